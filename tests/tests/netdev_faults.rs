@@ -199,8 +199,13 @@ fn a_changed_mtu_is_followed() {
     lab.passes();
     // A frame that the interface does not take is dropped, and those behind it are not.
     let dropped = || lab.daemon.port("br0", "a").unwrap().dropped();
+    // The port learns it while the link is down.
+    lab.ip("link set dev va down");
+    lab.daemon.wait_down("br0", "a", "is set down").unwrap();
     lab.ip("link set dev va mtu 1000");
     until("the new MTU to be shown", LIMIT, || Ok((lab.detail("mtu") == "1000").then_some(()))).unwrap();
+    lab.ip("link set dev va up");
+    lab.wait_up();
     let before = dropped();
     let output = lab.c.command(&["ping", "-n", "-c2", "-i0.1", "-W1", "-s1400", A]).output().unwrap();
     assert!(!output.status.success(), "{output:?}");
@@ -447,6 +452,36 @@ fn index(lab: &Lab) -> u32 {
     link.split(':').next().unwrap().parse().unwrap()
 }
 
+/// The XDP program of the interface.
+fn program(lab: &Lab) -> u64 {
+    let links = lab.machine.run(&["ip", "-j", "-d", "link", "show", "va"]).unwrap();
+    let links: Value = serde_json::from_str(&links).unwrap();
+    links[0]["xdp"]["prog"]["id"].as_u64().unwrap()
+}
+
+/// Attaching a program makes many cards lose their carrier.
+#[test]
+fn a_lost_carrier_leaves_the_xdp_program_attached() {
+    let lab = Lab::new(true);
+    lab.wait_up();
+    let applied = apply_af_xdp(&lab);
+    assert!(applied.status.success(), "{applied:?}");
+    lab.passes();
+    let before = program(&lab);
+    ip(&lab.a, "link set dev eth0 down");
+    lab.wait_down("interface `va` has no carrier: its cable is unplugged, or its peer is down");
+    assert_eq!(program(&lab), before);
+    ip(&lab.a, "link set dev eth0 up");
+    lab.wait_up();
+    lab.ip("link set dev va down");
+    lab.daemon.wait_down("br0", "a", "is set down").unwrap();
+    // The MTU is too large for the frames that the sockets have: they are opened anew when the link is up.
+    lab.ip("link set dev va mtu 3000 up");
+    lab.wait_up();
+    assert_ne!(program(&lab), before);
+    assert_eq!(lab.detail("mtu"), "3000");
+}
+
 #[test]
 fn a_detached_xdp_program_is_attached_again() {
     let lab = Lab::new(true);
@@ -454,10 +489,7 @@ fn a_detached_xdp_program_is_attached_again() {
     let applied = apply_af_xdp(&lab);
     assert!(applied.status.success(), "{applied:?}");
     lab.passes();
-    let links = lab.machine.run(&["ip", "-j", "-d", "link", "show", "va"]).unwrap();
-    let links: Value = serde_json::from_str(&links).unwrap();
-    let program = links[0]["xdp"]["prog"]["id"].as_u64().unwrap();
-    assert!(xsk::bpf::detach_xdp(program as u32).unwrap());
+    assert!(xsk::bpf::detach_xdp(program(&lab) as u32).unwrap());
     // Asking for the port's state makes it look.
     lab.wait_down("interface `va`: somebody has detached its XDP program; retrying");
     lab.wait_up();

@@ -7,6 +7,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -488,7 +489,16 @@ fn what_appears_at_the_interface_moves_and_a_dead_guardian_is_replaced() {
     assert_eq!(lab.place(HOST4).as_deref(), Some("br0-host"));
     lab.peer.run(&["ip", "link", "set", "p0", "up"]).unwrap();
     daemon.wait_up("br0", "eth0").unwrap();
-    lab.peer.run(&["ping", "-c", "3", "-i", "0.05", "-W", "5", HOST4]).unwrap();
+    lab.peer.run(&["ping", "-c", "8", "-i", "0.2", "-W", "5", HOST4]).unwrap();
+    // A client takes its time between an address and a route through it.
+    let slowly =
+        "ip addr add 10.79.33.1/24 dev eth0; sleep 0.1; ip route add 10.83.0.0/16 via 10.79.33.254 dev eth0";
+    lab.host.run(&["sh", "-e", "-c", slowly]).unwrap();
+    until("the route to move", LIMIT, || {
+        let route = lab.host.run(&["ip", "route", "show", "10.83.0.0/16"])?;
+        Ok(route.contains("via 10.79.33.254 dev br0-host").then_some(()))
+    })
+    .unwrap();
     // The interface is removed: its addresses are gone, as without a switch.
     lab.host.run(&["ip", "link", "del", "eth0"]).unwrap();
     daemon.wait_down("br0", "eth0", "interface `eth0` does not exist").unwrap();
@@ -496,6 +506,99 @@ fn what_appears_at_the_interface_moves_and_a_dead_guardian_is_replaced() {
     until("the port to say so", LIMIT, || Ok(detail(&daemon, "eth0", "host").is_none().then_some(())))
         .unwrap();
     assert_eq!(journals(&daemon), 0);
+}
+
+/// A DHCP client of the host port, whose interface goes with the daemon.
+#[test]
+fn a_lease_that_was_renewed_at_the_host_port_survives_the_daemon() {
+    let lab = Lab::new();
+    let mut daemon = lab.daemon();
+    attach(&daemon, &[]);
+    daemon.wait_up("br0", "eth0").unwrap();
+    let journal = || {
+        let entries = std::fs::read_dir(daemon.folder()).unwrap();
+        let mut paths = entries.map(|entry| entry.unwrap().path());
+        let journal = paths.find(|path| path.extension().is_some_and(|end| end == "journal")).unwrap();
+        std::fs::metadata(journal).unwrap().ino()
+    };
+    let before = journal();
+    let renew = ["ip", "addr", "change", "10.79.5.5/24", "dev", "br0-host"];
+    lab.host.run(&[&renew[..], &["valid_lft", "36000", "preferred_lft", "36000"]].concat()).unwrap();
+    until("the journal to follow", LIMIT, || Ok((journal() != before).then_some(()))).unwrap();
+    daemon.kill().unwrap();
+    lab.wait_place("10.79.5.5", "eth0");
+    let shown = lab.host.run(&["ip", "-o", "addr", "show", "dev", "eth0", "to", "10.79.5.5"]).unwrap();
+    let seconds = shown.split("valid_lft ").nth(1).unwrap().split("sec").next().unwrap();
+    assert!(seconds.parse::<u32>().unwrap() > 35_000, "{shown}");
+}
+
+#[test]
+fn a_refused_port_leaves_the_host_port_alone_until_the_next_attempt() {
+    let lab = Lab::new();
+    let daemon = lab.daemon();
+    attach(&daemon, &[]);
+    daemon.wait_up("br0", "eth0").unwrap();
+    let ip = |command: &str| lab.host.run(&command.split(' ').collect::<Vec<_>>()).unwrap();
+    ip("ip link add name kbr type bridge");
+    ip("ip link set eth0 master kbr");
+    daemon.wait_down("br0", "eth0", "belongs to bridge").unwrap();
+    lab.wait_place(HOST4, "eth0");
+    // A route that the host port does not take.
+    ip("ip addr add 10.90.0.1/24 dev eth0");
+    ip("ip route add 10.91.0.0/16 via 10.90.0.9");
+    ip("ip route del 10.90.0.0/24 dev eth0");
+    ip("ip link set eth0 nomaster");
+    daemon.wait_down("br0", "eth0", "no address of the interface reaches the gateway").unwrap();
+    // Each attempt changes the host port's MAC address and back; attempts are 5 s apart.
+    let monitor = lab.host.command(&["timeout", "2", "ip", "-o", "monitor", "link"]).output().unwrap();
+    let changes = String::from_utf8(monitor.stdout).unwrap();
+    let changes = changes.lines().filter(|line| line.contains("br0-host")).count();
+    assert!(changes < 40, "{changes} changes within 2 s");
+    ip("ip route del 10.91.0.0/16");
+    daemon.wait_up("br0", "eth0").unwrap();
+    assert_eq!(lab.place(HOST4).as_deref(), Some("br0-host"));
+}
+
+#[test]
+fn an_interface_of_another_port_is_refused_with_its_name() {
+    let lab = Lab::new();
+    let daemon = lab.daemon();
+    attach(&daemon, &[]);
+    daemon.wait_up("br0", "eth0").unwrap();
+    let guardian = guardian(&daemon);
+    let netns = lab.host.name();
+    daemon.run(&["port", "add", "br0", "h2", "--type", "tap", "--netns", netns]).unwrap();
+    let add = ["port", "add", "br0", "x", "--type", "netdev", "--interface", "eth0", "--netns", netns];
+    assert_eq!(
+        refused(&daemon, &[&add[..], &["--host", "h2"]].concat()),
+        "mswitch: bridge \"br0\", port \"x\": interface `eth0` is attached to this switch already: port eth0 of bridge \
+         br0"
+    );
+    assert_eq!(guardian, self::guardian(&daemon));
+    assert_eq!(lab.place(HOST4).as_deref(), Some("br0-host"));
+}
+
+#[test]
+fn an_mtu_that_is_set_while_the_host_port_has_another_one_holds_afterwards() {
+    let lab = Lab::new();
+    let ports = config::tap("br0-host", "br0-host", lab.host.name(), &[], "mtu = 1400")
+        + &config::netdev("eth0", "eth0", lab.host.name(), "host = \"br0-host\"");
+    let daemon = Daemon::start(&(config::bridge("br0", "learning") + &ports)).unwrap();
+    daemon.wait_up("br0", "eth0").unwrap();
+    let mtu = || {
+        let link = lab.host.run(&["ip", "-o", "link", "show", "br0-host"]).unwrap();
+        let shown = detail(&daemon, "br0-host", "mtu").unwrap();
+        (link.split("mtu ").nth(1).unwrap().split(' ').next().unwrap().to_owned(), shown)
+    };
+    assert_eq!(mtu(), ("1500".to_owned(), "1500".to_owned()));
+    let file = daemon.path("config.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("mtu = 1400", "mtu = 1300")).unwrap();
+    daemon.run(&["config", "apply", &file]).unwrap();
+    assert_eq!(mtu(), ("1500".to_owned(), "1500".to_owned()));
+    assert_eq!(lab.place(HOST4).as_deref(), Some("br0-host"));
+    daemon.run(&["port", "del", "br0", "eth0"]).unwrap();
+    assert_eq!(mtu(), ("1300".to_owned(), "1300".to_owned()));
 }
 
 #[test]

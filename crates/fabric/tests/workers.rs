@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -12,8 +13,9 @@ use fabric::switch::{Assignment, Moved, PortRef, WorkerReport};
 use fabric::worker::Pace;
 use fabric::{
     AttachOptions, Batch, DropReason, Egress, Fault, OutputList, Placement, PortIndex, PortSettings,
-    QueueCounters, Switch, SwitchError, SwitchLogic, SwitchOptions, Tools,
+    QueueCounters, RxBatch, RxQueue, Switch, SwitchError, SwitchLogic, SwitchOptions, Tools,
 };
+use rustix::event::{EventfdFlags, eventfd};
 use support::feed::{Feed, Sent};
 use support::mem_ring::MemRing;
 use support::pair::{Pair, SIZE};
@@ -130,6 +132,49 @@ fn a_device_is_polled_from_its_signal_until_it_is_dry() {
         assert!(feed.looks() - before <= 6, "{} polls", feed.looks() - before);
     }
     assert_eq!(feed.armed(), 0);
+}
+
+/// A device all of whose packets are dropped, 64 at a time.
+struct Unfit {
+    left: Arc<AtomicU64>,
+    event: OwnedFd,
+}
+
+impl RxQueue for Unfit {
+    fn receive(&mut self, batch: &mut RxBatch) -> Result<(), Fault> {
+        let left = self.left.load(Ordering::Acquire);
+        (0..left.min(64)).for_each(|_| batch.count_drop(DropReason::BadOffload));
+        self.left.store(left.saturating_sub(64), Ordering::Release);
+        Ok(())
+    }
+
+    fn complete(&mut self, _: &mut Tools) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn set_signalled(&mut self, _: bool) {}
+
+    fn signal(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+
+    fn cheap_to_poll(&self) -> bool {
+        false
+    }
+}
+
+/// Its signal announces only later packets.
+#[test]
+fn a_device_is_polled_until_it_is_dry_although_all_packets_are_dropped() {
+    let switch = rig::switch(1);
+    let bridge = switch.add_bridge("b", Arc::new(Hub)).unwrap();
+    let left = Arc::new(AtomicU64::new(1000));
+    let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+    let home: Arc<dyn Egress> = Arc::new(CallPort::default());
+    let (from, _) =
+        rig::plug(&switch, bridge, "from", vec![Box::new(Unfit { left: left.clone(), event })], vec![home]);
+    wait_until("it is dry", || left.load(Ordering::Acquire) == 0);
+    wait_until("all are counted", || rig::drops(&switch, from, DropReason::BadOffload) == 1000);
 }
 
 /// A receiver that sleeps on its eventfd after arm, fence, look misses nothing; one that polls is not notified.
@@ -760,6 +805,37 @@ fn a_port_that_is_down_is_counted() {
         pair.step();
         pair.settle();
     }
+}
+
+/// A client whose link is down stays attached: its packets are dropped, and nothing is delivered to it.
+#[test]
+fn a_link_that_is_down_is_counted() {
+    let switch = rig::switch(1);
+    let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
+    let mut pair = Pair::plug(&switch, bridge, "a");
+    pair.step();
+    pair.settle();
+    let to = PortRef { bridge, port: PortIndex(u16::from(pair.to)) };
+    for at in [to, pair.from] {
+        let before = rig::drops(&switch, pair.from, fabric::DropReason::PortDown);
+        switch.set_link(at, false).unwrap();
+        switch.set_link(at, false).unwrap();
+        assert!(!switch.counters(at).unwrap().up);
+        pair.feed.send((0..10).map(|id| Sent::whole(&pair.packet(id))));
+        wait_until("they are counted", || {
+            rig::drops(&switch, pair.from, fabric::DropReason::PortDown) == before + 10
+        });
+        assert_eq!(pair.ring.take(|| SIZE), [[0u8; 0]; 0]);
+        switch.set_link(at, true).unwrap();
+        assert!(switch.counters(at).unwrap().up);
+        pair.step();
+        pair.settle();
+    }
+    // Queues that are replaced while the link is down do not take it up.
+    switch.set_link(to, false).unwrap();
+    switch.suspend(to).unwrap();
+    assert!(!switch.counters(to).unwrap().up);
+    assert!(matches!(switch.set_link(to, true), Err(SwitchError::Gone("client"))));
 }
 
 /// Sends everything of queue 0 back, drops packets of other queues, and records queue and time.

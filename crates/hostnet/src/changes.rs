@@ -1,5 +1,5 @@
-//! Notifications of the kernel about an interface: addresses and routes that somebody has given to it or taken from
-//! it.
+//! Notifications of the kernel: addresses and routes that somebody gives to the source, and addresses that the target
+//! receives or that are renewed there.
 //!
 //! A daemon waits for the descriptor, and calls [`crate::Handover::follow`] when [`Changes::take`] reports a change.
 //!
@@ -23,15 +23,19 @@ const GROUPS: u32 = 1 << 4 | 1 << 6 | 1 << 8 | 1 << 10;
 /// Length of a message's header.
 const HEADER: usize = 16;
 
-/// A subscription to changes of one interface.
+/// A subscription to changes of a source and its target.
 pub struct Changes {
     socket: Socket,
-    interface: Interface,
+    source: Interface,
+    target: Interface,
 }
 
 impl std::fmt::Debug for Changes {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        f.debug_struct("Changes").field("interface", &self.interface).finish_non_exhaustive()
+        f.debug_struct("Changes")
+            .field("source", &self.source)
+            .field("target", &self.target)
+            .finish_non_exhaustive()
     }
 }
 
@@ -43,19 +47,20 @@ impl AsFd for Changes {
 }
 
 impl Changes {
-    /// Subscribes to the changes of an interface of the calling thread's network namespace.
-    pub(crate) fn of(interface: &Interface) -> Result<Self, Error> {
+    /// Subscribes to the changes of interfaces of the calling thread's network namespace.
+    pub(crate) fn of(source: &Interface, target: &Interface) -> Result<Self, Error> {
         let open = || {
             let mut socket = Socket::new(NETLINK_ROUTE)?;
             socket.bind(&SocketAddr::new(0, GROUPS))?;
             socket.set_non_blocking(true)?;
             Ok(socket)
         };
-        let unreadable = |error: std::io::Error| Error::unreadable(&interface.name)(Refusal::from(error));
-        Ok(Self { socket: open().map_err(unreadable)?, interface: interface.clone() })
+        let unreadable = |error: std::io::Error| Error::unreadable(&source.name)(Refusal::from(error));
+        Ok(Self { socket: open().map_err(unreadable)?, source: source.clone(), target: target.clone() })
     }
 
-    /// Reads all notifications. Returns whether an address or a route of the interface was added or changed.
+    /// Reads all notifications. Returns whether an address of either interface, or a route of the source, was added or
+    /// changed.
     pub fn take(&mut self) -> bool {
         let mut changed = false;
         loop {
@@ -75,9 +80,11 @@ impl Changes {
             let length = message.length() as usize;
             let Some(body) = rest.get(HEADER..length) else { return false };
             let concerned = match message.message_type() {
-                libc::RTM_NEWADDR => u32_at(body, 4) == Some(self.interface.index),
+                libc::RTM_NEWADDR => {
+                    u32_at(body, 4).is_some_and(|on| on == self.source.index || on == self.target.index)
+                }
                 libc::RTM_NEWROUTE => {
-                    Route::parse(body).is_some_and(|route| route.leaves_through(self.interface.index))
+                    Route::parse(body).is_some_and(|route| route.leaves_through(self.source.index))
                 }
                 _ => false,
             };

@@ -13,6 +13,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
+use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -20,6 +21,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, WaitOptions, waitpid};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use crate::Error;
@@ -41,6 +44,8 @@ const END: Duration = Duration::from_secs(1);
 /// Attempts to give the configuration back, and the time between them.
 const ATTEMPTS: u32 = 40;
 const INTERVAL: Duration = Duration::from_millis(250);
+/// Bytes that a pipe takes at once (`PIPE_BUF`).
+const PIPE_BUF: usize = 4096;
 
 /// A running guardian. Dropping it without [`Guardian::release`] makes it give the configuration back.
 #[derive(Debug)]
@@ -111,6 +116,19 @@ impl Guardian {
         // It ends by closing its end.
         if matches!(self.socket.read(&mut [0]), Ok(0)) {
             let _ = self.child.wait();
+        }
+    }
+}
+
+impl Drop for Guardian {
+    fn drop(&mut self) {
+        // Best effort: closing the socket tells the guardian as well.
+        let _ = self.socket.shutdown(Shutdown::Both);
+        if matches!(self.child.try_wait(), Ok(None)) {
+            // It needs time to give everything back. Without a thread it stays a zombie, which does no harm.
+            let process = Pid::from_child(&self.child);
+            let reaper = std::thread::Builder::new().name("mswitch-reaper".to_owned());
+            let _ = reaper.spawn(move || waitpid(Some(process), WaitOptions::empty()));
         }
     }
 }
@@ -231,7 +249,15 @@ fn give_back(journal: &Path, lock: &Lock) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Writes to the daemon's log, which may be gone.
+/// Writes to the daemon's log, unless it is gone, or full and not read: addresses do not wait for it.
 fn say(text: &str) {
-    let _ = writeln!(std::io::stderr(), "mswitch guardian: {text}");
+    let mut stderr = std::io::stderr();
+    let mut line = format!("mswitch guardian: {}", text.replace('\n', " "));
+    // A pipe that is ready for one byte takes this many.
+    line.truncate(line.floor_char_boundary(PIPE_BUF - 1));
+    line.push('\n');
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    if matches!(poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], Some(&now)), Ok(1)) {
+        let _ = stderr.write_all(line.as_bytes());
+    }
 }

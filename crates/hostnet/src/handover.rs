@@ -7,15 +7,16 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use crate::changes::Changes;
 use crate::guardian::Guardian;
-use crate::journal::Journal;
+use crate::journal::{Journal, Place};
 use crate::link::{self, Interface};
 use crate::netlink::{Connection, Refusal};
 use crate::plan::{self, Plan};
 use crate::recovery::{self, Recovered};
-use crate::{Error, Snapshot};
+use crate::{Error, Object, Snapshot};
 
 /// A configuration that moves, or has moved, from an interface to a host port.
 #[derive(Debug)]
@@ -97,28 +98,42 @@ impl Handover {
     }
 
     /// Moves what the source has received since: a DHCP client that looks after the source goes on to do so. Returns
-    /// the number of objects that moved.
+    /// the number of objects that moved. Writes to the journal what the target has received, and for how long
+    /// addresses are valid there, because a host port may vanish with its daemon.
     ///
-    /// To be called when [`Self::changes`] reports something, at most once a second: a program that insists on its
-    /// addresses at the source would keep both busy.
+    /// To be called when [`Self::changes`] reports something, at most once a second (a program that insists on its
+    /// addresses at the source would keep both busy), and after [`Self::next_follow`].
     pub fn follow(&mut self) -> Result<usize, Error> {
         let from = self.journal.source.interface.clone();
         let to = self.journal.target.interface.clone();
         let mut received = self.read(&from)?;
-        received.objects.retain(crate::Object::is_configured);
+        received.objects.retain(Object::is_configured);
+        let present = self.read(&to)?;
+        let mut newer = self.journal.received(&present).moved(&from);
+        newer.objects.retain(Object::is_configured);
+        if let Some(journal) = self.journal.updated(&newer.merged(&received)) {
+            journal.write(&self.path)?;
+            self.journal = journal;
+        }
         if received.is_empty() {
             return Ok(0);
         }
-        self.journal.include(&received);
-        self.journal.write(&self.path)?;
-        let present = self.read(&to)?;
         plan::follow(&received, &present).run(&mut self.connection)?;
         Ok(received.objects.len())
     }
 
-    /// Returns notifications of addresses and routes that somebody gives to the source: the time to [`Self::follow`].
+    /// Returns notifications of addresses and routes that somebody gives to the source, and of addresses of the target:
+    /// the time to [`Self::follow`].
     pub fn changes(&self) -> Result<Changes, Error> {
-        Changes::of(&self.journal.source.interface)
+        Changes::of(&self.journal.source.interface, &self.journal.target.interface)
+    }
+
+    /// Returns the longest time until the next [`Self::follow`]: half of the shortest lifetime in the journal. The
+    /// kernel does not report that a route lives longer.
+    #[must_use]
+    pub fn next_follow(&self) -> Option<Duration> {
+        let shortest = self.journal.wanted().shortest_lifetime()?;
+        Some(Duration::from_secs(u64::from(shortest / 2).max(1)))
     }
 
     /// Starts another guardian: the present one has died, which the descriptor of [`Self::as_fd`] tells by hanging
@@ -137,7 +152,7 @@ impl Handover {
         let recovered = recovery::give_back(&self.journal)?;
         Journal::remove(&self.path)?;
         self.guardian.release();
-        Ok(Released { journal: self.journal, recovered })
+        Ok(Released { path: self.path, journal: self.journal, recovered, finished: false })
     }
 
     /// Returns the state before the move, and the error that describes what happened.
@@ -174,11 +189,13 @@ impl AsFd for Handover {
     }
 }
 
-/// A configuration that is back at its interface.
+/// A configuration that is back at its interface. Dropping it is [`Released::finish`], in its network namespace.
 #[derive(Debug)]
 pub struct Released {
+    path: PathBuf,
     journal: Journal,
     recovered: Recovered,
+    finished: bool,
 }
 
 impl Released {
@@ -188,9 +205,19 @@ impl Released {
         &self.recovered
     }
 
-    /// Gives the host port its own MAC address, MTU and settings back. Not needed for a host port that is removed.
-    pub fn finish(self) -> Result<(), Error> {
+    /// Gives the host port its own MAC address, MTU and settings back.
+    pub fn finish(mut self) -> Result<(), Error> {
+        self.finished = true;
         recovery::finish(&self.journal)
+    }
+}
+
+impl Drop for Released {
+    fn drop(&mut self) {
+        if !self.finished && matches!(self.journal.place(&self.path), Ok(Place::Here)) {
+            // The caller has not waited for the result.
+            let _ = recovery::finish(&self.journal);
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! The journal: the configuration as it was before the first change, on disk until it is back.
+//! The journal: the configuration as it was before the first change, and what was received since, on disk until it is
+//! back.
 //!
 //! The journal is versioned JSON, readable only by its owner. It appears complete or not at all, because it is
 //! written beside its place, synchronized and renamed. Its place is a directory that does not survive a reboot, such
@@ -36,7 +37,7 @@ pub struct Journal {
     namespace: u64,
     /// Seconds since the boot at which the configuration was read.
     taken: u64,
-    /// The interface that the configuration belongs to.
+    /// The interface that the configuration belongs to, with what it and the target have received since.
     pub source: Snapshot,
     /// The host port before it received anything.
     pub target: Snapshot,
@@ -72,10 +73,19 @@ impl Journal {
         self.source.aged(u32::try_from(elapsed).unwrap_or(u32::MAX))
     }
 
-    /// Adds what the source has received since.
-    pub(crate) fn include(&mut self, newer: &Snapshot) {
-        self.source = self.wanted().merged(newer);
-        self.taken = now();
+    /// Returns what the target, as it is now, has beyond its own configuration.
+    pub(crate) fn received(&self, target: &Snapshot) -> Snapshot {
+        target.without(&self.target.moved(&target.interface))
+    }
+
+    /// Returns the journal with what the source is to have in addition, or for longer; `None` if that is no news.
+    pub(crate) fn updated(&self, newer: &Snapshot) -> Option<Self> {
+        let known = self.wanted();
+        known.is_outdated_by(newer).then(|| Self {
+            source: known.merged(newer),
+            taken: now(),
+            ..self.clone()
+        })
     }
 
     pub(crate) fn place(&self, path: &Path) -> Result<Place, Error> {

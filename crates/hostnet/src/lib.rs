@@ -17,11 +17,9 @@
 //!    interface's packets, and nothing has left the interface.
 //! 3. Attach the interface to the bridge: the host's stack receives nothing more from it.
 //! 4. [`Handover::commit`]: addresses and routes move. On an error everything is as before: detach the interface.
-//! 5. While it is attached: [`Handover::follow`] when [`Handover::changes`] reports something, and
-//!    [`Handover::guard_again`] when the guardian has died.
-//! 6. To detach: [`Handover::release`], detach the interface from the bridge, then [`Released::finish`] if the host
-//!    port
-//!    stays.
+//! 5. While it is attached: [`Handover::follow`] when [`Handover::changes`] reports something and after
+//!    [`Handover::next_follow`], and [`Handover::guard_again`] when the guardian has died.
+//! 6. To detach: [`Handover::release`], detach the interface from the bridge, then [`Released::finish`].
 //!
 //! All functions work in the network namespace of the calling thread.
 

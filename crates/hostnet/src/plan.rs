@@ -246,25 +246,18 @@ pub(crate) fn reconnect(wanted: &Snapshot) -> Plan {
         objects: wanted.objects.iter().filter(urgent).cloned().collect(),
     };
     let mut plan = Plan::default();
-    if wanted.link.up {
-        plan.set(&wanted.interface, [Change::Up(true)]);
-    }
     plan.add_all(&few);
     plan
 }
 
-/// Gives the source everything that a snapshot holds, and takes it from the target.
+/// Gives the source the objects of a snapshot, takes them from the target, and undoes the settings that the move
+/// changed. All others are its owner's, who may have changed them since.
 pub(crate) fn restore(wanted: &Snapshot, away: &Away) -> Plan {
     let on = &wanted.interface;
     let mut plan = Plan::default();
     if let Some(target) = &away.target {
         plan.set(&target.interface, target.link.reverse_path(Some(away.relaxed)));
         plan.set(on, away.source.reverse_path(Some(away.relaxed)));
-    }
-    plan.set(on, away.source.changes_to(&wanted.link));
-    if wanted.link.up {
-        // Repeated even if it is up: the state may change between reading and restoring.
-        plan.set(on, [Change::Up(true)]);
     }
     plan.add_all(wanted);
     match &away.target {

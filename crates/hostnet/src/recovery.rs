@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use crate::Error;
 use crate::journal::{Journal, Lock, Place};
-use crate::link::{self, Interface, Listed};
+use crate::link::{self, Interface, Listed, Mac};
 use crate::netlink::{Connection, Refusal};
 use crate::objects::Object;
 use crate::plan::{self, Away, Operation, Plan};
@@ -84,15 +84,15 @@ pub(crate) fn recover_locked(path: &Path, _lock: &Lock) -> Result<Recovered, Err
 pub(crate) fn give_back(journal: &Journal) -> Result<Recovered, Error> {
     let unreadable = Error::unreadable(&journal.source.interface.name);
     let mut connection = Connection::open().map_err(&unreadable)?;
-    if let Some(source) = find(&mut connection, &journal.source).map_err(&unreadable)?
-        && find(&mut connection, &journal.target).map_err(&unreadable)?.is_none()
+    if let Some(source) = find_source(&mut connection, journal).map_err(&unreadable)?
+        && find_target(&mut connection, journal).map_err(&unreadable)?.is_none()
     {
         // The host is cut off. What fails here fails again below, and is reported there.
         run_all(&plan::reconnect(&journal.wanted().moved(&source.interface)), &mut connection);
     }
     let mut outcome = Ok(());
     for _ in 0..ATTEMPTS {
-        let Some(source) = find(&mut connection, &journal.source).map_err(&unreadable)? else {
+        let Some(source) = find_source(&mut connection, journal).map_err(&unreadable)? else {
             discard(&mut connection, journal)?;
             return Ok(Recovered::Gone(journal.source.interface.clone()));
         };
@@ -100,10 +100,10 @@ pub(crate) fn give_back(journal: &Journal) -> Result<Recovered, Error> {
         let (wanted, away) = survey(&mut connection, journal, source).map_err(&unreadable)?;
         let plan = plan::restore(&wanted, &away);
         let failures = run_all(&plan, &mut connection);
-        let Some(source) = find(&mut connection, &journal.source).map_err(&unreadable)? else { continue };
+        let Some(source) = find_source(&mut connection, journal).map_err(&unreadable)? else { continue };
         let mut present = Snapshot::read(&mut connection, source).map_err(&unreadable)?;
         if add_onlink(&failures, &present, &mut connection)
-            && let Some(source) = find(&mut connection, &journal.source).map_err(&unreadable)?
+            && let Some(source) = find_source(&mut connection, journal).map_err(&unreadable)?
         {
             present = Snapshot::read(&mut connection, source).map_err(&unreadable)?;
         }
@@ -138,11 +138,10 @@ fn verdict(wanted: &Snapshot, present: &Snapshot, failures: Vec<(&Operation, Err
 fn discard(connection: &mut Connection, journal: &Journal) -> Result<(), Error> {
     let target = &journal.target.interface;
     let unreadable = Error::unreadable(&target.name);
-    if let Some(present) = find(connection, &journal.target).map_err(&unreadable)? {
+    if let Some(present) = find_target(connection, journal).map_err(&unreadable)? {
         let now = Snapshot::read(connection, present).map_err(&unreadable)?;
-        let own = journal.target.moved(&now.interface);
         // Best effort: what goes with another object, such as a route with its address, is refused.
-        run_all(&plan::discard(&now.without(&own)), connection);
+        run_all(&plan::discard(&journal.received(&now)), connection);
     }
     let left = rules_left(connection, journal).map_err(Error::unreadable(&target.name))?;
     let removals = left.into_iter().map(|object| Operation::Remove { on: target.clone(), object });
@@ -160,12 +159,12 @@ fn rules_left(connection: &mut Connection, journal: &Journal) -> Result<Vec<Obje
 pub(crate) fn finish(journal: &Journal) -> Result<(), Error> {
     let unreadable = Error::unreadable(&journal.target.interface.name);
     let mut connection = Connection::open().map_err(&unreadable)?;
-    let Some(target) = find(&mut connection, &journal.target).map_err(&unreadable)? else { return Ok(()) };
+    let Some(target) = find_target(&mut connection, journal).map_err(&unreadable)? else { return Ok(()) };
     let now = Snapshot::read(&mut connection, target).map_err(&unreadable)?;
     let plan = plan::finish(&journal.target, &now);
     let failures = run_all(&plan, &mut connection);
     // An interface may go away meanwhile, as a TAP interface does with its daemon.
-    let Some(target) = find(&mut connection, &journal.target).map_err(&unreadable)? else { return Ok(()) };
+    let Some(target) = find_target(&mut connection, journal).map_err(&unreadable)? else { return Ok(()) };
     let now = Snapshot::read(&mut connection, target).map_err(&unreadable)?;
     let own = Snapshot { objects: Vec::new(), ..journal.target.clone() };
     verdict(&own, &now, failures)
@@ -178,12 +177,8 @@ fn survey(
     source: Listed,
 ) -> Result<(Snapshot, Away), Refusal> {
     let mut wanted = journal.wanted().moved(&source.interface);
-    let target = match find(connection, &journal.target)? {
-        Some(target) => {
-            let now = Snapshot::read(connection, target)?;
-            let own = journal.target.moved(&now.interface);
-            Some(now.without(&own))
-        }
+    let target = match find_target(connection, journal)? {
+        Some(target) => Some(journal.received(&Snapshot::read(connection, target)?)),
         None => None,
     };
     if let Some(target) = &target {
@@ -200,15 +195,33 @@ fn survey(
         };
         wanted = wanted.merged(&moved);
     }
+    wanted.link.up = source.link.up;
+    if !source.link.up {
+        // The kernel accepts no routes through an interface that is down.
+        wanted.objects.retain(|object| !matches!(object, Object::Route(_) | Object::Nexthop(_)));
+    }
     Ok((wanted, Away { source: source.link, target, rules, relaxed: link::relaxed_filter() }))
 }
 
-/// Finds the interface of a snapshot: by its index if name or MAC address are still the same, for it may have been
-/// renamed; else by its name, for it may have been made anew.
-fn find(connection: &mut Connection, known: &Snapshot) -> Result<Option<Listed>, Refusal> {
-    let Interface { index, name } = &known.interface;
+fn find_source(connection: &mut Connection, journal: &Journal) -> Result<Option<Listed>, Refusal> {
+    find(connection, &journal.source.interface, [journal.source.link.mac, None])
+}
+
+/// Finds the target, which has the source's MAC address during the move.
+fn find_target(connection: &mut Connection, journal: &Journal) -> Result<Option<Listed>, Refusal> {
+    find(connection, &journal.target.interface, [journal.target.link.mac, journal.source.link.mac])
+}
+
+/// Finds an interface: by its index if it has the known name or one of these MAC addresses, because it may have been
+/// renamed; else by its name, because it may have been made anew.
+fn find(
+    connection: &mut Connection,
+    known: &Interface,
+    macs: [Option<Mac>; 2],
+) -> Result<Option<Listed>, Refusal> {
+    let Interface { index, name } = known;
     if let Some(found) = link::by_index(connection, *index)?
-        && (found.interface.name == *name || known.link.mac.is_some() && found.link.mac == known.link.mac)
+        && (found.interface.name == *name || found.link.mac.is_some() && macs.contains(&found.link.mac))
     {
         return Ok(Some(found));
     }

@@ -4,6 +4,7 @@
 //! addresses in the kernel's order, routes that a gateway depends on before routes through the gateway.
 
 use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -25,7 +26,7 @@ pub struct Snapshot {
     pub interface: Interface,
     /// Its MAC address, MTU and settings.
     pub link: Link,
-    /// Addresses, neighbours, next hops, rules and routes, in the order in which they are added.
+    /// Addresses, neighbours, routes, next hops and rules, in the order in which they are added.
     pub objects: Vec<Object>,
 }
 
@@ -50,6 +51,7 @@ impl Snapshot {
         objects.extend(nexthops.into_iter().map(Object::Nexthop));
         objects.extend(rules(connection, &interface.name)?.into_iter().map(Object::Rule));
         objects.extend(routes(connection, interface.index, &ids)?.into_iter().map(Object::Route));
+        objects.sort_by_key(order);
         Ok(Self { interface, link, objects })
     }
 
@@ -82,15 +84,41 @@ impl Snapshot {
         }
     }
 
-    /// Returns the snapshot as it is `seconds` later: lifetimes are shorter, and what has expired is gone.
+    /// Returns the snapshot as it is `seconds` later: lifetimes are shorter, and what has expired is gone. Routes do not
+    /// prefer an expired address as their source any more, because the kernel would refuse them.
     #[must_use]
     pub fn aged(&self, seconds: u32) -> Self {
+        let lives = |address: &&Address| address.aged(seconds).is_some();
+        let living: HashSet<IpAddr> = self.addresses().filter(lives).filter_map(Address::local).collect();
+        let expired: HashSet<IpAddr> =
+            self.addresses().filter_map(Address::local).filter(|local| !living.contains(local)).collect();
+        let orphan = |route: &Route| route.source().is_some_and(|source| expired.contains(&source));
         let age = |object: &Object| match object {
             Object::Address(address) => address.aged(seconds).map(Object::Address),
+            // The kernel's route to a prefix goes with the address.
+            Object::Route(route) if orphan(route) && route.is_kernels() => None,
+            Object::Route(route) if orphan(route) => route.without_source().aged(seconds).map(Object::Route),
             Object::Route(route) => route.aged(seconds).map(Object::Route),
             other => Some(other.clone()),
         };
         Self { objects: self.objects.iter().filter_map(age).collect(), ..self.clone() }
+    }
+
+    /// Returns the shortest lifetime of an object in seconds, if one expires.
+    pub(crate) fn shortest_lifetime(&self) -> Option<u32> {
+        self.objects.iter().filter_map(Object::lifetime).min()
+    }
+
+    /// Returns whether `newer`, of the same interface, has an object that this snapshot lacks, or one that lives more
+    /// than twice as long as here.
+    pub(crate) fn is_outdated_by(&self, newer: &Self) -> bool {
+        let known: HashMap<Key, Option<u32>> =
+            self.objects.iter().map(|object| (object.key(), object.lifetime())).collect();
+        newer.objects.iter().any(|object| match (known.get(&object.key()), object.lifetime()) {
+            (None, _) | (Some(Some(_)), None) => true,
+            (Some(Some(known)), Some(lifetime)) => lifetime / 2 > *known,
+            (Some(None), _) => false,
+        })
     }
 
     /// Returns what identifies the objects.
@@ -157,9 +185,9 @@ fn order(object: &Object) -> u8 {
     match object {
         Object::Address(_) => 0,
         Object::Neighbour(_) => 1,
-        Object::Nexthop(_) => 2,
-        Object::Rule(_) => 3,
-        Object::Route(route) if !route.has_gateway() => 4,
+        Object::Route(route) if !route.has_gateway() => 2,
+        Object::Nexthop(_) => 3,
+        Object::Rule(_) => 4,
         Object::Route(_) => 5,
     }
 }
@@ -253,7 +281,6 @@ fn routes(connection: &mut Connection, interface: u32, nexthops: &[u32]) -> Resu
             route.leaves_through(interface) || route.nexthop().is_some_and(|id| nexthops.contains(&id))
         }));
     }
-    found.sort_by_key(|route| order(&Object::Route(route.clone())));
     Ok(found)
 }
 
@@ -339,5 +366,41 @@ mod tests {
         ]);
         let aged: Vec<String> = old.aged(700).objects.iter().map(ToString::to_string).collect();
         assert_eq!(aged, ["address 10.0.0.6/24"]);
+    }
+
+    #[test]
+    fn routes_outlive_the_source_address_that_they_prefer() {
+        let old = snapshot(vec![
+            Object::Address(address("10.0.0.5/24", 2, 600)),
+            Object::Address(address("10.0.0.6/24", 2, u32::MAX)),
+            Object::Route(route("10.0.0.0/24", None, 2).preferring([10, 0, 0, 5]).made_by_kernel()),
+            Object::Route(route("10.7.0.0/16", None, 2).preferring([10, 0, 0, 6])),
+            Object::Route(route("10.8.0.0/16", None, 2).preferring([10, 9, 0, 1])),
+            Object::Route(route("0.0.0.0/0", Some("10.0.0.254"), 2).preferring([10, 0, 0, 5])),
+        ]);
+        let lines = |seconds| old.aged(seconds).objects.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(lines(100).len(), 6);
+        assert_eq!(
+            lines(700),
+            [
+                "address 10.0.0.6/24",
+                "route 10.7.0.0/16 src 10.0.0.6",
+                "route 10.8.0.0/16 src 10.9.0.1",
+                "route default via 10.0.0.254",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_renewed_lifetime_is_news_before_half_of_it_has_passed() {
+        let leased = |seconds| snapshot(vec![Object::Address(address("10.0.0.5/24", 2, seconds))]);
+        assert!(!leased(3600).is_outdated_by(&leased(3600)));
+        assert!(!leased(1900).is_outdated_by(&leased(3600)));
+        assert!(leased(1700).is_outdated_by(&leased(3600)));
+        assert!(leased(1700).is_outdated_by(&leased(u32::MAX)));
+        assert!(!leased(u32::MAX).is_outdated_by(&leased(3600)));
+        assert!(snapshot(vec![]).is_outdated_by(&leased(3600)));
+        assert!(!leased(3600).is_outdated_by(&snapshot(vec![])));
+        assert_eq!((leased(60).shortest_lifetime(), leased(u32::MAX).shortest_lifetime()), (Some(60), None));
     }
 }

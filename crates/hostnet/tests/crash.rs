@@ -3,9 +3,10 @@
 
 mod lab;
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use lab::{Lab, assert_same, until};
+use lab::{Daemon, Lab, assert_same, until};
 
 /// What the guardian promises.
 const PROMISE: Duration = Duration::from_secs(1);
@@ -63,6 +64,14 @@ fn the_guardian_restores_when_the_host_port_dies_with_the_daemon() {
     assert_same(&before, &lab.host_dump());
 }
 
+/// Kills the guardian, then the daemon.
+fn kill_both(daemon: &mut Daemon) {
+    daemon.kill_guardian();
+    until("the guardian has ended", || lab::is_gone(daemon.guardian));
+    daemon.kill();
+    daemon.child.wait().unwrap();
+}
+
 #[test]
 fn recovery_after_the_death_of_both() {
     for gone in [false, true] {
@@ -70,10 +79,7 @@ fn recovery_after_the_death_of_both() {
         let before = if gone { lab.host_dump() } else { lab.dump() };
         let mut daemon = lab.daemon();
         assert_eq!(daemon.say("commit"), ["done commit"]);
-        daemon.kill_guardian();
-        until("the guardian has ended", || lab::is_gone(daemon.guardian));
-        daemon.kill();
-        daemon.child.wait().unwrap();
+        kill_both(&mut daemon);
         if gone {
             lab.host.sh("ip link del host0");
         } else {
@@ -109,13 +115,10 @@ fn recovery_finds_a_renamed_interface_and_forgets_one_that_is_gone() {
     let crash = |lab: &Lab| {
         let mut daemon = lab.daemon();
         assert_eq!(daemon.say("commit"), ["done commit"]);
-        daemon.kill_guardian();
-        until("the guardian has ended", || lab::is_gone(daemon.guardian));
-        daemon.kill();
-        daemon.child.wait().unwrap();
+        kill_both(&mut daemon);
     };
     crash(&lab);
-    lab.host.sh("ip link set eth0 down; ip link set eth0 name lan0; ip link del host0");
+    lab.host.sh("ip link set eth0 down; ip link set eth0 name lan0; ip link set lan0 up; ip link del host0");
     let recovered = lab.recover();
     assert!(recovered.contains("name: \"lan0\""), "{recovered}");
     let now = lab.host.sh("ip addr show dev lan0; ip route; ip rule");
@@ -143,6 +146,78 @@ fn recovery_finds_a_renamed_interface_and_forgets_one_that_is_gone() {
 }
 
 #[test]
+fn recovery_finds_a_renamed_host_port() {
+    let lab = Lab::plain();
+    let mut daemon = lab.daemon();
+    assert_eq!(daemon.say("commit"), ["done commit"]);
+    kill_both(&mut daemon);
+    lab.host.sh("ip link set host0 down; ip link set host0 name h1; ip link set h1 up");
+    let recovered = lab.recover();
+    assert!(recovered.starts_with("Restored("), "{recovered}");
+    assert!(lab.host.sh("ip -4 addr show dev eth0").contains("10.0.0.1/24"));
+    assert_eq!(lab.host.sh("ip -4 addr show dev h1"), "");
+    assert!(lab.host.sh("ip link show dev h1").contains("02:00:00:00:00:99"));
+    assert!(!lab.has_files());
+}
+
+#[test]
+fn what_the_host_port_has_received_survives_it() {
+    let lab = Lab::plain();
+    lab.host.sh("ip addr add 10.0.5.5/24 dev eth0 valid_lft 600 preferred_lft 600");
+    let mut daemon = lab.daemon();
+    assert_eq!(daemon.say("commit"), ["done commit"]);
+    // A DHCP client of the host port renews a lease, and gets another address as well.
+    lab.host.sh("ip addr change 10.0.5.5/24 dev host0 valid_lft 3600 preferred_lft 1800
+         ip addr add 10.0.6.6/24 dev host0; ip route add 10.66.0.0/16 via 10.0.6.254");
+    assert_eq!(daemon.say("follow"), ["0 objects", "done follow"]);
+    kill_both(&mut daemon);
+    lab.host.sh("ip link del host0");
+    assert!(lab.recover().starts_with("Restored("));
+    let now = lab.host.sh("ip -o addr show dev eth0; ip route");
+    let lease = now.lines().find(|line| line.contains("10.0.5.5/24")).unwrap();
+    let valid = lease.split("valid_lft ").nth(1).unwrap().split("sec").next().unwrap();
+    assert!(valid.parse::<u32>().unwrap() > 3500, "{lease}");
+    for fact in ["10.0.6.6/24", "10.66.0.0/16 via 10.0.6.254 dev eth0"] {
+        assert!(now.contains(fact), "{fact}: {now}");
+    }
+}
+
+#[test]
+fn a_dropped_handover_leaves_no_zombie() {
+    let lab = Lab::plain();
+    let before = lab.dump();
+    std::thread::scope(|scope| {
+        let test = scope.spawn(|| {
+            lab.host.enter();
+            let handover = lab.handover();
+            let guardian = PathBuf::from(format!("/proc/{}", handover.guardian()));
+            assert!(guardian.exists());
+            drop(handover);
+            until("the guardian is gone", || !guardian.exists());
+        });
+        test.join().unwrap();
+    });
+    assert_same(&before, &lab.dump());
+    assert!(!lab.has_files());
+}
+
+#[test]
+fn a_log_that_nobody_reads_does_not_hold_up_the_guardian() {
+    let lab = Lab::plain();
+    // A pipe that is full.
+    let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();
+    while rustix::io::write(&writer, &[b'x'; 4096]).is_ok() {}
+    rustix::fs::fcntl_setfl(&writer, rustix::fs::OFlags::empty()).unwrap();
+    let mut daemon = lab.daemon_with(writer.into());
+    assert_eq!(daemon.say("commit"), ["done commit"]);
+    daemon.kill();
+    until("the guardian ends", || lab::is_gone(daemon.guardian));
+    assert!(lab.host.sh("ip -4 addr show dev eth0").contains("10.0.0.1/24"));
+    assert!(!lab.has_files());
+    drop(reader);
+}
+
+#[test]
 fn a_route_whose_gateway_nothing_reaches_returns() {
     let lab = Lab::plain();
     lab.host.sh("ip addr add 10.9.0.1/24 dev eth0 noprefixroute
@@ -150,10 +225,7 @@ fn a_route_whose_gateway_nothing_reaches_returns() {
          ip route add 10.99.0.0/16 via 10.9.0.254
          ip route del 10.9.0.0/24");
     let mut daemon = lab.daemon();
-    daemon.kill_guardian();
-    until("the guardian has ended", || lab::is_gone(daemon.guardian));
-    daemon.kill();
-    daemon.child.wait().unwrap();
+    kill_both(&mut daemon);
     lab.host.sh("ip addr flush dev eth0");
     assert!(lab.recover().starts_with("Restored("));
     let routes = lab.host.sh("ip route");

@@ -189,16 +189,14 @@ fn changes_of_the_interface_are_reported() {
     std::thread::scope(|scope| {
         let test = scope.spawn(|| {
             lab.host.enter();
-            let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_hostnet"));
-            command.arg(guardian::ARGUMENT);
-            let handover =
-                Handover::begin("eth0", "host0", &lab.journal(), command).unwrap().commit().unwrap();
+            let handover = lab.handover();
             let mut changes = handover.changes().unwrap();
             let mut reports = |script: &str| {
                 lab.host.sh(script);
                 changes.take()
             };
-            assert!(!reports("ip addr add 10.0.70.1/24 dev host0; ip route add 10.71.0.0/16 dev host0"));
+            assert!(!reports("ip addr add 10.0.70.1/24 dev eth1; ip route add 10.71.0.0/16 dev host0"));
+            assert!(reports("ip addr add 10.0.73.1/24 dev host0"));
             assert!(reports("ip addr add 10.0.72.1/24 dev eth0"));
             assert!(!reports("true"));
             assert!(reports("ip -6 route add fd77::/64 dev eth0"));

@@ -8,8 +8,9 @@ use crate::fault::Fault;
 
 /// A receive queue, owned by one worker at a time.
 pub trait RxQueue: Send {
-    /// Takes packets into `batch` while it [has room](RxBatch::has_room). Does not wait. After an error the queue is
-    /// not used again; packets already in the batch are still delivered.
+    /// Takes packets into `batch` while it [has room](RxBatch::has_room). Does not wait. Called again soon unless it
+    /// neither takes nor drops a packet. After an error the queue is not used again; packets already in the batch are
+    /// still delivered.
     fn receive(&mut self, batch: &mut RxBatch) -> Result<(), Fault>;
 
     /// Returns a delivered batch's descriptors to the sender. A sender that waits for them is notified through `tools`.

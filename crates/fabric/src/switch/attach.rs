@@ -121,8 +121,9 @@ impl Switch {
                 tasks.push((worker, Task::Drain(Box::new(drain))));
             }
         }
-        let (caps, mtu, near) = (attachment.caps, attachment.mtu, options.placement);
-        port.attached = Some(Attached { tx, rx, drains, caps, mtu, client, near });
+        let Attachment { caps, mtu, .. } = attachment;
+        let near = options.placement;
+        port.attached = Some(Attached { tx, rx, drains, caps, mtu, down: false, client, near });
         port.suspended = false;
         self.publish(bridge);
         self.report_link(bridge, at.port, was_up);
@@ -152,8 +153,8 @@ impl Switch {
         let bridge = state.bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
         let port = port_mut(bridge, at.port)?;
         let was_up = port.is_up();
+        port.suspended = suspend && (port.suspended || port.has_link());
         let attached = port.attached.take();
-        port.suspended = suspend && (port.suspended || attached.is_some());
         let Some(attached) = attached else {
             self.report_link(bridge, at.port, was_up);
             return Ok(());

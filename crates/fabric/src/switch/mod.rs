@@ -129,6 +129,8 @@ struct Attached {
     drains: Vec<(usize, Token)>,
     caps: Caps,
     mtu: u32,
+    /// The client's link is down: nothing passes.
+    down: bool,
     client: Arc<Client>,
     /// Preferred workers of the receive queues.
     near: Placement,
@@ -158,7 +160,11 @@ struct Port {
 
 impl Port {
     fn is_up(&self) -> bool {
-        self.settings.admin_up && (self.attached.is_some() || self.suspended)
+        self.settings.admin_up && (self.has_link() || self.suspended)
+    }
+
+    fn has_link(&self) -> bool {
+        self.attached.as_ref().is_some_and(|attached| !attached.down)
     }
 }
 

@@ -74,6 +74,21 @@ impl Switch {
         Ok(())
     }
 
+    /// Sets the link of a port's client up or down. While it is down, the client stays attached, and packets from and to
+    /// it are dropped (`port-down`).
+    pub fn set_link(&self, at: PortRef, up: bool) -> Result<(), SwitchError> {
+        let mut state = self.lock();
+        let bridge = state.bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
+        let port = port_mut(bridge, at.port)?;
+        let was_up = port.is_up();
+        let down = &mut port.attached.as_mut().ok_or(SwitchError::Gone("client"))?.down;
+        if std::mem::replace(down, !up) == up {
+            self.publish(bridge);
+            self.report_link(bridge, at.port, was_up);
+        }
+        Ok(())
+    }
+
     /// A port's settings.
     pub fn settings(&self, at: PortRef) -> Result<PortSettings, SwitchError> {
         let mut state = self.lock();

@@ -145,6 +145,11 @@ impl Address {
         Some((u32_at(info, 4)?, u32_at(info, 0)?))
     }
 
+    /// Returns the seconds for which the address is valid; `None` if it does not expire.
+    pub(crate) fn lifetime(&self) -> Option<u32> {
+        self.lifetimes().map(|(valid, _)| valid).filter(|valid| *valid != FOREVER)
+    }
+
     /// Returns the address as it is `seconds` later; `None` if it has expired by then.
     pub(crate) fn aged(&self, seconds: u32) -> Option<Self> {
         let mut aged = self.clone();
@@ -215,9 +220,9 @@ impl fmt::Display for Address {
                 write!(f, " {word}")?;
             }
         }
-        match self.lifetimes() {
-            Some((valid, _)) if valid != FOREVER => write!(f, " valid for {valid} s"),
-            _ => Ok(()),
+        match self.lifetime() {
+            Some(valid) => write!(f, " valid for {valid} s"),
+            None => Ok(()),
         }
     }
 }

@@ -107,6 +107,15 @@ impl Object {
         }
     }
 
+    /// Returns the seconds until the object expires, if it does.
+    pub(crate) fn lifetime(&self) -> Option<u32> {
+        match self {
+            Self::Address(address) => address.lifetime(),
+            Self::Route(route) => route.lifetime(),
+            Self::Neighbour(_) | Self::Nexthop(_) | Self::Rule(_) => None,
+        }
+    }
+
     /// Returns the object as it is at another interface.
     #[must_use]
     pub fn moved(&self, from: &Interface, to: &Interface) -> Self {

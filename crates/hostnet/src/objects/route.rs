@@ -160,8 +160,7 @@ impl Route {
 
     /// Returns whether the kernel made the route for this prefix of an address.
     pub(crate) fn is_prefix(&self, (network, length): (Ipv4Addr, u8)) -> bool {
-        self.protocol == RTPROT_KERNEL
-            && self.prefix(RTA_DST, self.destination_length) == (Some(network.into()), length)
+        self.is_kernels() && self.prefix(RTA_DST, self.destination_length) == (Some(network.into()), length)
     }
 
     /// Returns whether the route is for all destinations that have no other.
@@ -196,10 +195,32 @@ impl Route {
         )
     }
 
+    /// Returns whether the kernel made the route together with an address.
+    pub(crate) fn is_kernels(&self) -> bool {
+        self.protocol == RTPROT_KERNEL
+    }
+
+    /// Returns the source address that the route prefers.
+    pub(crate) fn source(&self) -> Option<IpAddr> {
+        self.attributes.ip(RTA_PREFSRC)
+    }
+
+    /// Returns the route without a preferred source address: the kernel chooses one.
+    pub(crate) fn without_source(&self) -> Self {
+        let mut route = self.clone();
+        route.attributes.remove(RTA_PREFSRC);
+        route
+    }
+
+    /// Returns the seconds until the route expires, if it does.
+    pub(crate) fn lifetime(&self) -> Option<u32> {
+        self.attributes.number(RTA_EXPIRES)
+    }
+
     /// Returns the route as it is `seconds` later; `None` if it has expired by then.
     pub(crate) fn aged(&self, seconds: u32) -> Option<Self> {
         let mut aged = self.clone();
-        if let Some(expires) = self.attributes.number(RTA_EXPIRES) {
+        if let Some(expires) = self.lifetime() {
             let left = expires.saturating_sub(seconds);
             if left == 0 {
                 return None;
@@ -287,7 +308,7 @@ impl fmt::Display for Route {
         if let Some(table) = self.attributes.number(RTA_TABLE).filter(|table| *table != 254) {
             write!(f, " table {table}")?;
         }
-        if let Some(source) = self.attributes.ip(RTA_PREFSRC) {
+        if let Some(source) = self.source() {
             write!(f, " src {source}")?;
         }
         if let Some(metric) = self.attributes.number(RTA_PRIORITY) {
@@ -344,6 +365,12 @@ pub(crate) mod tests {
     }
 
     impl Route {
+        /// Returns the route with a preferred source address.
+        pub(crate) fn preferring(mut self, source: [u8; 4]) -> Self {
+            self.attributes.set(RTA_PREFSRC, &source);
+            self
+        }
+
         /// Returns the route as if the kernel had made it.
         pub(crate) fn made_by_kernel(self) -> Self {
             Self { protocol: RTPROT_KERNEL, ..self }

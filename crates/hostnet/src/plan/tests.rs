@@ -147,7 +147,6 @@ fn rules_outlive_a_host_port_and_are_removed_by_name() {
     assert_eq!(
         lines(&restore(&wanted, &away)),
         [
-            "set `eth0` up",
             "add address 10.0.0.5/24 noprefixroute valid for 600 s to `eth0`",
             "remove address 10.0.0.9/24 valid for 600 s from `eth0`",
             "set net.ipv4.conf.eth0.rp_filter to 1",
@@ -162,7 +161,6 @@ fn a_host_that_is_cut_off_is_reached_before_its_routes_return() {
     assert_eq!(
         lines(&reconnect(&before)),
         [
-            "set `eth0` up",
             "add address 10.0.0.5/24 noprefixroute valid for 600 s to `eth0`",
             "add address fd00::5/64 nodad to `eth0`",
             "wait for the IPv6 addresses of `eth0`",

@@ -10,6 +10,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use hostnet::{Handover, guardian};
 use serde_json::Value;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -160,6 +161,9 @@ const NEXTHOPS: &str = "
     ip nexthop add id 9 group 7/8,2
     ip route add 10.70.0.0/16 nhid 7
     ip route add 10.71.0.0/16 nhid 9
+    ip route add 10.0.9.0/24 dev eth0
+    ip nexthop add id 10 via 10.0.9.254 dev eth0
+    ip route add 10.72.0.0/16 nhid 10
 ";
 
 /// A host in one namespace and its neighbour in another.
@@ -224,6 +228,19 @@ impl Lab {
         let mut command = self.host.command("sh");
         command.args(["-e", "-c", script, "sh", env!("CARGO_BIN_EXE_hostnet")]);
         Daemon::start(command, &["move", "eth0", "host0"], self.journal())
+    }
+
+    /// Starts it with this standard error.
+    pub(crate) fn daemon_with(&self, errors: Stdio) -> Daemon {
+        let command = self.host.command(env!("CARGO_BIN_EXE_hostnet"));
+        Daemon::start_with(command, &["move", "eth0", "host0"], self.journal(), errors)
+    }
+
+    /// Moves `eth0` to `host0` in this process, on a thread in the host's namespace.
+    pub(crate) fn handover(&self) -> Handover {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hostnet"));
+        command.arg(guardian::ARGUMENT);
+        Handover::begin("eth0", "host0", &self.journal(), command).unwrap().commit().unwrap()
     }
 
     /// Returns the directory of the journal.
@@ -375,10 +392,13 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    pub(crate) fn start(mut command: Command, args: &[&str], journal: PathBuf) -> Self {
+    pub(crate) fn start(command: Command, args: &[&str], journal: PathBuf) -> Self {
+        Self::start_with(command, args, journal, Stdio::piped())
+    }
+
+    fn start_with(mut command: Command, args: &[&str], journal: PathBuf, errors: Stdio) -> Self {
         let command = command.args(args).arg(journal);
-        let mut child =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors).spawn().unwrap();
         let words = child.stdin.take();
         let mut answers = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();

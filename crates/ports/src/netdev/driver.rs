@@ -45,9 +45,10 @@ pub(super) fn open(
     namespace: &Arc<Namespace>,
     interface: &Interface,
     options: &Options,
+    runtime: &tokio::runtime::Handle,
 ) -> Result<Opened, OpenError> {
     let packet = || af_packet::open(namespace, interface, options.queues);
-    let xdp = |mode| af_xdp::open(namespace, interface, mode);
+    let xdp = |mode| af_xdp::open(namespace, interface, mode, runtime);
     let with = |reason: String| move |opened: Opened| Opened { reason, ..opened };
     match options.driver {
         Driver::AfPacket => packet().map(with("as configured".into())),

@@ -23,9 +23,11 @@ use crate::watch::{Watchable, watch};
 
 /// Longest time for a step of a move: the start of the guardian, and each 10,000 routes, take seconds under load.
 const LIMIT: Duration = Duration::from_secs(25);
-/// Shortest time between two moves of what has appeared at the interface.
+/// Shortest time between two moves of what has appeared at the interface, and longest wait for the end of changes.
 const PACE: Duration = Duration::from_secs(1);
-/// Time until another attempt to start a guardian.
+/// Time without a change after which a program has set all that belongs together: an address, then routes through it.
+const QUIET: Duration = Duration::from_millis(300);
+/// Time until another attempt to start a guardian, or to move what has appeared.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// Message of a port whose lease was lost.
@@ -86,7 +88,7 @@ pub(super) struct Lease {
     claim: Claim,
     /// Names for the log.
     names: Names,
-    /// Notifications of what appears at the interface, until they are watched.
+    /// Notifications of what appears at the interfaces, until they are watched.
     changes: Option<Changes>,
     watcher: Option<Watcher>,
 }
@@ -98,6 +100,15 @@ impl Drop for Watcher {
     fn drop(&mut self) {
         self.0.abort();
     }
+}
+
+/// What to follow while a lease lasts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Followed {
+    /// Process number of the guardian.
+    guardian: u32,
+    /// Time until the next look at the interfaces, if nothing is reported before.
+    next: Option<Duration>,
 }
 
 /// Names for the log.
@@ -210,8 +221,8 @@ impl Lease {
         }
     }
 
-    /// Moves what has appeared at the interface since. Returns the guardian's process number.
-    pub(super) fn follow(&mut self, namespace: &Arc<Namespace>) -> Option<u32> {
+    /// Moves what has appeared at the interface since, and notes what the host port has received.
+    pub(super) fn follow(&mut self, namespace: &Arc<Namespace>) -> Option<Followed> {
         let mut handover = self.handover.take()?;
         let followed = namespace.run_for(LIMIT, move || {
             let moved = handover.follow().map_err(refused);
@@ -220,6 +231,8 @@ impl Lease {
         let Names { owner, interface, port: host } = &self.names;
         match followed {
             Ok((handover, moved)) => {
+                let next = if moved.is_ok() { handover.next_follow() } else { Some(RETRY) };
+                let followed = Followed { guardian: handover.guardian(), next };
                 self.handover = Some(handover);
                 match moved {
                     Ok(0) => {}
@@ -230,17 +243,19 @@ impl Lease {
                         objects,
                         "addresses or routes appeared at the interface and moved to the host port"
                     ),
-                    Err(error) => tracing::warn!(port = owner, interface, host, "{error}"),
+                    Err(error) => tracing::warn!(port = owner, interface, host, "{error}; retrying"),
                 }
+                Some(followed)
             }
-            Err(error) => tracing::error!(port = owner, interface, host, "{error}"),
+            Err(error) => {
+                tracing::error!(port = owner, interface, host, "{error}");
+                None
+            }
         }
-        self.handover.as_ref().map(Handover::guardian)
     }
 
-    /// Starts another guardian, because the present one has died. Returns the process number of the guardian, the former
-    /// one's after a failure.
-    pub(super) fn guard_again(&mut self, namespace: &Arc<Namespace>) -> Option<u32> {
+    /// Starts another guardian, because the present one has died. After a failure, the guardian is the former one.
+    pub(super) fn guard_again(&mut self, namespace: &Arc<Namespace>) -> Option<Followed> {
         let mut handover = self.handover.take()?;
         let guarded = namespace.run_for(LIMIT, move || {
             let guarded = handover.guard_again(guardian::command()).map_err(refused);
@@ -265,7 +280,8 @@ impl Lease {
                         tracing::error!(port = owner, interface, host, "the guardian died: {error}")
                     }
                 }
-                Some(guardian)
+                // Something may have been reported at the same time.
+                Some(Followed { guardian, next: Some(PACE) })
             }
             Err(error) => {
                 tracing::error!(port = owner, interface, host, "{error}");
@@ -281,7 +297,8 @@ impl Lease {
         let entered = runtime.enter();
         let changes = self.changes.take().and_then(|changes| watch(Appeared(changes)).ok());
         drop(entered);
-        let follower = runtime.spawn(follow(port.clone(), changes, handover.guardian()));
+        let followed = Followed { guardian: handover.guardian(), next: handover.next_follow() };
+        let follower = runtime.spawn(follow(port.clone(), changes, followed));
         self.watcher = Some(Watcher(follower.abort_handle()));
     }
 }
@@ -365,6 +382,24 @@ async fn appeared(changes: Option<&mut AsyncFd<Appeared>>) {
     }
 }
 
+/// Returns when something has appeared, and nothing else for a while: a client that has set an address adds routes
+/// through it next.
+async fn settled(mut changes: Option<&mut AsyncFd<Appeared>>) {
+    appeared(changes.as_deref_mut()).await;
+    let quiet =
+        async { while tokio::time::timeout(QUIET, appeared(changes.as_deref_mut())).await.is_ok() {} };
+    // Without an end of changes, what is there moves.
+    let _ = tokio::time::timeout(PACE, quiet).await;
+}
+
+/// Returns after this time; never without one.
+async fn passed(time: Option<Duration>) {
+    match time {
+        Some(time) => tokio::time::sleep(time).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Returns when a process of this number has ended; never if it cannot be watched.
 async fn ended(process: u32) {
     let process = i32::try_from(process).ok().and_then(Pid::from_raw);
@@ -377,21 +412,23 @@ async fn ended(process: u32) {
     }
 }
 
-/// Follows the interface and the guardian until the lease ends.
-async fn follow(port: Weak<Inner>, mut changes: Option<AsyncFd<Appeared>>, mut guardian: u32) {
+/// Follows the interfaces and the guardian until the lease ends.
+async fn follow(port: Weak<Inner>, mut changes: Option<AsyncFd<Appeared>>, mut followed: Followed) {
     loop {
         let died = tokio::select! {
-            () = appeared(changes.as_mut()) => false,
-            () = ended(guardian) => true,
+            () = settled(changes.as_mut()) => false,
+            () = passed(followed.next) => false,
+            () = ended(followed.guardian) => true,
         };
         let Some(inner) = port.upgrade() else { return };
-        let followed = move || match died {
+        let look = move || match died {
             true => inner.guard_host_again(),
             false => inner.follow_host(),
         };
-        // Without a guardian, the lease has ended.
-        let Ok(Some(now)) = tokio::task::spawn_blocking(followed).await else { return };
-        tokio::time::sleep(if died && now == guardian { RETRY } else { PACE }).await;
-        guardian = now;
+        // Otherwise the lease has ended.
+        let Ok(Some(now)) = tokio::task::spawn_blocking(look).await else { return };
+        let unguarded = died && now.guardian == followed.guardian;
+        tokio::time::sleep(if unguarded { RETRY } else { PACE }).await;
+        followed = now;
     }
 }

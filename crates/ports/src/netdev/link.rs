@@ -6,11 +6,14 @@
 //! looks for the name again. Each change in the namespace leads to one call of [`Inner::adapt`], on a thread for
 //! blocking work, at most every [`PACE`].
 //!
+//! While the interface is down or has no carrier, the port stays attached with its link down: attaching an XDP program
+//! makes many network cards lose their carrier, so that attaching anew for a carrier would never end.
+//!
 //! Invariants: the port is attached to the switch only while it holds the interface's shield, and with a host port a
 //! [`Lease`], but for the moment in which these end; after [`Inner::close`] none of them exists.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fabric::switch::PortRef;
 use fabric::{Attachment, Caps, OnFault, Switch};
@@ -19,7 +22,7 @@ use tokio::sync::{Notify, watch};
 use super::KERNEL_DROPS;
 use super::driver::{self, Opened, Statistics};
 use super::ethtool::speed_and_duplex;
-use super::handover::{self, HostPort, Lease, Unleased};
+use super::handover::{self, Followed, HostPort, Lease, Unleased};
 use super::links::{Interface, Namespace, printable};
 use super::options::Options;
 use super::shield::Shield;
@@ -89,8 +92,19 @@ struct Held {
     /// The host's addresses at the host port.
     lease: Option<Lease>,
     shield: Option<Shield>,
-    /// The kernel's counters of the queues that are attached to the switch, and what the queues were opened with.
-    attached: Option<(Box<dyn Statistics>, Options)>,
+    attached: Option<Attached>,
+}
+
+/// Queues that are attached to the switch.
+struct Attached {
+    /// The kernel's counters of them.
+    statistics: Box<dyn Statistics>,
+    /// What they were opened with.
+    options: Options,
+    /// MTU of the interface when the switch was last told.
+    mtu: u32,
+    /// The link is up.
+    up: bool,
 }
 
 /// State for users.
@@ -100,6 +114,8 @@ struct Shown {
     interface: Option<Interface>,
     /// Place of the host's addresses.
     host: Option<String>,
+    /// The host port was open at the last attempt.
+    host_open: bool,
     /// Name of the shield's table.
     table: Option<String>,
     caps: Option<Caps>,
@@ -112,6 +128,8 @@ struct Shown {
     dropped: u64,
     /// Fault that a worker met, or other reason to attach the interface again.
     fault: Option<String>,
+    /// Time of the next attempt after a refusal.
+    retry: Option<Instant>,
 }
 
 impl Inner {
@@ -178,14 +196,20 @@ impl Inner {
         self.shown().interface.as_ref().map_or_else(|| self.name.clone(), Interface::label)
     }
 
-    /// Returns whether there is anything to do for [`Inner::adapt`].
+    /// Returns whether there is anything to do for [`Inner::adapt`]. A failed attempt may itself change the host port,
+    /// and the carrier of the interface: these do not lead to the next attempt.
     fn is_outdated(&self) -> bool {
         let shown = self.shown();
         let known = shown.interface.as_ref();
-        let now = self.namespace.find(known.map(|i| (i.index, i.born)), &self.name);
+        let mut now = self.namespace.find(known.map(|i| (i.index, i.born)), &self.name);
         let refused = matches!(shown.obstacle, Some(Obstacle::Refused(_)));
-        let host = self.host.as_ref().is_some_and(|host| host.is_open() != shown.host.is_some());
-        now.as_ref() != known || refused || host || shown.fault.is_some() || self.namespace.gone().is_some()
+        if let (Some(now), Some(known), true) = (&mut now, known, refused) {
+            now.running = known.running;
+        }
+        let host_open = if refused { shown.host_open } else { shown.host.is_some() };
+        let host = self.host.as_ref().is_some_and(|host| host.is_open() != host_open);
+        let due = shown.retry.is_some_and(|retry| retry <= Instant::now());
+        now.as_ref() != known || due || host || shown.fault.is_some() || self.namespace.gone().is_some()
     }
 
     /// Makes the port match its interface. Returns the reason if it is not attached afterwards.
@@ -194,6 +218,7 @@ impl Inner {
         if held.closed {
             return None;
         }
+        let host_open = self.host.as_ref().is_some_and(HostPort::is_open);
         let fault = self.shown().fault.take();
         let obstacle = match fault {
             // Attached again with the next attempt.
@@ -205,15 +230,18 @@ impl Inner {
             // Before the switch reports the change.
             self.shown().obstacle = Some(obstacle.clone());
             match obstacle {
+                Obstacle::Waiting(_) => self.set_link(&mut held, false),
                 // The host is reachable until the next attempt.
                 Obstacle::Refused(_) if self.host.is_some() => self.give_back(&mut held),
-                _ => self.detach(&mut held),
+                Obstacle::Refused(_) => self.detach(&mut held),
             }
         }
         let mut shown = self.shown();
+        shown.host_open = host_open;
+        shown.retry = matches!(obstacle, Some(Obstacle::Refused(_))).then(|| Instant::now() + RETRY);
         shown.interface = held.interface.clone();
         shown.host = held.lease.as_ref().and_then(Lease::describe);
-        shown.table = held.shield.as_ref().map(|shield| shield.table().to_owned());
+        shown.table = held.shield.as_ref().and_then(Shield::table).map(str::to_owned);
         shown.options = held.options.clone();
         shown.obstacle = obstacle.clone();
         obstacle
@@ -247,21 +275,15 @@ impl Inner {
             return Err(Obstacle::Refused(reason));
         }
         let before = held.interface.replace(interface.clone());
-        match (&mut held.shield, before) {
-            // Raised below, when the host's addresses can move.
-            (None, _) if self.host.is_some() => {}
-            (None, _) => self.raise_shield(held, &interface)?,
-            (Some(shield), Some(before)) if before.name != interface.name => {
-                shield.rename(&interface.name).map_err(|error| Obstacle::Refused(error.0))?;
-                let from = before.label();
-                tracing::info!(port = self.owner, from, to = name, "the interface was renamed");
-            }
-            _ => {}
+        if let Some(before) = before.filter(|before| before.name != interface.name) {
+            let from = before.label();
+            tracing::info!(port = self.owner, from, to = name, "the interface was renamed");
         }
         if let Some(host) = self.host.as_ref().filter(|host| !host.is_open()) {
             self.give_back(held);
             return waiting(host.missing());
         }
+        self.hold(held, &interface)?;
         if !interface.up {
             return waiting(format!(
                 "interface `{name}` is set down{}; `{}` sets it up",
@@ -287,11 +309,22 @@ impl Inner {
         self.commit_lease(held)
     }
 
-    fn raise_shield(&self, held: &mut Held, interface: &Interface) -> Result<(), Obstacle> {
-        let (name, index, owner) = (interface.name.clone(), interface.index, self.owner.clone());
-        let shields = self.namespace.shields();
-        let raised = self.namespace.run(move || Shield::raise(&shields, &name, index, &owner));
-        held.shield = Some(raised.map_err(|error| Obstacle::Refused(error.0))?);
+    /// Keeps other ports from the interface, and its packets from the host's own stack. With a host port, the latter
+    /// begins when the host's addresses can move.
+    fn hold(&self, held: &mut Held, interface: &Interface) -> Result<(), Obstacle> {
+        let refused = |error: OpenError| Obstacle::Refused(error.0);
+        let shield = match &mut held.shield {
+            Some(shield) => shield,
+            none => {
+                let (name, index, owner) = (interface.name.clone(), interface.index, self.owner.clone());
+                let shields = self.namespace.shields();
+                let claimed = self.namespace.run(move || Shield::claim(&shields, &name, index, &owner));
+                none.insert(claimed.map_err(refused)?)
+            }
+        };
+        if self.host.is_none() || shield.table().is_some() {
+            shield.raise(&interface.name).map_err(refused)?;
+        }
         Ok(())
     }
 
@@ -309,7 +342,8 @@ impl Inner {
                 Unleased::Refused(reason) => Obstacle::Refused(reason),
             })?);
         }
-        if held.shield.is_none() { self.raise_shield(held, interface) } else { Ok(()) }
+        let shield = held.shield.as_mut().map_or(Ok(()), |shield| shield.raise(&interface.name));
+        shield.map_err(|error| Obstacle::Refused(error.0))
     }
 
     /// Moves the host's addresses, unless they have moved already.
@@ -318,32 +352,32 @@ impl Inner {
         lease.commit(&self.namespace, &self.this).map_err(|error| Obstacle::Refused(error.0))
     }
 
-    /// Moves what has appeared at the interface to the host port. Returns the guardian's process number; `None` if the
+    /// Moves what has appeared at the interface to the host port. Returns what to follow from now on; `None` if the
     /// host's addresses are no longer there.
-    pub(super) fn follow_host(&self) -> Option<u32> {
-        let guardian = self.held().lease.as_mut()?.follow(&self.namespace);
-        self.check_lease(guardian)
+    pub(super) fn follow_host(&self) -> Option<Followed> {
+        let followed = self.held().lease.as_mut()?.follow(&self.namespace);
+        self.check_lease(followed)
     }
 
     /// Starts another guardian. Returns as [`Inner::follow_host`] does.
-    pub(super) fn guard_host_again(&self) -> Option<u32> {
-        let guardian = {
+    pub(super) fn guard_host_again(&self) -> Option<Followed> {
+        let followed = {
             let mut held = self.held();
             let lease = held.lease.as_mut()?;
-            let guardian = lease.guard_again(&self.namespace);
+            let followed = lease.guard_again(&self.namespace);
             self.shown().host = lease.describe();
-            guardian
+            followed
         };
-        self.check_lease(guardian)
+        self.check_lease(followed)
     }
 
     /// Gives the interface up until the next attempt if its lease was lost.
-    fn check_lease(&self, guardian: Option<u32>) -> Option<u32> {
-        if guardian.is_none() {
+    fn check_lease(&self, followed: Option<Followed>) -> Option<Followed> {
+        if followed.is_none() {
             self.adapt();
             self.kick.notify_one();
         }
-        guardian
+        followed
     }
 
     /// Refuses interfaces that are of no use to a switch, or belong to another.
@@ -369,32 +403,52 @@ impl Inner {
     fn attach(&self, held: &mut Held, interface: &Interface) -> Result<(), OpenError> {
         let refused = |error: fabric::SwitchError| OpenError(error.to_string());
         let mtu = interface.mtu.min(MAX_MTU);
-        let stays = |(open, options): &(Box<dyn Statistics>, Options)| {
-            *options == held.options && open.fits(interface.mtu)
-        };
-        if held.attached.as_ref().is_some_and(stays) {
-            let before = self.shown().interface.as_ref().map(|interface| interface.mtu);
-            if before != Some(interface.mtu) {
+        let stays =
+            |open: &&mut Attached| open.options == held.options && open.statistics.fits(interface.mtu);
+        if let Some(attached) = held.attached.as_mut().filter(stays) {
+            if attached.mtu != interface.mtu {
                 self.switch.set_client_mtu(self.at, mtu).map_err(refused)?;
+                attached.mtu = interface.mtu;
+            }
+            if !attached.up {
+                self.show_speed(interface);
+                self.set_link(held, true);
             }
             return Ok(());
         }
         // With both open, packets would come twice.
-        if let Some((statistics, _)) = held.attached.take() {
+        if let Some(Attached { statistics, .. }) = held.attached.take() {
             self.switch.suspend(self.at).map_err(refused)?;
             self.shown().dropped += statistics.dropped();
         }
         let Opened { rx, tx, caps, statistics, driver, reason } =
-            driver::open(&self.namespace, interface, &held.options)?;
+            driver::open(&self.namespace, interface, &held.options, &self.runtime)?;
         let queues = rx.len();
         let attachment = Attachment { rx, tx, caps, mtu, on_fault: self.on_fault() };
         self.switch.attach(self.at, attachment).map_err(refused)?;
-        held.attached = Some((statistics, held.options.clone()));
-        let (speed, duplex) = speed_and_duplex(self.namespace.socket(), &interface.name);
+        let options = held.options.clone();
+        held.attached = Some(Attached { statistics, options, mtu: interface.mtu, up: true });
+        self.show_speed(interface);
         let mut shown = self.shown();
-        (shown.caps, shown.speed, shown.duplex) = (Some(caps), speed, duplex);
+        shown.caps = Some(caps);
         shown.driver = Some((format!("{driver} ({reason})"), queues));
         Ok(())
+    }
+
+    fn show_speed(&self, interface: &Interface) {
+        let (speed, duplex) = speed_and_duplex(self.namespace.socket(), &interface.name);
+        let mut shown = self.shown();
+        (shown.speed, shown.duplex) = (speed, duplex);
+    }
+
+    /// Sets the link up or down, if the port is attached.
+    fn set_link(&self, held: &mut Held, up: bool) {
+        let Some(attached) = held.attached.as_mut().filter(|attached| attached.up != up) else { return };
+        attached.up = up;
+        if let Err(error) = self.switch.set_link(self.at, up) {
+            // The port was removed from the switch, and thus detached.
+            tracing::debug!(port = self.owner, %error, "netdev port was detached already");
+        }
     }
 
     /// Returns the handler that workers call when a socket fails. It does not block them.
@@ -432,7 +486,7 @@ impl Inner {
 
     /// Detaches the port from the switch, if it is attached. The interface stays its own.
     fn detach(&self, held: &mut Held) {
-        let Some((statistics, _)) = held.attached.take() else { return };
+        let Some(Attached { statistics, .. }) = held.attached.take() else { return };
         if let Err(error) = self.switch.detach(self.at) {
             // The port was removed from the switch, and thus detached.
             tracing::debug!(port = self.owner, %error, "netdev port was detached already");
@@ -492,7 +546,7 @@ impl Inner {
 
     pub(super) fn status(&self) -> Status {
         if let Ok(held) = self.held.try_lock()
-            && let Some((statistics, _)) = &held.attached
+            && let Some(Attached { statistics, .. }) = &held.attached
         {
             let mut shown = self.shown();
             shown.dropped += statistics.dropped();
@@ -552,12 +606,12 @@ async fn follow(
 ) {
     loop {
         let Some(inner) = port.upgrade() else { return };
-        let retry = matches!(inner.shown().obstacle, Some(Obstacle::Refused(_)));
+        let retry = inner.shown().retry;
         drop(inner);
         let retry = async {
             match retry {
-                true => tokio::time::sleep(RETRY).await,
-                false => std::future::pending().await,
+                Some(retry) => tokio::time::sleep_until(retry.into()).await,
+                None => std::future::pending().await,
             }
         };
         tokio::select! {

@@ -23,8 +23,8 @@ use super::shield::Shields;
 use crate::OpenError;
 use crate::name_watch::{self, Directories, Identity, NameWatch};
 use crate::netlink::{
-    DONE, DUMP, INTERRUPTED, Message, Messages, REQUEST, ROOM, attributes, messages, number, receive, socket,
-    text_of,
+    DONE, DUMP, ERROR, INTERRUPTED, Message, Messages, REQUEST, ROOM, attributes, messages, number, receive,
+    socket, text_of,
 };
 use crate::netns::{self, Netns};
 use crate::watch::{Watchable, watch as watch_socket};
@@ -49,6 +49,8 @@ const ETHERNET: u16 = 1;
 const BUFFER: usize = 1 << 20;
 /// Attempts to read a table that keeps changing.
 const ATTEMPTS: u32 = 20;
+/// Time until the table is read again after the kernel refused that.
+const RETRY: Duration = Duration::from_millis(100);
 
 /// An interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,6 +103,8 @@ struct Effect {
     changed: bool,
     /// A reading has ended.
     read: bool,
+    /// The kernel refused a reading.
+    refused: bool,
 }
 
 impl Table {
@@ -123,10 +127,18 @@ impl Table {
                     }
                     effect.read = true;
                 }
+                ERROR if self.found.take().is_some() => effect.refused = true,
                 _ => {}
             }
         }
         effect
+    }
+
+    /// Notes that notifications were lost. Returns whether to read the table anew now: a reading that is under way is
+    /// repeated when it has ended, because the kernel refuses a second one.
+    fn lose(&mut self) -> bool {
+        self.disturbed = true;
+        self.found.is_none()
     }
 
     /// Adds or changes an interface; returns whether anything changed.
@@ -195,14 +207,14 @@ impl AsRawFd for Notifications {
 unsafe impl Watchable for Notifications {}
 
 impl Notifications {
+    /// Begins to read the table anew.
     fn ask(&self, table: &Mutex<Table>) -> Result<(), Errno> {
-        {
-            let mut table = lock(table);
-            (table.found, table.disturbed) = (Some(Vec::new()), false);
-        }
+        let mut table = lock(table);
         let mut request = Messages::default();
         request.begin(RTM_GETLINK, REQUEST | DUMP, 1, &[0; IFINFO]);
-        request.send(&self.0)
+        request.send(&self.0)?;
+        (table.found, table.disturbed) = (Some(Vec::new()), false);
+        Ok(())
     }
 
     /// Reads the table for the first time.
@@ -213,11 +225,15 @@ impl Notifications {
             loop {
                 match receive(&self.0, &mut room) {
                     Ok(bytes) => {
-                        if lock(table).take_in(bytes).read {
+                        let effect = lock(table).take_in(bytes);
+                        if effect.refused {
+                            return Err(Errno::BUSY);
+                        }
+                        if effect.read {
                             break;
                         }
                     }
-                    Err(Errno::NOBUFS) => lock(table).disturbed = true,
+                    Err(Errno::NOBUFS) => drop(lock(table).lose()),
                     Err(error) => return Err(error),
                 }
             }
@@ -387,31 +403,34 @@ async fn follow(
     changes: &watch::Sender<()>,
 ) {
     let mut room = vec![0; ROOM];
+    let mut ask = false;
     loop {
+        if ask && let Err(error) = notifications.get_ref().ask(&table) {
+            tracing::warn!(%error, "cannot read the interfaces of a network namespace; retrying");
+            tokio::time::sleep(RETRY).await;
+            continue;
+        }
+        ask = false;
         let Ok(mut ready) = notifications.readable().await else { return };
         let socket = &notifications.get_ref().0;
         match rustix::net::recv(socket, &mut room[..], RecvFlags::DONTWAIT) {
             Ok((len, _)) => {
-                let (effect, again) = {
+                let effect = {
                     let mut table = lock(&table);
                     let effect = table.take_in(room.get(..len).unwrap_or_default());
-                    (effect, effect.read && std::mem::take(&mut table.disturbed))
+                    ask = effect.refused || effect.read && std::mem::take(&mut table.disturbed);
+                    effect
                 };
                 if effect.changed {
                     changes.send_replace(());
                 }
-                if again && let Err(error) = notifications.get_ref().ask(&table) {
-                    tracing::warn!(%error, "cannot read the interfaces of a network namespace");
+                if effect.refused {
+                    tokio::time::sleep(RETRY).await;
                 }
             }
             Err(Errno::AGAIN) => ready.clear_ready(),
             Err(Errno::INTR) => {}
-            // Notifications were lost.
-            Err(Errno::NOBUFS) => {
-                if let Err(error) = notifications.get_ref().ask(&table) {
-                    tracing::warn!(%error, "cannot read the interfaces of a network namespace");
-                }
-            }
+            Err(Errno::NOBUFS) => ask = lock(&table).lose(),
             Err(error) => {
                 tracing::error!(%error, "the interfaces of a network namespace are no longer followed");
                 return;
@@ -519,8 +538,29 @@ mod tests {
         table.take_in(link(2, 0, "i2").as_bytes());
         let mut done = Messages::default();
         done.begin(DONE, INTERRUPTED, 1, &[0; 4]);
-        assert_eq!(table.take_in(done.as_bytes()), Effect { changed: true, read: true });
+        assert_eq!(table.take_in(done.as_bytes()), Effect { changed: true, read: true, ..Effect::default() });
         assert_eq!(table.interfaces.keys().collect::<Vec<_>>(), [&2]);
         assert!(table.disturbed);
+    }
+
+    #[test]
+    fn notifications_lost_during_a_reading_do_not_start_another_one() {
+        let mut table = Table::default();
+        assert!(table.lose());
+        table.found = Some(Vec::new());
+        table.take_in(link(2, 0, "i2").as_bytes());
+        assert!(!table.lose(), "the reading is under way");
+        table.take_in(link(3, 0, "i3").as_bytes());
+        let mut done = Messages::default();
+        done.begin(DONE, 0, 1, &[0; 4]);
+        assert!(table.take_in(done.as_bytes()).read && table.disturbed, "it is repeated");
+        assert_eq!(table.interfaces.len(), 2);
+        // A refusal ends a reading without an effect on the table.
+        table.found = Some(Vec::new());
+        let mut refusal = Messages::default();
+        refusal.begin(ERROR, 0, 1, &(-libc::EBUSY).to_ne_bytes());
+        assert_eq!(table.take_in(refusal.as_bytes()), Effect { refused: true, ..Effect::default() });
+        table.take_in(done.as_bytes());
+        assert_eq!(table.interfaces.len(), 2);
     }
 }

@@ -5,12 +5,15 @@
 //! drop. The hook lies behind packet sockets, tc filters and XDP, and in front of bridges, VLAN interfaces and the IP
 //! stack. The table is named after the interface's index, so a namespace holds at most one for an interface.
 //!
-//! Invariant: the kernel removes the table when its netlink socket closes, so however the process ends, the host gets
+//! A shield is first claimed, by the table, and later raised, by its chain.
+//!
+//! Invariants: the kernel removes the table when its netlink socket closes, so however the process ends, the host gets
 //! its interface back, and nobody else can remove the table before (`NFT_TABLE_F_OWNER`, Linux 5.12). The tables of a
-//! namespace have one socket, because closing one can take the kernel 20 ms.
+//! namespace have one socket, because closing one can take the kernel 20 ms. A table that the kernel did not delete in
+//! time is deleted before the next transaction, or with the socket once there is no shield.
 
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
 use rustix::net::netlink;
@@ -53,9 +56,19 @@ const HOOK_DEVICE: u16 = 3;
 /// Longest comment that `nft list` shows, with its zero (`NFTNL_UDATA_COMMENT_MAXLEN`).
 const MAX_COMMENT: usize = 128;
 
-/// The shields of a namespace: a socket that owns their tables.
+/// The shields of a namespace.
 #[derive(Debug, Default)]
-pub(super) struct Shields(Mutex<Option<Owner>>);
+pub(super) struct Shields(Mutex<Tables>);
+
+#[derive(Debug, Default)]
+struct Tables {
+    /// The socket that owns the tables, once there was a shield.
+    owner: Option<Owner>,
+    /// Number of shields.
+    shields: usize,
+    /// Tables to delete.
+    leftover: Vec<String>,
+}
 
 #[derive(Debug)]
 struct Owner {
@@ -69,26 +82,46 @@ struct Owner {
 pub(super) struct Shield {
     shields: Arc<Shields>,
     table: String,
+    /// Number of the chain and its device, once the shield is raised.
+    chain: Option<(u32, String)>,
     /// Chains made so far: each has a name of its own.
     chains: u32,
 }
 
 impl Shields {
+    fn lock(&self) -> MutexGuard<'_, Tables> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Tables {
     /// Calls `task` with the socket, which is opened if it is missing, in the calling thread's namespace.
-    fn with<T>(&self, task: impl FnOnce(&mut Owner) -> Result<T, Errno>) -> Result<T, Errno> {
-        let mut owner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let owner = match &mut *owner {
+    fn with<T>(&mut self, task: impl FnOnce(&mut Owner) -> Result<T, Errno>) -> Result<T, Errno> {
+        let owner = match &mut self.owner {
             Some(owner) => owner,
             none => none.insert(Owner { socket: socket(Some(netlink::NETFILTER), 0)?, sequence: 0 }),
         };
+        self.leftover.retain(|table| owner.delete(table).is_err());
         task(owner)
+    }
+
+    /// Deletes a table, now or later.
+    fn delete(&mut self, table: &str) {
+        if let Err(error) = self.owner.as_mut().map_or(Ok(()), |owner| owner.delete(table)) {
+            tracing::warn!(table, %error, "cannot remove the nftables table of an interface yet");
+            self.leftover.push(table.to_owned());
+        }
+        if self.shields == 0 && !self.leftover.is_empty() {
+            // The kernel removes them with the socket.
+            (self.owner, self.leftover) = (None, Vec::new());
+        }
     }
 }
 
 impl Shield {
-    /// Shields interface `name` with this index of the calling thread's namespace, to which `shields` belong, for
-    /// `owner`: the port and its bridge.
-    pub(super) fn raise(
+    /// Claims interface `name` with this index of the calling thread's namespace, to which `shields` belong, for
+    /// `owner`: the port and its bridge. The host's own stack goes on to receive its packets.
+    pub(super) fn claim(
         shields: &Arc<Shields>,
         name: &str,
         index: u32,
@@ -96,77 +129,75 @@ impl Shield {
     ) -> Result<Self, OpenError> {
         let table = format!("mswitch-if{index}");
         let comment = comment(owner);
-        let raised = shields.with(|owner| {
+        let mut tables = shields.lock();
+        let claimed = tables.with(|owner| {
             let mut batch = owner.begin();
             owner
                 .step(&mut batch, NEW_TABLE, CREATE_NEW)
                 .attribute(TABLE_NAME, &text(&table))
                 .attribute(TABLE_FLAGS, &NFT_TABLE_F_OWNER.to_be_bytes())
                 .attribute(TABLE_USERDATA, &comment);
-            owner.add_chain(&mut batch, &table, 0, name);
-            match owner.execute(batch, 2) {
-                // The table belongs to a port, or the caller has no capability.
-                Err(error @ (Errno::PERM | Errno::EXIST)) => Ok(Err((error, owner.holder(&text(&table))))),
-                Err(error) => Ok(Err((error, None))),
-                Ok(()) => Ok(Ok(())),
-            }
+            owner.execute(batch, 1)
         });
-        let (error, holder) = match raised {
-            Ok(Ok(())) => return Ok(Self { shields: shields.clone(), table, chains: 1 }),
-            Ok(Err(refused)) => refused,
-            Err(error) => (error, None),
-        };
-        Err(OpenError(match (error, holder) {
-            (_, Some(holder)) => held(name, &holder),
-            (Errno::PERM, None) => format!("interface `{name}`: attaching an interface needs CAP_NET_ADMIN"),
-            (Errno::NOENT, None) => format!("interface `{name}` vanished while it was attached"),
-            (error, None) => format!(
-                "interface `{name}`: its packets cannot be kept from the host's own stack: {error}; Linux 5.12 or \
-                 later with nf_tables and CONFIG_NF_TABLES_NETDEV is needed"
-            ),
-        }))
+        match claimed {
+            Ok(()) => {
+                tables.shields += 1;
+                tables.leftover.retain(|leftover| *leftover != table);
+                Ok(Self { shields: shields.clone(), table, chain: None, chains: 0 })
+            }
+            // The table belongs to a port, or the caller has no capability.
+            Err(error @ (Errno::PERM | Errno::EXIST)) => {
+                let holder = tables.with(|owner| Ok(owner.holder(&text(&table)))).ok().flatten();
+                Err(holder.map_or_else(|| refused(name, error), |holder| OpenError(held(name, &holder))))
+            }
+            Err(error) => {
+                // A late answer may have been a good one.
+                tables.delete(&table);
+                Err(refused(name, error))
+            }
+        }
     }
 
-    /// Follows the interface to its new name. The kernel forgets a chain whose interface is renamed (from Linux 6.16).
-    pub(super) fn rename(&mut self, name: &str) -> Result<(), OpenError> {
-        let (table, chains) = (&self.table, self.chains);
-        let renamed = self.shields.with(|owner| {
+    /// Keeps the packets of the claimed interface, which is called `name` now, from the host's own stack. The kernel
+    /// forgets a chain whose interface is renamed (from Linux 6.16), so a new name needs another one.
+    pub(super) fn raise(&mut self, name: &str) -> Result<(), OpenError> {
+        if self.chain.as_ref().is_some_and(|(_, device)| device == name) {
+            return Ok(());
+        }
+        let (table, number) = (&self.table, self.chains);
+        let former = self.chain.as_ref().map(|(number, _)| *number);
+        self.chains += 1;
+        let raised = self.shields.lock().with(|owner| {
             let mut batch = owner.begin();
-            owner.add_chain(&mut batch, table, chains, name);
+            owner.add_chain(&mut batch, table, number, name);
             owner.execute(batch, 1)?;
-            let mut batch = owner.begin();
-            owner
-                .step(&mut batch, DELETE_CHAIN, 0)
-                .attribute(CHAIN_TABLE, &text(table))
-                .attribute(CHAIN_NAME, &text(&chain_name(chains - 1)));
-            // An empty chain that remains does no harm.
-            let _ = owner.execute(batch, 1);
+            if let Some(former) = former {
+                let mut batch = owner.begin();
+                owner
+                    .step(&mut batch, DELETE_CHAIN, 0)
+                    .attribute(CHAIN_TABLE, &text(table))
+                    .attribute(CHAIN_NAME, &text(&chain_name(former)));
+                // An empty chain that remains does no harm.
+                let _ = owner.execute(batch, 1);
+            }
             Ok(())
         });
-        self.chains += 1;
-        renamed.map_err(|error| {
-            OpenError(format!(
-                "interface `{name}`: its packets cannot be kept from the host's own stack: {error}"
-            ))
-        })
+        raised.map_err(|error| refused(name, error))?;
+        self.chain = Some((number, name.to_owned()));
+        Ok(())
     }
 
-    /// Returns the name of the table, for users.
-    pub(super) fn table(&self) -> &str {
-        &self.table
+    /// Returns the name of the table, for users, if the shield is raised.
+    pub(super) fn table(&self) -> Option<&str> {
+        self.chain.as_ref().map(|_| self.table.as_str())
     }
 }
 
 impl Drop for Shield {
     fn drop(&mut self) {
-        let deleted = self.shields.with(|owner| {
-            let mut batch = owner.begin();
-            owner.step(&mut batch, DELETE_TABLE, 0).attribute(TABLE_NAME, &text(&self.table));
-            owner.execute(batch, 1)
-        });
-        if let Err(error) = deleted {
-            tracing::warn!(table = self.table, %error, "cannot remove the nftables table of an interface");
-        }
+        let mut tables = self.shields.lock();
+        tables.shields -= 1;
+        tables.delete(&self.table);
     }
 }
 
@@ -199,6 +230,16 @@ impl Owner {
             )
             .attribute(CHAIN_POLICY, &NF_DROP.to_be_bytes())
             .attribute(CHAIN_TYPE, &text("filter"));
+    }
+
+    /// Deletes a table. One that does not exist is no failure.
+    fn delete(&mut self, table: &str) -> Result<(), Errno> {
+        let mut batch = self.begin();
+        self.step(&mut batch, DELETE_TABLE, 0).attribute(TABLE_NAME, &text(table));
+        match self.execute(batch, 1) {
+            Err(Errno::NOENT) => Ok(()),
+            done => done,
+        }
     }
 
     /// Executes a transaction with this many steps. Returns the first error.
@@ -242,6 +283,18 @@ impl Owner {
             }
         }
     }
+}
+
+/// Explains why the kernel refused a table or chain.
+fn refused(name: &str, error: Errno) -> OpenError {
+    OpenError(match error {
+        Errno::PERM => format!("interface `{name}`: attaching an interface needs CAP_NET_ADMIN"),
+        Errno::NOENT => format!("interface `{name}` vanished while it was attached"),
+        error => format!(
+            "interface `{name}`: its packets cannot be kept from the host's own stack: {error}; Linux 5.12 or later \
+             with nf_tables and CONFIG_NF_TABLES_NETDEV is needed"
+        ),
+    })
 }
 
 /// Describes an interface that has a holder already.

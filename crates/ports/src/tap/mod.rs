@@ -159,9 +159,23 @@ impl Inner {
         self.options.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the MTU of the interface and of the switch: first of the side that has to accept larger frames.
+    fn lent_mtu(&self) -> MutexGuard<'_, Option<u32>> {
+        self.lent_mtu.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the MTU: now, or when it is no longer lent.
     fn set_mtu(&self, mtu: u32) -> Result<(), OpenError> {
-        let mut options = self.options();
+        let lent = self.lent_mtu();
+        if lent.is_none() {
+            self.apply_mtu(mtu)?;
+        }
+        self.options().mtu = mtu;
+        Ok(())
+    }
+
+    /// Changes the MTU of the interface and of the switch: first of the side that has to accept larger frames.
+    fn apply_mtu(&self, mtu: u32) -> Result<(), OpenError> {
+        let Options { mtu: before, netns, .. } = self.options().clone();
         let held = self.device();
         // An interface that was moved is still looked up in its original namespace: the new one is unknown.
         let Some(device) = held.as_ref() else {
@@ -169,17 +183,15 @@ impl Inner {
         };
         let index = device.index(&self.name)?;
         let name = self.name.clone();
-        let set = move || interface::set_mtu(&name, index, mtu);
+        let set = move || netns::run_in(netns.as_ref(), move || interface::set_mtu(&name, index, mtu));
         let tell = || self.switch.set_client_mtu(self.at, mtu).map_err(|error| OpenError(error.to_string()));
-        if mtu > options.mtu {
-            netns::run_in(options.netns.as_ref(), set)?;
-            tell()?;
+        if mtu > before {
+            set()?;
+            tell()
         } else {
             tell()?;
-            netns::run_in(options.netns.as_ref(), set)?;
+            set()
         }
-        options.mtu = mtu;
-        Ok(())
     }
 
     /// Removes the queues from the switch and closes them, once: later another port may be attached there. Addresses of
@@ -241,14 +253,24 @@ impl Host for Inner {
     }
 
     fn lend_mtu(&self, mtu: Option<u32>) {
-        let mut lent = self.lent_mtu.lock().unwrap_or_else(PoisonError::into_inner);
-        if *lent != mtu {
-            let effective = mtu.unwrap_or_else(|| self.options().mtu);
-            if let Err(error) = self.switch.set_client_mtu(self.at, effective) {
-                // A port that is being closed needs no MTU any more.
-                tracing::debug!(interface = self.name, %error, "the MTU of the host port is unchanged");
+        let mut lent = self.lent_mtu();
+        if *lent == mtu {
+            return;
+        }
+        *lent = mtu;
+        let set = match mtu {
+            Some(mtu) => {
+                self.switch.set_client_mtu(self.at, mtu).map_err(|error| OpenError(error.to_string()))
             }
-            *lent = mtu;
+            // It may have been set meanwhile.
+            None => {
+                let own = self.options().mtu;
+                self.apply_mtu(own)
+            }
+        };
+        if let Err(error) = set {
+            // A port that is being closed needs no MTU any more.
+            tracing::debug!(interface = self.name, error = error.0, "the MTU of the host port is unchanged");
         }
     }
 }
@@ -260,7 +282,7 @@ impl Port for TapPort {
         let (link, interface) = self.0.link();
         let options = self.0.options().clone();
         let netns = options.netns.as_ref().map_or_else(|| "the switch's".to_owned(), ToString::to_string);
-        let lent = *self.0.lent_mtu.lock().unwrap_or_else(PoisonError::into_inner);
+        let lent = *self.0.lent_mtu();
         let details = [
             ("interface", Some(interface)),
             ("netns", Some(netns)),

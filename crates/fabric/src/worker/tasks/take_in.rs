@@ -55,12 +55,14 @@ impl TakeIn {
             context.count(packets);
             context.tools.activity.enter(&self.client);
         }
+        // A queue that drops all that it receives has more, as one whose packets are switched.
+        let processed = packets + context.batch.drops.total() as usize;
         self.counters.add_drops(&mut context.batch.drops);
         self.counters.add_drops(&mut context.pad.drops);
         if let Err(fault) = received.and_then(|()| self.queue.complete(&mut context.tools)) {
             self.dead = true;
             self.client.fault(fault);
         }
-        Ran { packets, next: if self.dead { Next::Never } else { Next::Round } }
+        Ran { packets: processed, next: if self.dead { Next::Never } else { Next::Round } }
     }
 }

@@ -4,7 +4,7 @@
 //! delivered.
 //!
 //! Invariants: room `n` is written only by the kernel, in `receive`, and only before a packet of the batch lies in it;
-//! the socket is read until it is dry or the batch is full, because its signal announces only later frames.
+//! the socket is read until it is dry, or frames were taken or dropped, because its signal announces only later frames.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -190,11 +190,18 @@ impl RxQueue for PacketRx {
                     self.ask = ROOMS;
                 }
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => {
+                Err(Errno::AGAIN) => {
                     self.ask = FEW;
                     return Ok(());
                 }
-                Err(error @ (Errno::INVAL | Errno::NETDOWN | Errno::NXIO | Errno::NODEV)) => {
+                Err(
+                    error @ (Errno::INVAL
+                    | Errno::NETDOWN
+                    | Errno::NXIO
+                    | Errno::NODEV
+                    | Errno::NOBUFS
+                    | Errno::NOMEM),
+                ) => {
                     if error == Errno::INVAL {
                         // A kind of segment that a `virtio_net_hdr` cannot describe, such as one of a tunnel: the
                         // kernel has discarded it.
@@ -202,6 +209,7 @@ impl RxQueue for PacketRx {
                     }
                     errors += 1;
                     if errors > MOST_ERRORS {
+                        // Called again soon if it has dropped frames.
                         return Ok(());
                     }
                 }

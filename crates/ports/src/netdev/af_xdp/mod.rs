@@ -10,18 +10,25 @@ mod rx;
 mod tx;
 
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use fabric::{Caps, Egress, RxQueue};
 use rustix::io::Errno;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
 use xsk::{Config, Mode, Program, Socket};
 
 use super::driver::{Opened, Statistics};
 use super::ethtool;
 use super::links::{Interface, Namespace};
 use crate::OpenError;
+use tx::XdpTx;
 
+/// Time until the kernel is asked again to send what it did not take.
+const RESEND: Duration = Duration::from_millis(1);
 /// Entries of a ring: at 20 Mpps, 50 µs.
 const RING: u32 = 1024;
 /// Bytes of a frame, for usual packets and for larger ones.
@@ -38,22 +45,23 @@ pub(super) fn open(
     namespace: &Arc<Namespace>,
     interface: &Interface,
     mode: Option<Mode>,
+    runtime: &Handle,
 ) -> Result<Opened, OpenError> {
-    let (name, index, mtu) = (interface.name.clone(), interface.index, interface.mtu);
-    let queues = ethtool::receive_queues(namespace.socket(), &name);
-    let tags = Tags::keep(namespace, &name, index);
-    namespace.run(move || open_here(&name, index, mtu, queues, mode, tags))
+    let (its_namespace, its_interface) = (namespace.clone(), interface.clone());
+    let runtime = runtime.clone();
+    namespace.run(move || open_here(&its_namespace, &its_interface, mode, &runtime))
 }
 
 /// Opens the sockets in the calling thread's namespace.
 fn open_here(
-    name: &str,
-    index: u32,
-    mtu: u32,
-    queues: u32,
+    namespace: &Arc<Namespace>,
+    interface: &Interface,
     mode: Option<Mode>,
-    tags: Tags,
+    runtime: &Handle,
 ) -> Result<Opened, OpenError> {
+    let Interface { name, index, mtu, .. } = interface;
+    let (index, mtu) = (*index, *mtu);
+    let queues = ethtool::receive_queues(namespace.socket(), name);
     let refused = |error: xsk::Error| OpenError(format!("interface `{name}`: {error}"));
     let program = Program::attach(index, mode).map_err(|error| match error.errno {
         Errno::BUSY | Errno::EXIST => OpenError(format!(
@@ -62,7 +70,10 @@ fn open_here(
         )),
         _ => refused(error),
     })?;
-    let (mut rx, mut tx, mut sockets) = (Vec::new(), Vec::new(), Vec::new());
+    // Not before: a change of the setting, like the program, makes many cards lose their carrier.
+    let tags = Tags::keep(namespace, name, index);
+    let (mut rx, mut sockets, mut senders) = (Vec::new(), Vec::new(), Vec::new());
+    let stuck = Arc::<Notify>::default();
     for queue in 0..queues {
         let config = Config {
             interface: index,
@@ -80,9 +91,9 @@ fn open_here(
             )));
         }
         let socket = Arc::new(socket);
-        let sender = Arc::new(tx::XdpTx::new(socket.clone(), rings.tx, rings.completion));
+        let sender = Arc::new(XdpTx::new(socket.clone(), rings.tx, rings.completion, stuck.clone()));
         let receiver = rx::XdpRx::new(socket.clone(), rings.rx, rings.fill, sender.clone());
-        tx.push(sender as Arc<dyn Egress>);
+        senders.push(sender);
         rx.push(Box::new(receiver) as Box<dyn RxQueue>);
         sockets.push(socket);
     }
@@ -97,12 +108,15 @@ fn open_here(
         _ if mtu <= SMALL_MTU => SMALL_MTU,
         _ => LARGE_MTU,
     };
-    let kept = Kept { sockets, program, _tags: tags, most, told: AtomicU64::new(0) };
+    let tx = senders.iter().map(|sender| sender.clone() as Arc<dyn Egress>).collect();
+    let resender = Resender::start(senders, stuck, runtime);
+    let kept = Kept { _resender: resender, sockets, program, _tags: tags, most, told: AtomicU64::new(0) };
     Ok(Opened { rx, tx, caps: Caps::default(), statistics: Box::new(kept), driver, reason: String::new() })
 }
 
 /// The program and the sockets, as long as the port is attached.
 struct Kept {
+    _resender: Resender,
     sockets: Vec<Arc<Socket>>,
     program: Program,
     _tags: Tags,
@@ -125,6 +139,48 @@ impl Statistics for Kept {
 
     fn fits(&self, mtu: u32) -> bool {
         mtu <= self.most
+    }
+}
+
+/// Has the kernel send what it did not take at first, for lack of room in the interface's queue: nothing announces that
+/// there is room again, and no worker may come by.
+struct Resender {
+    /// Emptied on drop: then nothing of the sockets is in use any more.
+    senders: Arc<Mutex<Vec<Arc<XdpTx>>>>,
+    task: AbortHandle,
+}
+
+impl Resender {
+    fn start(senders: Vec<Arc<XdpTx>>, stuck: Arc<Notify>, runtime: &Handle) -> Self {
+        let senders = Arc::new(Mutex::new(senders));
+        let its = senders.clone();
+        let send = move || lock(&its).iter().filter(|sender| sender.send_rest()).count() > 0;
+        let task = runtime.spawn(resend(stuck, send)).abort_handle();
+        Self { senders, task }
+    }
+}
+
+impl Drop for Resender {
+    fn drop(&mut self) {
+        self.task.abort();
+        lock(&self.senders).clear();
+    }
+}
+
+fn lock(senders: &Mutex<Vec<Arc<XdpTx>>>) -> MutexGuard<'_, Vec<Arc<XdpTx>>> {
+    senders.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Calls `send` after each notification, until it returns that nothing is left.
+async fn resend(stuck: Arc<Notify>, mut send: impl FnMut() -> bool) {
+    loop {
+        stuck.notified().await;
+        loop {
+            tokio::time::sleep(RESEND).await;
+            if !send() {
+                break;
+            }
+        }
     }
 }
 
@@ -151,5 +207,33 @@ impl Drop for Tags {
         {
             ethtool::keep_vlan_tags(socket, &name, false);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+
+    use super::*;
+
+    #[test]
+    fn what_is_left_is_sent_until_nothing_is() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let (stuck, calls) = (Arc::<Notify>::default(), Arc::<AtomicU32>::default());
+        let counted = calls.clone();
+        // The kernel takes the rest at every fourth call.
+        let send = move || !(counted.fetch_add(1, Relaxed) + 1).is_multiple_of(4);
+        let task = runtime.spawn(resend(stuck.clone(), send));
+        for round in 0..3 {
+            stuck.notify_one();
+            runtime.block_on(async {
+                while calls.load(Relaxed) < 4 * (round + 1) {
+                    tokio::task::yield_now().await;
+                }
+                tokio::time::sleep(3 * RESEND).await;
+            });
+            assert_eq!(calls.load(Relaxed), 4 * (round + 1), "called although nothing was left");
+        }
+        task.abort();
     }
 }

@@ -5,6 +5,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 use fabric::{Fault, RxBatch, RxQueue, Tools};
 use packet::unannounced::unannounced;
@@ -94,8 +95,12 @@ impl RxQueue for XdpRx {
 
     fn set_signalled(&mut self, on: bool) {
         if on {
-            // Before the worker sleeps: nothing else would send what the kernel did not take.
-            self.sender.send_rest();
+            // The driver may have asked for frames just after `complete` looked; it does not ask again, and without
+            // frames nothing would wake the worker.
+            fence(Ordering::SeqCst);
+            if self.fill.needs_wakeup() {
+                self.socket.wake_receiver();
+            }
         }
     }
 

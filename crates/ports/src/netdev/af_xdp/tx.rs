@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 use fabric::{Buffer, Egress, Fault, OutputList, QueueCounters, RingBacking, Tools, TxRing};
 use rustix::io::Errno;
+use tokio::sync::Notify;
 use xsk::{Completion, Descriptor, Memory, Socket, Tx};
 
 /// Packets that the kernel sends in a call, by default (`TX_BATCH_SIZE`).
@@ -24,17 +25,19 @@ pub(super) struct XdpTx {
     calling: AtomicBool,
     /// Packets may be left in the ring.
     rest: AtomicBool,
+    /// Told when packets are left.
+    stuck: Arc<Notify>,
 }
 
 impl XdpTx {
-    pub(super) fn new(socket: Arc<Socket>, tx: Tx, completion: Completion) -> Self {
+    pub(super) fn new(socket: Arc<Socket>, tx: Tx, completion: Completion, stuck: Arc<Notify>) -> Self {
         let memory = socket.memory().clone();
         let (frames, size) = (memory.frames(), u64::from(memory.frame_size()));
         let free = (frames / 2..frames).map(|frame| u64::from(frame) * size).collect();
         let spans = socket.spans_frames();
         let backing = Backing { memory, tx: tx.clone(), completion, spans };
         let ring = TxRing::new(backing, Own { free, viewed: 0, completed: 0 }, 0);
-        Self { ring, socket, tx, calling: AtomicBool::new(false), rest: AtomicBool::new(false) }
+        Self { ring, socket, tx, calling: AtomicBool::new(false), rest: AtomicBool::new(false), stuck }
     }
 
     fn is_drained(&self) -> bool {
@@ -55,8 +58,8 @@ impl XdpTx {
         Ok(())
     }
 
-    /// Calls the kernel until the ring is drained. Returns false if it takes no more now: it is out of memory, or other
-    /// threads publish meanwhile.
+    /// Calls the kernel until the ring is drained. Returns false if it takes no more now: it is out of memory or of room
+    /// in the interface's queue, or other threads publish meanwhile.
     fn call(&self) -> Result<bool, Fault> {
         for _ in 0..=self.tx.size() / PACKETS_PER_CALL {
             match self.socket.wake() {
@@ -70,17 +73,21 @@ impl XdpTx {
                 Err(error) => return Err(Fault::Device(error)),
             }
         }
-        self.rest.store(true, Ordering::Relaxed);
+        if !self.rest.swap(true, Ordering::Relaxed) {
+            self.stuck.notify_one();
+        }
         Ok(false)
     }
 
-    /// Has the kernel send what it did not take before.
+    /// Has the kernel send what it did not take before. Returns whether packets are left again.
     #[inline]
-    pub(super) fn send_rest(&self) {
-        if self.rest.load(Ordering::Relaxed) {
-            // A fault will be met again by the next delivery.
-            let _ = self.send();
+    pub(super) fn send_rest(&self) -> bool {
+        if !self.rest.load(Ordering::Relaxed) || !self.rest.swap(false, Ordering::Relaxed) {
+            return false;
         }
+        // A fault will be met again by the next delivery.
+        let _ = self.send();
+        self.rest.load(Ordering::Relaxed)
     }
 }
 
