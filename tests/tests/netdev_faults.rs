@@ -120,7 +120,8 @@ fn add_va(machine: &Netns, a: &Netns) {
 
 /// Returns whether the machine itself answers the host.
 fn machine_answers(a: &Netns) -> bool {
-    a.command(&["ping", "-n", "-c1", "-W1", MACHINE]).output().unwrap().status.success()
+    // After a ping without an answer, the kernel asks for the address again only a second later.
+    a.command(&["ping", "-n", "-c1", "-w3", MACHINE]).output().unwrap().status.success()
 }
 
 fn missing(machine: &Netns) -> String {

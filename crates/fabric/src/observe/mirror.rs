@@ -104,7 +104,9 @@ impl MirrorTarget {
     /// may well be delivered.
     #[cold]
     fn refuse(&self, pad: &mut Scratchpad, packet: u16) {
-        if let Some(counters) = self.counters.as_ref().filter(|_| !pad.rehearsal) {
+        if pad.rehearsal {
+            pad.notes.copies_refused.push((self.at, self.to.closed));
+        } else if let Some(counters) = &self.counters {
             counters.add_drop(self.to.closed);
         }
         pad.notes.journal.add(|| {

@@ -47,6 +47,8 @@ pub(crate) struct Notes {
     pub(crate) fates: Box<[Fate]>,
     pub(crate) lists: Vec<(u32, u32)>,
     pub(crate) refusals: Vec<Refusal>,
+    /// In a rehearsal: copies that a mirror's port without queues did not take.
+    pub(crate) copies_refused: Vec<(PortIndex, DropReason)>,
     /// Packets dropped by rate limits, in order: reason and number.
     pub(crate) held: Vec<(DropReason, u32)>,
     /// Packets that came in, including those dropped by rate limits.

@@ -88,7 +88,7 @@ pub(crate) fn rehearse(
     let outputs = outputs.collect();
     let refusals =
         pad.notes.refusals().filter_map(|(_, lane, reason)| Some((bridge.lane(lane as usize)?.port, reason)));
-    let refusals = refusals.collect();
+    let refusals = refusals.chain(pad.notes.copies_refused.iter().copied()).collect();
     Ok(Traced {
         remarks: pad.notes.journal.remarks().to_vec(),
         outputs,

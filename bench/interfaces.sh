@@ -1,0 +1,218 @@
+#!/bin/bash
+# interfaces.sh: mswitch's netdev ports against the Linux bridge and Open vSwitch (userspace datapath, packet sockets),
+# veth to veth, in interleaved rounds.
+#
+#   bench/interfaces.sh [--rounds N] [--seconds S] [--only NAME,NAME...] [--load 64,1518,tcp] [--out FILE]
+#
+# Names: bridge (the kernel's), af-packet and af-xdp (mswitch's drivers, logic `learning`), ovs (action NORMAL). Each
+# switch connects two veth pairs in a network namespace of its own; mswitch and Open vSwitch have one thread, on CPU 0.
+# Loads: packets of 64 or 1,518 bytes (with frame check sequence), which dpdk-testpmd on CPU 1 sends over packet sockets
+# at the far ends and returns with correct addresses; or iperf3's TCP from one namespace to another, the sender on CPU 1.
+# Output per name and load: packets or bits per second, CPU time of the switch's process and of the whole machine, user
+# and kernel; medians (lowest to highest), and ratios within a round.
+#
+# MSWITCH names the binary (default: target/release/mswitch). Needs root, jq, iperf3, dpdk-testpmd,
+# openvswitch-switch-dpdk.
+set -euo pipefail
+# shellcheck source=bench/testbed.sh
+. "$(dirname "$0")/testbed.sh"
+rounds=5 seconds=3 only=bridge,af-packet,af-xdp,ovs loads=64,1518,tcp out=''
+
+while [ $# -gt 0 ]; do
+  [ $# -ge 2 ] || usage
+  case $1 in
+    --rounds) rounds=$2 ;;
+    --seconds) seconds=$2 ;;
+    --only) only=$2 ;;
+    --load) loads=$2 ;;
+    --out) out=$2 ;;
+    *) usage ;;
+  esac
+  shift 2
+done
+[ -x "$mswitch" ] || fail "$mswitch is missing: cargo build --release -p mswitch"
+command -v iperf3 >/dev/null || fail "iperf3 is missing: apt-get install iperf3"
+set_up
+
+switch_ns=mswitch-bench-$$ near=$switch_ns-a far=$switch_ns-b
+server='' process=''
+remove_namespaces() {
+  if [ -n "$server" ]; then ends "$server"; server=''; fi
+  local netns
+  for netns in "$switch_ns" "$near" "$far"; do ip netns del "$netns" 2>/dev/null || true; done
+}
+# Before what set_up arranged: the switch must let go first.
+trap 'stop_client; stop_ours; stop_ovs; remove_namespaces; clean_up' EXIT
+
+in_switch() { ip netns exec "$switch_ns" "$@"; }
+
+# make_namespaces FAR: the far ends of both veth pairs, c0 in `near` and c1 in FAR, have addresses.
+make_namespaces() {
+  local netns i
+  for netns in "$switch_ns" "$near" "$far"; do
+    ip netns add "$netns"
+    # Nothing but the load.
+    ip netns exec "$netns" sysctl -qw net.ipv6.conf.default.disable_ipv6=1
+  done
+  for i in 0 1; do
+    netns=$near
+    if [ "$i" = 1 ]; then netns=$1; fi
+    ip link add "v$i" netns "$switch_ns" type veth peer name "c$i" netns "$netns"
+    ip -n "$netns" link set "c$i" address "02:00:00:00:00:0$((i + 1))" up
+    ip -n "$netns" address add "10.78.0.$((i + 1))/24" dev "c$i"
+    ip -n "$switch_ns" link set "v$i" up
+  done
+}
+
+# start NAME: starts the switch, and sets `process` to its id, 0 for the kernel.
+start() {
+  case $1 in
+    bridge)
+      ip -n "$switch_ns" link add br0 type bridge
+      ip -n "$switch_ns" link set v0 master br0
+      ip -n "$switch_ns" link set v1 master br0
+      ip -n "$switch_ns" link set br0 up
+      process=0
+      ;;
+    af-packet | af-xdp)
+      rm -rf "$dir/ours"
+      mkdir "$dir/ours"
+      {
+        printf '[[bridge]]\nname = "br0"\nlogic = "learning"\n'
+        printf '[[bridge.port]]\nname = "v%s"\ntype = "netdev"\ndriver = "'"$1"'"\n' 0 1
+      } >"$dir/ours/config.toml"
+      in_switch "${first[@]}" "$mswitch" daemon --socket "$dir/ours/ctl" --config "$dir/ours/config.toml" --workers 0 2>"$dir/ours/log" &
+      ours=$!
+      waits_for 10 ports_up || fail "mswitch did not start: $(tail -3 "$dir/ours/log")"
+      process=$ours
+      ;;
+    ovs)
+      rm -rf "$dir/ovs"
+      mkdir "$dir/ovs"
+      local db=unix:$dir/ovs/db.sock
+      export OVS_RUNDIR=$dir/ovs OVS_DBDIR=$dir/ovs OVS_LOGDIR=$dir/ovs
+      ovsdb-tool create "$dir/ovs/conf.db" /usr/share/openvswitch/vswitch.ovsschema
+      ovsdb-server "$dir/ovs/conf.db" --remote="p$db" --pidfile="$dir/ovs/ovsdb.pid" --detach \
+        --log-file="$dir/ovs/ovsdb.log" 2>/dev/null
+      ovs_pids+=("$(cat "$dir/ovs/ovsdb.pid")")
+      ovs-vsctl --db="$db" --no-wait init
+      in_switch "${first[@]}" taskset -c 0 "$vswitchd" "$db" --pidfile="$dir/ovs/vswitchd.pid" --detach \
+        --log-file="$dir/ovs/vswitchd.log" --unixctl="$dir/ovs/vswitchd.ctl" 2>/dev/null ||
+        fail "Open vSwitch did not start: $(tail -3 "$dir/ovs/vswitchd.log")"
+      ovs_pids+=("$(cat "$dir/ovs/vswitchd.pid")")
+      favour "${ovs_pids[-1]}"
+      ovs-vsctl --db="$db" --timeout=20 add-br br0 -- set bridge br0 datapath_type=netdev -- \
+        add-port br0 v0 -- add-port br0 v1 || fail "Open vSwitch has no ports: $(tail -3 "$dir/ovs/vswitchd.log")"
+      process=${ovs_pids[-1]}
+      ;;
+    *) usage ;;
+  esac
+}
+ports_up() { [ "$(ask port list br0 | jq '[.ports[] | select(.link == "up")] | length')" = 2 ]; }
+
+stop() {
+  stop_ours
+  stop_ovs
+  remove_namespaces
+}
+
+# cpu: CPU time so far in seconds: of the switch's process in user mode and kernel, and of the machine in the same.
+cpu() {
+  local own='0 0'
+  if [ "$process" != 0 ]; then own=$(awk '{ print $14 / 100, $15 / 100 }' "/proc/$process/stat"); fi
+  # user, nice; system, irq, softirq.
+  echo "$own $(awk '/^cpu / { print ($2 + $3) / 100, ($4 + $7 + $8) / 100 }' /proc/stat)"
+}
+
+# packets BYTES: runs the load, and sets `rate` to packets per second, both directions together.
+packets() {
+  local log=$dir/testpmd.log eth=02:00:00:00:00:0
+  rm -f "$dir/commands"
+  mkfifo "$dir/commands"
+  ip netns exec "$near" "${first[@]}" dpdk-testpmd --lcores '(0)@1,(1)@1' --main-lcore 0 --no-pci --in-memory \
+    --file-prefix="interfaces$$" --vdev=net_af_packet0,iface=c0,framecnt=2048 \
+    --vdev=net_af_packet1,iface=c1,framecnt=2048 -- -i --no-mlockall --total-num-mbufs=32768 \
+    --eth-peer="0,${eth}2" --eth-peer="1,${eth}1" <"$dir/commands" >"$log" 2>&1 &
+  client=$!
+  exec 7>"$dir/commands"
+  waits_for 20 grep -q 'testpmd> ' "$log" || fail "testpmd did not start: $(tail -3 "$log")"
+  printf 'set txpkts %s\nset fwd mac\nstart tx_first 8\n' "$(($1 - 4))" >&7
+  sleep 1
+  echo 'show port stats all' >&7
+  cpu >"$dir/cpu.0"
+  sleep "$seconds"
+  echo 'show port stats all' >&7
+  cpu >"$dir/cpu.1"
+  printf 'stop\nquit\n' >&7
+  exec 7>&-
+  wait "$client" || fail "testpmd failed: $(tail -3 "$log")"
+  client=''
+  rate=$(awk '/Rx-pps:/ { last[n++ % 2] = $2 } END { if (n < 4) exit 1; print last[0] + last[1] }' "$log") ||
+    fail "testpmd gave no rates"
+  [ "$rate" -gt 0 ] || fail "no packets came back: $(tail -3 "$log")"
+}
+
+# stream: runs the load, and sets `rate` to bits per second.
+stream() {
+  waits_for 10 ip netns exec "$near" ping -q -c 1 -W 1 10.78.0.2 || fail "the namespaces do not reach each other"
+  ip netns exec "$far" iperf3 -s -B 10.78.0.2 >"$dir/server.log" 2>&1 &
+  server=$!
+  waits_for 10 eval "ip netns exec $far ss -Hltn | grep -q :5201" || fail "iperf3 did not start"
+  cpu >"$dir/cpu.0"
+  ip netns exec "$near" taskset -c 1 iperf3 -c 10.78.0.2 -t "$seconds" -J >"$dir/iperf3.json" ||
+    fail "iperf3 failed: $(jq -r .error "$dir/iperf3.json")"
+  cpu >"$dir/cpu.1"
+  ends "$server"
+  server=''
+  rate=$(jq '.end.sum_received.bits_per_second' "$dir/iperf3.json")
+}
+
+# run NAME LOAD: appends to $dir/results.
+run() {
+  make_namespaces "$([ "$2" = tcp ] && echo "$far" || echo "$near")"
+  start "$1"
+  if [ "$2" = tcp ]; then stream; else packets "$2"; fi
+  stop
+  jq -nc --arg name "$1" --arg load "$2" --argjson rate "$rate" --argjson seconds "$seconds" \
+    --arg from "$(cat "$dir/cpu.0")" --arg to "$(cat "$dir/cpu.1")" '
+    def times: split(" ") | map(tonumber);
+    [($from | times), ($to | times)] | transpose | map((.[1] - .[0]) / $seconds) as $cpu |
+    {name: $name, load: $load, rate: $rate, user: $cpu[0], kernel: $cpu[1], machine_user: $cpu[2], machine_kernel: $cpu[3]}' \
+    >>"$dir/results"
+  tail -1 "$dir/results" | jq -r "$jq_line"
+}
+# shellcheck disable=SC2016 # for jq to expand
+jq_line='
+  def to(n): . * n | round / n;
+  def cores: to(100);
+  "  \(.name): " + (if .load == "tcp" then "\(.rate / 1e9 | to(100)) Gbit/s" else "\(.rate / 1e6 | to(1000)) Mpps" end) +
+  "; cores: \(.user | cores) user and \(.kernel | cores) kernel of its process, \(.machine_user | cores) and \(.machine_kernel | cores) of the machine"'
+
+IFS=, read -r -a names <<<"$only"
+IFS=, read -r -a kinds <<<"$loads"
+: >"$dir/results"
+for number in $(seq "$rounds"); do
+  for kind in "${kinds[@]}"; do
+    echo "round $number of $rounds, $kind"
+    for name in "${names[@]}"; do run "$name" "$kind"; done
+  done
+done
+
+jq -s "$jq_reports"'
+  def ratios($others): [range($others | length) as $i | .[$i].rate / $others[$i].rate];
+  {runs: ., summary: (group_by(.load) | map(. as $load | {load: .[0].load, names: (group_by(.name) | map({
+    name: .[0].name, rate: (map(.rate) | spread),
+    process: (map(.user + .kernel) | spread), machine: (map(.machine_user + .machine_kernel) | spread),
+    ratios: (. as $mine | [("bridge", "ovs") as $other | [$load[] | select(.name == $other)] |
+      select(length == ($mine | length)) | . as $theirs | {to: $other, ratio: ($mine | ratios($theirs) | spread)}])}))}))}' \
+  "$dir/results" >"$dir/report.json"
+
+echo
+echo "veth to veth; median (lowest to highest) of $rounds rounds"
+jq -r "$jq_reports"'
+  .summary[] | .load as $load | "  \($load):", (.names[] | . as $name |
+    "    \(.name): " + (if $load == "tcp" then (.rate | map_values(. / 1e9) | show(100)) + " Gbit/s"
+      else (.rate | map_values(. / 1e6) | show(1000)) + " Mpps" end) +
+    ", \(.process | show(100)) cores of its own, \(.machine | show(100)) of the machine" +
+    ([.ratios[] | select(.to != $name.name) | "; \(.ratio | show(100)) of \(.to)"] | add // ""))' "$dir/report.json"
+if [ -n "$out" ]; then cp "$dir/report.json" "$out"; fi
