@@ -173,6 +173,7 @@ bench: ## against the floor and Open vSwitch with DPDK, interleaved (PAIRS); idl
 	bench/pairs.sh --pairs $(PAIRS)
 	bench/pairs.sh --pairs $(PAIRS) --ports vhost-user --only static
 	bench/pairs.sh --pairs $(PAIRS) --ports vhost-user --only static --size 1518
+	bench/interfaces.sh
 	bench/pairs.sh --pairs $(PAIRS) --ports vhost-user --only static --load segments
 	bench/logics.sh --rounds $(PAIRS)
 	bench/hostile.sh --rounds $(PAIRS)

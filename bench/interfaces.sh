@@ -81,7 +81,8 @@ start() {
         printf '[[bridge]]\nname = "br0"\nlogic = "learning"\n'
         printf '[[bridge.port]]\nname = "v%s"\ntype = "netdev"\ndriver = "'"$1"'"\n' 0 1
       } >"$dir/ours/config.toml"
-      in_switch "${first[@]}" "$mswitch" daemon --socket "$dir/ours/ctl" --config "$dir/ours/config.toml" --workers 0 2>"$dir/ours/log" &
+      # Not in_switch, whose process would be a shell.
+      ip netns exec "$switch_ns" "${first[@]}" "$mswitch" daemon --socket "$dir/ours/ctl" --config "$dir/ours/config.toml" --workers 0 2>"$dir/ours/log" &
       ours=$!
       waits_for 10 ports_up || fail "mswitch did not start: $(tail -3 "$dir/ours/log")"
       process=$ours
@@ -96,13 +97,17 @@ start() {
         --log-file="$dir/ovs/ovsdb.log" 2>/dev/null
       ovs_pids+=("$(cat "$dir/ovs/ovsdb.pid")")
       ovs-vsctl --db="$db" --no-wait init
+      # Without it, it takes neither large segments nor partial checksums, and TCP over veth pairs stands still.
+      ovs-vsctl --db="$db" --no-wait set Open_vSwitch . other_config:userspace-tso-enable=true
       in_switch "${first[@]}" taskset -c 0 "$vswitchd" "$db" --pidfile="$dir/ovs/vswitchd.pid" --detach \
         --log-file="$dir/ovs/vswitchd.log" --unixctl="$dir/ovs/vswitchd.ctl" 2>/dev/null ||
         fail "Open vSwitch did not start: $(tail -3 "$dir/ovs/vswitchd.log")"
       ovs_pids+=("$(cat "$dir/ovs/vswitchd.pid")")
       favour "${ovs_pids[-1]}"
-      ovs-vsctl --db="$db" --timeout=20 add-br br0 -- set bridge br0 datapath_type=netdev -- \
-        add-port br0 v0 -- add-port br0 v1 || fail "Open vSwitch has no ports: $(tail -3 "$dir/ovs/vswitchd.log")"
+      ovs-vsctl --db="$db" --no-wait add-br br0 -- set bridge br0 datapath_type=netdev -- \
+        add-port br0 v0 -- add-port br0 v1
+      waits_for 10 grep -q 'added interface v1' "$dir/ovs/vswitchd.log" ||
+        fail "Open vSwitch has no ports: $(tail -3 "$dir/ovs/vswitchd.log")"
       process=${ovs_pids[-1]}
       ;;
     *) usage ;;
@@ -116,12 +121,13 @@ stop() {
   remove_namespaces
 }
 
-# cpu: CPU time so far in seconds: of the switch's process in user mode and kernel, and of the machine in the same.
+# cpu: the time, and CPU time so far in seconds: of the switch's process in user mode and kernel, and of the machine in the
+# same.
 cpu() {
   local own='0 0'
   if [ "$process" != 0 ]; then own=$(awk '{ print $14 / 100, $15 / 100 }' "/proc/$process/stat"); fi
   # user, nice; system, irq, softirq.
-  echo "$own $(awk '/^cpu / { print ($2 + $3) / 100, ($4 + $7 + $8) / 100 }' /proc/stat)"
+  echo "$EPOCHREALTIME $own $(awk '/^cpu / { print ($2 + $3) / 100, ($4 + $7 + $8) / 100 }' /proc/stat)"
 }
 
 # packets BYTES: runs the load, and sets `rate` to packets per second, both directions together.
@@ -154,12 +160,12 @@ packets() {
 
 # stream: runs the load, and sets `rate` to bits per second.
 stream() {
-  waits_for 10 ip netns exec "$near" ping -q -c 1 -W 1 10.78.0.2 || fail "the namespaces do not reach each other"
+  ip netns exec "$near" ping -q -c 1 -w 10 10.78.0.2 >"$dir/ping" || fail "the namespaces do not reach each other: $(tail -2 "$dir/ovs/vswitchd.log")"
   ip netns exec "$far" iperf3 -s -B 10.78.0.2 >"$dir/server.log" 2>&1 &
   server=$!
   waits_for 10 eval "ip netns exec $far ss -Hltn | grep -q :5201" || fail "iperf3 did not start"
   cpu >"$dir/cpu.0"
-  ip netns exec "$near" taskset -c 1 iperf3 -c 10.78.0.2 -t "$seconds" -J >"$dir/iperf3.json" ||
+  ip netns exec "$near" timeout $((seconds + 10)) taskset -c 1 iperf3 -c 10.78.0.2 -t "$seconds" -J >"$dir/iperf3.json" ||
     fail "iperf3 failed: $(jq -r .error "$dir/iperf3.json")"
   cpu >"$dir/cpu.1"
   ends "$server"
@@ -173,11 +179,11 @@ run() {
   start "$1"
   if [ "$2" = tcp ]; then stream; else packets "$2"; fi
   stop
-  jq -nc --arg name "$1" --arg load "$2" --argjson rate "$rate" --argjson seconds "$seconds" \
+  jq -nc --arg name "$1" --arg load "$2" --argjson rate "$rate" \
     --arg from "$(cat "$dir/cpu.0")" --arg to "$(cat "$dir/cpu.1")" '
     def times: split(" ") | map(tonumber);
-    [($from | times), ($to | times)] | transpose | map((.[1] - .[0]) / $seconds) as $cpu |
-    {name: $name, load: $load, rate: $rate, user: $cpu[0], kernel: $cpu[1], machine_user: $cpu[2], machine_kernel: $cpu[3]}' \
+    ([($from | times), ($to | times)] | transpose | map(.[1] - .[0]) | .[0] as $seconds | map(. / $seconds)) as $cpu |
+    {name: $name, load: $load, rate: $rate, user: $cpu[1], kernel: $cpu[2], machine_user: $cpu[3], machine_kernel: $cpu[4]}' \
     >>"$dir/results"
   tail -1 "$dir/results" | jq -r "$jq_line"
 }
