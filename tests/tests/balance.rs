@@ -75,7 +75,7 @@ fn queues_follow_load_within_two_seconds_and_nothing_is_lost_or_reordered() {
             latest.push(free.elapsed());
         }
         println!("queues followed after {latest:?}");
-        assert!(latest.iter().min().unwrap() < &Duration::from_secs(2), "{latest:?}");
+        assert!(latest.iter().all(|time| *time < Duration::from_secs(2)), "{latest:?}");
         let reasons: Vec<_> = queues(&daemon).into_iter().filter(|(cpu, _)| *cpu == 1).collect();
         let explained =
             |reason: &str| reason.starts_with("moved from CPU 0, which was ") && reason.ends_with(" % busy");

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use super::{Assigned, Assignment, Placement, PortRef, Switch};
 use crate::clock;
+use crate::worker::handle::WorkerHandle;
 use crate::worker::tasks::Token;
 pub use crate::worker::thread_group::LoadListener;
 
@@ -39,6 +40,9 @@ const FAR_GAIN: f64 = 0.3;
 
 /// Time for which a queue that has moved stays.
 const REST: Duration = Duration::from_secs(1);
+
+/// Time for a queue to come from its worker. Commands wait meanwhile; a queue that a client holds up stays.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Most moves in a look: each waits for a batch.
 const MOST_MOVES: usize = 8;
@@ -193,14 +197,18 @@ impl Switch {
         let moves = plan(workers, queues);
         let carry_out = |(i, to): (usize, usize)| {
             let (port, queue) = *places.get(i)?;
-            let from = state.queue(port, queue).ok()?.worker;
+            let assigned = state.queue(port, queue).ok()?;
+            // Also if it does not come: then it rests before the next attempt.
+            assigned.moved = now;
+            let from = assigned.worker;
             let percent = (busy.get(from).copied().unwrap_or(0.0) * 100.0) as u8;
             let why = Assignment::Moved { from: self.cpu_of(from), busy: percent };
-            // A queue that a client holds up stays where it is.
-            self.move_queue(&mut state, port, queue, to, why).ok()?;
+            let take = |worker: &WorkerHandle, token| worker.try_to_move(token, PATIENCE);
+            self.move_queue(&mut state, port, queue, to, why, take).ok()?;
             Some(Moved { port, queue, from: self.cpu_of(from), to: self.cpu_of(to), busy: percent })
         };
-        moves.into_iter().filter_map(carry_out).collect()
+        // Until one is held up: where one waits, others would, too.
+        moves.into_iter().map_while(carry_out).collect()
     }
 }
 

@@ -63,7 +63,7 @@ impl Switch {
         let Some(to) = self.worker_on(cpu) else {
             return Err(SwitchError::NoWorker(cpu, self.workers.iter().filter_map(|w| w.cpu).collect()));
         };
-        self.move_queue(&mut state, at, queue, to, Assignment::Pinned)?;
+        self.move_queue(&mut state, at, queue, to, Assignment::Pinned, WorkerHandle::take_to_move)?;
         let bridge = state.bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
         port_mut(bridge, at.port)?.pins.insert(queue, cpu);
         Ok(())
@@ -82,7 +82,8 @@ impl Switch {
         Ok(was_pinned)
     }
 
-    /// Moves a receive queue to worker `to`. Returns after its last batch at the old one has completed.
+    /// Moves a receive queue, which `take` takes from its worker, to worker `to`. Returns after its last batch at the old
+    /// one has completed.
     pub(super) fn move_queue(
         &self,
         state: &mut State,
@@ -90,6 +91,7 @@ impl Switch {
         queue: u16,
         to: usize,
         why: Assignment,
+        take: impl FnOnce(&WorkerHandle, Token) -> Result<Option<Task>, PendingTask>,
     ) -> Result<(), SwitchError> {
         let assigned = state.queue(at, queue)?;
         let from = assigned.worker;
@@ -97,7 +99,7 @@ impl Switch {
             let (Some(old), Some(new)) = (self.workers.get(from), self.workers.get(to)) else {
                 return Err(SwitchError::Gone("worker"));
             };
-            let task = old.take_to_move(assigned.token).map_err(|_| SwitchError::HeldUp)?;
+            let task = take(old, assigned.token).map_err(|_| SwitchError::HeldUp)?;
             new.add(task.ok_or(SwitchError::Gone("queue"))?);
             if let (Some(a), Some(b)) = (self.load.get(from), self.load.get(to)) {
                 a.fetch_sub(1, Relaxed);

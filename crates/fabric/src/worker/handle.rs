@@ -118,14 +118,19 @@ impl WorkerHandle {
         self.ask(token).answer(ThreadExit::deadline())
     }
 
+    /// Takes a task that moves to another worker, if it comes within `patience`. `Err`: it does not, and stays here.
+    pub(crate) fn try_to_move(&self, token: Token, patience: Duration) -> Result<Option<Task>, PendingTask> {
+        let (reply, answer) = std::sync::mpsc::sync_channel(2);
+        self.commands.send(Command::Move(token, reply));
+        PendingTask(answer).answer(Instant::now() + patience)
+    }
+
     /// Takes a task that moves to another worker. `Err`: a client holds it up, and it stays here. A task that another
     /// thread has for a moment for other reasons, such as a machine short of CPU, is waited for.
     pub(crate) fn take_to_move(&self, token: Token) -> Result<Option<Task>, PendingTask> {
         let end = Instant::now() + MOMENT;
         loop {
-            let (reply, answer) = std::sync::mpsc::sync_channel(2);
-            self.commands.send(Command::Move(token, reply));
-            match PendingTask(answer).answer(ThreadExit::deadline()) {
+            match self.try_to_move(token, ThreadExit::PATIENCE) {
                 Err(_) if Instant::now() < end => sleep(Duration::from_millis(1)),
                 answered => return answered,
             }
