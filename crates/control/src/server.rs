@@ -12,6 +12,7 @@ use fabric::counters::QueueSnapshot;
 use fabric::{Mirror, PortIndex, PortSettings, VlanMode};
 use logic::MacTable;
 use packet::ether::MacAddr;
+use ports::Spec;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
@@ -70,7 +71,7 @@ impl Server {
         by: Author,
         edit: impl FnOnce() -> Result<Edit, Refusal> + Send + 'static,
     ) -> Reply<proto::Done> {
-        self.edit_noting(by, edit, |_| None).await
+        self.edit_noting(by, edit, |_, _| None).await
     }
 
     /// Makes a change and notes some of the objects that it changed.
@@ -78,12 +79,13 @@ impl Server {
         &self,
         by: Author,
         edit: impl FnOnce() -> Result<Edit, Refusal> + Send + 'static,
-        note: impl Fn(&Difference) -> Option<String> + Send + 'static,
+        note: impl Fn(&State, &Difference) -> Option<String> + Send + 'static,
     ) -> Reply<proto::Done> {
         self.call(move |desired| {
             let done = edit().and_then(|edit| desired.edit(edit, &by));
             let done = done.inspect_err(|refusal| tracing::debug!(%by, "refused: {refusal}"))?;
-            Ok(proto::Done { notes: done.iter().filter_map(note).collect() })
+            let notes = done.iter().filter_map(|changed| note(desired.state(), changed)).collect();
+            Ok(proto::Done { notes })
         })
         .await
     }
@@ -176,6 +178,17 @@ fn status(refusal: &Refusal) -> Status {
         | Refusal::Trace(_)
         | Refusal::Other(_) => Status::failed_precondition(message),
     }
+}
+
+/// Notes that a port that was added waits for its interface: its name may be mistyped.
+fn waits_for_interface(state: &State, added: &Difference) -> Option<String> {
+    let Object::Port { bridge, port: name } = &added.object else { return None };
+    let bridges = state.bridges();
+    let port = find_port(&bridges, bridge, name).ok()?;
+    if !matches!(port.config.spec, Spec::Netdev(_)) || !port.config.settings.admin_up {
+        return None;
+    }
+    convert::down_reason(port).map(|reason| format!("port `{name}` is down: {reason}"))
 }
 
 /// Returns a queue's number in a request.
@@ -282,11 +295,11 @@ impl Switch for Server {
 
     async fn add_port(&self, request: Request<proto::AddPortRequest>) -> Reply<proto::Done> {
         let (by, request) = (Author::of(&request), request.into_inner());
-        self.edit(by, move || {
+        let edit = move || {
             let port = Box::new(port_config(&request)?);
             Ok(Edit::AddPort { bridge: request.bridge, port })
-        })
-        .await
+        };
+        self.edit_noting(by, edit, waits_for_interface).await
     }
 
     async fn set_port(&self, request: Request<proto::SetPortRequest>) -> Reply<proto::Done> {
@@ -308,7 +321,7 @@ impl Switch for Server {
         let proto::DeletePortRequest { bridge, name } = request.into_inner();
         let port = name.clone();
         let edit = move || Ok(Edit::RemovePort { bridge, port });
-        self.edit_noting(by, edit, move |changed| gone_with(&name, changed)).await
+        self.edit_noting(by, edit, move |_, changed| gone_with(&name, changed)).await
     }
 
     async fn list_ports(&self, request: Request<proto::ListPortsRequest>) -> Reply<proto::Ports> {

@@ -159,7 +159,13 @@ async fn add(client: &mut Client, mut args: PortAdd) -> Result<(), Failure> {
         protection: args.settings.protection.given(),
     };
     let (bridge, name, kind) = (request.bridge.clone(), request.name.clone(), request.r#type.clone());
-    let Err(status) = client.add_port(request).await else { return Ok(()) };
+    let status = match client.add_port(request).await {
+        Ok(done) => {
+            done.into_inner().notes.iter().for_each(note);
+            return Ok(());
+        }
+        Err(status) => status,
+    };
     if args.may_exist && status.code() == Code::AlreadyExists {
         // Another port may have the resource of the new one.
         let there = list(client, Some(bridge.clone()), Some(name.clone())).await.unwrap_or_default().ports;
