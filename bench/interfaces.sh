@@ -130,6 +130,9 @@ cpu() {
   echo "$EPOCHREALTIME $own $(awk '/^cpu / { print ($2 + $3) / 100, ($4 + $7 + $8) / 100 }' /proc/stat)"
 }
 
+cpu_before() { cpu >"$dir/cpu.0"; }
+cpu_after() { cpu >"$dir/cpu.1"; }
+
 # packets BYTES: runs the load, and sets `rate` to packets per second, both directions together.
 packets() {
   local log=$dir/testpmd.log eth=02:00:00:00:00:0
@@ -144,30 +147,20 @@ packets() {
   waits_for 20 grep -q 'testpmd> ' "$log" || fail "testpmd did not start: $(tail -3 "$log")"
   printf 'set txpkts %s\nset fwd mac\nstart tx_first 8\n' "$(($1 - 4))" >&7
   sleep 1
-  echo 'show port stats all' >&7
-  cpu >"$dir/cpu.0"
-  sleep "$seconds"
-  echo 'show port stats all' >&7
-  cpu >"$dir/cpu.1"
-  printf 'stop\nquit\n' >&7
-  exec 7>&-
-  wait "$client" || fail "testpmd failed: $(tail -3 "$log")"
-  client=''
-  rate=$(awk '/Rx-pps:/ { last[n++ % 2] = $2 } END { if (n < 4) exit 1; print last[0] + last[1] }' "$log") ||
-    fail "testpmd gave no rates"
-  [ "$rate" -gt 0 ] || fail "no packets came back: $(tail -3 "$log")"
+  measure cpu_before cpu_after
+  rate=$pps
 }
 
 # stream: runs the load, and sets `rate` to bits per second.
 stream() {
-  ip netns exec "$near" ping -q -c 1 -w 10 10.78.0.2 >"$dir/ping" || fail "the namespaces do not reach each other: $(tail -2 "$dir/ovs/vswitchd.log")"
+  ip netns exec "$near" ping -q -c 1 -w 10 10.78.0.2 >"$dir/ping" || fail "the namespaces do not reach each other: $(tail -2 "$dir/ping")"
   ip netns exec "$far" iperf3 -s -B 10.78.0.2 >"$dir/server.log" 2>&1 &
   server=$!
   waits_for 10 eval "ip netns exec $far ss -Hltn | grep -q :5201" || fail "iperf3 did not start"
-  cpu >"$dir/cpu.0"
+  cpu_before
   ip netns exec "$near" timeout $((seconds + 10)) taskset -c 1 iperf3 -c 10.78.0.2 -t "$seconds" -J >"$dir/iperf3.json" ||
     fail "iperf3 failed: $(jq -r .error "$dir/iperf3.json")"
-  cpu >"$dir/cpu.1"
+  cpu_after
   ends "$server"
   server=''
   rate=$(jq '.end.sum_received.bits_per_second' "$dir/iperf3.json")

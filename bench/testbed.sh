@@ -229,6 +229,11 @@ load() {
   links_up || fail "testpmd did not connect: $(tail -3 "$log")"
   printf 'set txpkts %s\nset fwd mac\nstart tx_first %s\n' "$size" "$bursts" >&7
   sleep 2
+  measure "$1" "$2"
+}
+# measure BEFORE AFTER: calls both around the measured time, while testpmd forwards, and ends testpmd. Sets pps.
+measure() {
+  local log=$dir/testpmd.log
   echo 'show port stats all' >&7
   "$1"
   sleep "$seconds"
