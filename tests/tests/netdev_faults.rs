@@ -120,8 +120,13 @@ fn add_va(machine: &Netns, a: &Netns) {
 
 /// Returns whether the machine itself answers the host.
 fn machine_answers(a: &Netns) -> bool {
-    // After a ping without an answer, the kernel asks for the address again only a second later.
-    a.command(&["ping", "-n", "-c1", "-w3", MACHINE]).output().unwrap().status.success()
+    a.command(&["ping", "-n", "-c1", "-W1", MACHINE]).output().unwrap().status.success()
+}
+
+/// Waits until it does: after pings without an answer, the kernel pauses before it asks for the address again.
+fn wait_machine_answers(a: &Netns) {
+    until("the machine itself to answer", Duration::from_secs(5), || Ok(machine_answers(a).then_some(())))
+        .unwrap();
 }
 
 fn missing(machine: &Netns) -> String {
@@ -132,6 +137,13 @@ fn missing(machine: &Netns) -> String {
 fn a_missing_interface_is_awaited() {
     let lab = Lab::new(false);
     lab.wait_down(&missing(&lab.machine));
+    // A name may be mistyped.
+    let netns = lab.machine.name();
+    let add = ["port", "add", "br0", "typo", "--type", "netdev", "--netns", netns];
+    let added = lab.daemon.cli(&add).unwrap();
+    let said = String::from_utf8(added.stderr).unwrap();
+    let reason = format!("interface `typo` does not exist in network namespace `{netns}`; waiting for it");
+    assert!(added.status.success() && said.contains(&format!("port `typo` is down: {reason}")), "{said}");
     lab.with_bystanders(|| {
         add_va(&lab.machine, &lab.a);
         lab.wait_up();
@@ -387,7 +399,7 @@ fn the_machine_gets_its_interface_back_however_the_port_ends() {
     };
     assert_eq!(promiscuity(&lab), "1");
     lab.daemon.run(&["port", "del", "br0", "a"]).unwrap();
-    assert!(machine_answers(&lab.a));
+    wait_machine_answers(&lab.a);
     assert_eq!((addresses(&lab), promiscuity(&lab)), (before.clone(), "0".into()));
 
     let add =
@@ -396,7 +408,8 @@ fn the_machine_gets_its_interface_back_however_the_port_ends() {
     lab.wait_up();
     assert!(!machine_answers(&lab.a));
     lab.daemon.kill().unwrap();
-    assert!(machine_answers(&lab.a), "the kernel takes the shield away with the process");
+    // The kernel takes the shield away with the process.
+    wait_machine_answers(&lab.a);
     assert_eq!((addresses(&lab), promiscuity(&lab)), (before, "0".into()));
     lab.daemon.restart().unwrap();
     until("the port to come up", LIMIT, || Ok(lab.daemon.port("br0", "a")?.is_up().then_some(()))).unwrap();
