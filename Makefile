@@ -11,16 +11,19 @@ SECONDS_PER_FUZZ_TARGET ?= 300
 PAIRS ?= 5
 PREFIX ?= /usr/local
 STRIP ?= strip
+GENERATOR_FOLDER := $(abspath $(or $(CARGO_TARGET_DIR),target))/generator
 # What is installed: built by `make build`, unless another is named.
 BINARY = $(or $(MSWITCH_BIN),target/release/mswitch)
 # The date in the footers of manual pages: that of the last commit, or of the sources where git is not used.
 DATE = $(or $(shell git log -1 --format=%cs 2>/dev/null),$(shell date -u -r Cargo.toml +%F))
 
 BUILD_PACKAGES := build-essential libpcap-dev
+LINT_PACKAGES := clang-format
+GENERATOR_PACKAGES := libdpdk-dev pkg-config
 DEMO_PACKAGES := iproute2 iputils-ping iperf3
 INSTRUCTIONS_PACKAGES := valgrind jq
-TEST_PACKAGES := $(DEMO_PACKAGES) $(INSTRUCTIONS_PACKAGES) tcpdump tshark dpdk-dev ethtool procps curl prometheus groff-base fish zsh \
-  qemu-system-x86 busybox-static cpio clang lld rustc libstd-rust-dev-wasm32
+TEST_PACKAGES := $(DEMO_PACKAGES) $(GENERATOR_PACKAGES) $(INSTRUCTIONS_PACKAGES) tcpdump tshark dpdk-dev ethtool \
+  procps systemd curl prometheus groff-base fish zsh qemu-system-x86 busybox-static cpio clang lld rustc libstd-rust-dev-wasm32
 VIRTUALIZATION_PACKAGES := libvirt-daemon-driver-qemu libvirt-daemon-system podman crun
 PACKAGE_PACKAGES := debootstrap iproute2 iputils-ping systemd strace libcap2-bin
 BENCH_PACKAGES := $(TEST_PACKAGES) openvswitch-switch-dpdk
@@ -100,11 +103,12 @@ check: ## for those who change a line: format, clippy, unit tests, the fastest e
 # Everything is compiled once: what would make the second time faster makes the first one slower.
 test: export CARGO_INCREMENTAL = 0
 test: export CARGO_PROFILE_DEV_DEBUG = 0
-test: lint unit loom copies instructions e2e fuzz-short ## everything but the long runs
+test: lint unit generator-check loom copies instructions e2e fuzz-short ## everything but the long runs
 
 .PHONY: lint
 lint: ## formatting, clippy and documentation, without a warning
-	@$(call install-packages,$(BUILD_PACKAGES))
+	@$(call install-packages,$(BUILD_PACKAGES) $(LINT_PACKAGES))
+	$(MAKE) -C bench/generator format
 	$(CARGO) fmt --all --check
 	cd fuzz && $(CARGO) fmt --check
 	cd sdk/rust && $(CARGO) fmt --check && $(CARGO) clippy --all-targets --target-dir ../../target/sdk -- -D warnings
@@ -116,6 +120,16 @@ unit: ## unit and property tests of every crate
 	@$(call install-packages,$(BUILD_PACKAGES) $(TEST_PACKAGES))
 	$(CARGO) test --workspace --exclude mswitch-e2e --locked
 	cd sdk/rust && $(CARGO) test --locked --target-dir ../../target/sdk
+
+.PHONY: generator
+generator: ## the benchmarks' traffic generator, target/generator/mswitch-generator (docs/benchmarks.md)
+	@$(call install-packages,$(BUILD_PACKAGES) $(GENERATOR_PACKAGES))
+	$(MAKE) -C bench/generator OUT=$(GENERATOR_FOLDER)
+
+.PHONY: generator-check
+generator-check: ## unit tests of the generator
+	@$(call install-packages,$(BUILD_PACKAGES))
+	$(MAKE) -C bench/generator OUT=$(GENERATOR_FOLDER) check
 
 .PHONY: loom
 loom: ## model checking of reservation, publication, reclamation, doorbells, drains and moving queues
@@ -133,7 +147,7 @@ instructions: ## instructions a packet, counted by callgrind, against the record
 	bench/instructions.sh
 
 .PHONY: e2e
-e2e: ## the real daemon with real clients
+e2e: generator ## the real daemon with real clients
 	@$(call install-packages,$(BUILD_PACKAGES) $(TEST_PACKAGES))
 	$(CARGO) build --locked --workspace --bins
 	$(CARGO) test --locked --workspace $(E2E_TESTS)
@@ -156,7 +170,7 @@ fuzz: ## 5 minutes a target (SECONDS_PER_FUZZ_TARGET)
 	MSWITCH_GENERATED=$(SECONDS_PER_FUZZ_TARGET) $(CARGO) test --release --locked -p mswitch-modules --test generated -- --nocapture
 
 .PHONY: soak
-soak: ## the end-to-end tests at full length: 60 s a shape, 1,000 pings, 30 s idle, chaos 30 minutes a seed for three seeds
+soak: generator ## the end-to-end tests at full length: 60 s a shape, 1,000 pings, 30 s idle, chaos 30 minutes a seed for three seeds
 	@$(call install-packages,$(BUILD_PACKAGES) $(TEST_PACKAGES) $(VIRTUALIZATION_PACKAGES))
 	$(CARGO) build --locked --release -p mswitch -p mswitch-bench
 	before=$$(cat /proc/sys/vm/nr_hugepages); trap "echo $$before >/proc/sys/vm/nr_hugepages" EXIT; \
@@ -194,4 +208,5 @@ picture: ## regenerate docs/top.svg: `mswitch top` while the demo runs
 .PHONY: clean
 clean: ## remove build outputs
 	$(CARGO) clean
+	$(MAKE) -C bench/generator OUT=$(GENERATOR_FOLDER) clean
 	rm -rf fuzz/target

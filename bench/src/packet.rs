@@ -2,15 +2,20 @@
 //! having seen the one sent.
 //!
 //! ```text
-//! Ethernet | IPv4, UDP (optional) | stamp (16 bytes) | filling
+//! Ethernet | IPv4, UDP (optional) | stamp (16 bytes) | time (6 bytes, probes only) | filling
 //! ```
 //!
-//! The stamp is `check:u32 run:u16 flow:u16 sequence:u48 length:u16`, big-endian; `check` protects the rest of it. The
-//! filling is a piece of a fixed pseudo-random text; flow and sequence number select its start.
+//! The stamp is `check:u32 run:u16 flow:u16 flags:u2 sequence:u46 length:u16`, big-endian; `check` protects the rest of
+//! it. The filling is a piece of a fixed pseudo-random text; flow and sequence number select its start.
+//!
+//! The generator (`bench/generator`) writes the same format in C and sets flags: `FIXED`, a filling that depends only
+//! on its position in the packet, so that the buffers of packets are filled once; `PROBE`, a packet with the time at
+//! which it was sent, in ticks of the sender's time stamp counter modulo 2^48.
 //!
 //! Invariants:
 //! - [`Writer::write`] makes a packet of exactly the requested length, and only its arguments determine the bytes.
-//! - [`Writer::read`] accepts any bytes; it calls a packet good only if it equals the output of `write`.
+//! - [`Writer::read`] accepts any bytes; it calls a packet good only if it equals the output of `write`, or of the
+//!   generator: then all bytes but the time are determined likewise.
 
 use packet::MacAddr;
 use packet::checksum::Sum;
@@ -30,8 +35,16 @@ const UDP_PORT: u16 = 9;
 const ETHERNET_LEN: usize = 14;
 const IP_UDP_LEN: usize = 28;
 const STAMP_LEN: usize = 16;
+/// Length of a probe's time.
+const TIME_LEN: usize = 6;
 /// Number of possible starts of a filling; a power of two.
 const STARTS: usize = 1 << 18;
+/// Flag of a stamp: the byte at position p of the packet is byte p of the text.
+const FIXED: u64 = 1 << 47;
+/// Flag of a stamp: a time follows.
+const PROBE: u64 = 1 << 46;
+/// Seed of the text.
+const TEXT: u64 = 0x6d73_7769_7463_6821;
 
 /// Headers between the Ethernet header and the stamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,10 +73,14 @@ pub struct Stamp {
     pub run: u16,
     /// The flow's index.
     pub flow: u16,
-    /// The number within the flow, from 0; 48 bits.
+    /// The number within the flow, from 0; 46 bits.
     pub sequence: u64,
     /// The length of the whole packet.
     pub length: u16,
+    /// Whether the filling depends only on its position in the packet.
+    pub fixed: bool,
+    /// Whether the time of sending follows.
+    pub probe: bool,
 }
 
 impl Stamp {
@@ -72,7 +89,7 @@ impl Stamp {
         bytes[0..4].copy_from_slice(&self.check().to_be_bytes());
         bytes[4..6].copy_from_slice(&self.run.to_be_bytes());
         bytes[6..8].copy_from_slice(&self.flow.to_be_bytes());
-        bytes[8..14].copy_from_slice(&self.sequence.to_be_bytes()[2..]);
+        bytes[8..14].copy_from_slice(&self.numbered().to_be_bytes()[2..]);
         bytes[14..16].copy_from_slice(&self.length.to_be_bytes());
         bytes
     }
@@ -81,18 +98,27 @@ impl Stamp {
     fn decode(bytes: &[u8; STAMP_LEN]) -> Option<Stamp> {
         let [c0, c1, c2, c3, r0, r1, f0, f1, s @ .., l0, l1] = *bytes;
         let [s0, s1, s2, s3, s4, s5] = s;
+        let numbered = u64::from_be_bytes([0, 0, s0, s1, s2, s3, s4, s5]);
         let stamp = Stamp {
             run: u16::from_be_bytes([r0, r1]),
             flow: u16::from_be_bytes([f0, f1]),
-            sequence: u64::from_be_bytes([0, 0, s0, s1, s2, s3, s4, s5]),
+            sequence: numbered & !(FIXED | PROBE),
             length: u16::from_be_bytes([l0, l1]),
+            fixed: numbered & FIXED != 0,
+            probe: numbered & PROBE != 0,
         };
         (stamp.check() == u32::from_be_bytes([c0, c1, c2, c3])).then_some(stamp)
     }
 
+    /// The sequence number and the flags.
+    fn numbered(&self) -> u64 {
+        let flag = |set: bool, flag: u64| if set { flag } else { 0 };
+        self.sequence | flag(self.fixed, FIXED) | flag(self.probe, PROBE)
+    }
+
     fn check(&self) -> u32 {
         let identity = u64::from(self.run) << 32 | u64::from(self.flow) << 16 | u64::from(self.length);
-        mix(self.sequence, identity) as u32
+        mix(self.numbered(), identity) as u32
     }
 }
 
@@ -144,10 +170,8 @@ pub struct Writer {
 impl Writer {
     /// Makes a writer for these flows; a flow's index is its position in `routes`.
     pub fn new(run: u16, headers: Headers, routes: &[Route]) -> Writer {
-        // The seed is fixed, so that writers of different processes use the same text.
-        let mut random = fastrand::Rng::with_seed(0x6d73_7769_7463_6821);
-        let mut text = vec![0; STARTS + MAX_LEN];
-        random.fill(&mut text);
+        let words = (STARTS + MAX_LEN + 1) as u64 / 8;
+        let text = (0..words).flat_map(|word| mix(word, TEXT).to_le_bytes()).collect();
         let templates = routes
             .iter()
             .zip(0..)
@@ -180,18 +204,24 @@ impl Writer {
     pub fn write(&self, flow: u16, sequence: u64, length: usize, out: &mut Vec<u8>) {
         out.clear();
         if let Some(template) = self.templates.get(usize::from(flow)) {
-            self.fill(&template.sent, flow, sequence, length, out);
+            let length = length as u16;
+            let stamp = Stamp { run: self.run, flow, sequence, length, fixed: false, probe: false };
+            self.fill(&template.sent, &stamp, out);
         }
     }
 
-    fn fill(&self, template: &[u8], flow: u16, sequence: u64, length: usize, out: &mut Vec<u8>) {
+    /// Writes the packet of this stamp; filling stands in for the time.
+    fn fill(&self, template: &[u8], stamp: &Stamp, out: &mut Vec<u8>) {
+        let length = usize::from(stamp.length);
         out.extend_from_slice(template);
         if self.headers == Headers::Udp {
-            finish_ip(&mut out[ETHERNET_LEN..], length - ETHERNET_LEN, sequence);
+            finish_ip(&mut out[ETHERNET_LEN..], length - ETHERNET_LEN, stamp.sequence);
         }
-        let stamp = Stamp { run: self.run, flow, sequence, length: length as u16 };
         out.extend_from_slice(&stamp.encode());
-        let start = mix(sequence, u64::from(flow)) as usize % STARTS;
+        let start = match stamp.fixed {
+            true => out.len(),
+            false => mix(stamp.sequence, u64::from(stamp.flow)) as usize % STARTS,
+        };
         let rest = length - out.len();
         out.extend_from_slice(&self.text[start..start + rest]);
     }
@@ -220,13 +250,13 @@ impl Writer {
         let mut expected = std::mem::take(&mut self.expected);
         expected.clear();
         if usize::from(stamp.length) >= MIN_LEN {
-            self.fill(
-                &template.arrives,
-                stamp.flow,
-                stamp.sequence,
-                usize::from(stamp.length),
-                &mut expected,
-            );
+            self.fill(&template.arrives, &stamp, &mut expected);
+        }
+        let time = ETHERNET_LEN + stamp_at + STAMP_LEN..ETHERNET_LEN + stamp_at + STAMP_LEN + TIME_LEN;
+        if let (true, Some(expected), Some(received)) =
+            (stamp.probe, expected.get_mut(time.clone()), packet.get(time))
+        {
+            expected.copy_from_slice(received);
         }
         self.expected = expected;
         match self.expected == packet {
@@ -311,6 +341,51 @@ mod tests {
                 packet.truncate(length - 1);
                 assert_eq!(writer.read(&packet), Verdict::Corrupted { flow: Some(1) });
             }
+        }
+    }
+
+    /// The same packets as in the test of this name in bench/generator/check.c.
+    #[test]
+    fn the_format_is_that_of_the_other_program() {
+        let writer = writer(Headers::Udp);
+        let expected = [
+            "020000000001020000000002080045000034000540004011ae8cc6120001c61300014e21000900200000\
+             5eb10812000700010000000000050042820ac351437a668d",
+            "020000000001020000000002080045000034000540004011ae8cc6120001c61300014e21000900200000\
+             e19410dc000700018000000000050042703a7987965d2628",
+            // Probes, whose time is zero.
+            "020000000001020000000002080045000034000540004011ae8cc6120001c61300014e21000900200000\
+             e943b38d000700014000000000050042000000000000668d",
+            "020000000001020000000002080045000034000540004011ae8cc6120001c61300014e21000900200000\
+             8c269c7700070001c0000000000500420000000000002628",
+        ];
+        let kinds = [(false, false), (true, false), (false, true), (true, true)];
+        for ((fixed, probe), expected) in kinds.into_iter().zip(expected) {
+            let stamp = Stamp { run: 7, flow: 1, sequence: 5, length: 66, fixed, probe };
+            let mut packet = Vec::new();
+            writer.fill(&writer.templates[1].sent, &stamp, &mut packet);
+            if probe {
+                packet[58..64].fill(0);
+            }
+            let hex: String = packet.iter().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!(hex, expected);
+        }
+    }
+
+    #[test]
+    fn probes_are_good_whatever_their_time() {
+        let mut writer = writer(Headers::Udp);
+        for fixed in [false, true] {
+            let stamp = Stamp { run: 7, flow: 1, sequence: 3, length: 100, fixed, probe: true };
+            let mut packet = Vec::new();
+            writer.fill(&writer.templates[1].sent, &stamp, &mut packet);
+            packet[58..64].fill(0x5a);
+            assert_eq!(writer.read(&packet), Verdict::Good { flow: 1, sequence: 3 });
+            packet[64] ^= 1;
+            assert_eq!(writer.read(&packet), Verdict::Corrupted { flow: Some(1) });
+            packet[64] ^= 1;
+            packet.truncate(63);
+            assert_eq!(writer.read(&packet), Verdict::Corrupted { flow: Some(1) });
         }
     }
 
