@@ -1,0 +1,42 @@
+//! What surrounds a program: ports, clock, random numbers, functions.
+
+use crate::ir::{Constant, Extern};
+
+/// The environment of a program. The fabric's side implements it; tests fake it.
+pub trait Env {
+    /// Monotonic time, nanoseconds.
+    fn now(&mut self) -> u64;
+
+    /// 64 random bits.
+    fn random(&mut self) -> u64;
+
+    /// Whether a port can send: what selections and failover groups go by.
+    fn is_live(&self, port: u32) -> bool;
+
+    /// Ports of the bridge except `ingress`, and for floods except those excluded from flooding. Called when copies
+    /// pass through a further stage.
+    fn ports(&self, ingress: u32, flood: bool) -> Vec<u32>;
+
+    /// State of a port's egress queue, for a packet of this class: the depths when a packet enters and leaves it, and
+    /// the time in between, nanoseconds.
+    fn queue(&self, _port: u32, _class: u8) -> Queue {
+        Queue::default()
+    }
+
+    /// Calls a function. `results` has a zero for each parameter that is a result, which the function may replace; the
+    /// types stay. Returns false if there is no such function: the packet is dropped, counted with that reason.
+    fn call(&mut self, _function: &Extern, _args: &[Constant], _results: &mut [Constant]) -> bool {
+        false
+    }
+}
+
+/// State of an egress queue.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Queue {
+    /// Packets when the packet entered.
+    pub enqueue_depth: u32,
+    /// Packets when it left.
+    pub dequeue_depth: u32,
+    /// Time between, nanoseconds.
+    pub delay: u64,
+}

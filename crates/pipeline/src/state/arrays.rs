@@ -1,0 +1,110 @@
+//! Counters, meters and registers: what packets change.
+//!
+//! All workers share them. Counters are atomic each. Registers are words of 64 bits, least significant first; the lock
+//! makes accesses to several words, and [`crate::ir::Stmt::Atomic`], indivisible. A replacement of the program's code
+//! leaves arrays in place.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::meter::MeterCell;
+use crate::bits::Bits;
+use crate::ir::{CounterId, MeterId, Program, RegisterId};
+
+/// Packets and bytes.
+#[derive(Debug, Default)]
+pub struct Stats {
+    /// Packets.
+    pub packets: AtomicU64,
+    /// Bytes.
+    pub bytes: AtomicU64,
+}
+
+impl Stats {
+    /// Counts one packet.
+    pub fn count(&self, bytes: u64) {
+        self.packets.fetch_add(1, Relaxed);
+        self.bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// Returns packets and bytes.
+    pub fn get(&self) -> (u64, u64) {
+        (self.packets.load(Relaxed), self.bytes.load(Relaxed))
+    }
+
+    /// Sets packets and bytes.
+    pub fn set(&self, packets: u64, bytes: u64) {
+        self.packets.store(packets, Relaxed);
+        self.bytes.store(bytes, Relaxed);
+    }
+}
+
+#[derive(Debug)]
+struct Cells {
+    width: u16,
+    words: Vec<AtomicU64>,
+}
+
+/// The arrays of a program.
+#[derive(Debug)]
+pub struct Arrays {
+    counters: Vec<Vec<Stats>>,
+    meters: Vec<Vec<MeterCell>>,
+    registers: Vec<Cells>,
+    lock: Mutex<()>,
+}
+
+impl Arrays {
+    pub(super) fn new(program: &Program) -> Self {
+        fn many<T: Default>(n: usize) -> Vec<T> {
+            (0..n).map(|_| T::default()).collect()
+        }
+        let cells = |size: u32, width: u16| Cells {
+            width,
+            words: many(size as usize * usize::from(width.div_ceil(64))),
+        };
+        Self {
+            counters: program.counters.iter().map(|x| many(x.size as usize)).collect(),
+            meters: program.meters.iter().map(|x| many(x.size as usize)).collect(),
+            registers: program.registers.iter().map(|x| cells(x.size, x.ty.width())).collect(),
+            lock: Mutex::new(()),
+        }
+    }
+
+    /// A counter, if it exists.
+    pub fn counter(&self, id: CounterId, index: u64) -> Option<&Stats> {
+        self.counters.get(id.index())?.get(usize::try_from(index).ok()?)
+    }
+
+    /// A meter, if it exists.
+    pub fn meter(&self, id: MeterId, index: u64) -> Option<&MeterCell> {
+        self.meters.get(id.index())?.get(usize::try_from(index).ok()?)
+    }
+
+    /// Takes the lock of the registers.
+    pub fn lock(&self) -> MutexGuard<'_, ()> {
+        self.lock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads a register, if it exists. The guard proves that nothing else accesses it.
+    pub fn read(&self, _guard: &MutexGuard<'_, ()>, id: RegisterId, index: u64) -> Option<Bits> {
+        let (width, words) = self.words(id, index)?;
+        let bytes: Vec<u8> = words.iter().rev().flat_map(|word| word.load(Relaxed).to_be_bytes()).collect();
+        Some(Bits::from_bytes(width, &bytes))
+    }
+
+    /// Writes a register; false if it does not exist.
+    pub fn write(&self, _guard: &MutexGuard<'_, ()>, id: RegisterId, index: u64, value: &Bits) -> bool {
+        let Some((width, words)) = self.words(id, index) else { return false };
+        let value = value.resize(width);
+        words.iter().zip(value.limbs()).for_each(|(word, limb)| word.store(*limb, Relaxed));
+        true
+    }
+
+    fn words(&self, id: RegisterId, index: u64) -> Option<(u16, &[AtomicU64])> {
+        let cells = self.registers.get(id.index())?;
+        let each = usize::from(cells.width.div_ceil(64));
+        let first = usize::try_from(index).ok()?.checked_mul(each)?;
+        Some((cells.width, cells.words.get(first..first.checked_add(each)?)?))
+    }
+}

@@ -1,0 +1,196 @@
+//! What a control plane fills: installed entries, profiles, groups, replication lists.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use super::EntryId;
+use super::arrays::Stats;
+use super::meter::MeterCell;
+use crate::ir::{ActionCall, Entry, Match};
+
+/// Counts and times of an entry. They survive a modification of the entry.
+#[derive(Debug, Default)]
+pub struct EntryStats {
+    /// Hits.
+    pub hits: Stats,
+    /// Time of the last hit, or of the insertion: nanoseconds.
+    pub last_hit: AtomicU64,
+    /// Meter, in tables whose entries have one.
+    pub meter: Option<Box<MeterCell>>,
+}
+
+/// An entry in a table.
+#[derive(Debug, Clone)]
+pub struct Installed {
+    /// Number, unique in the state and never reused.
+    pub id: EntryId,
+    /// The entry.
+    pub entry: Entry,
+    /// Time of insertion, nanoseconds.
+    pub since: u64,
+    /// Counts and times.
+    pub stats: Arc<EntryStats>,
+}
+
+impl Installed {
+    /// Whether the entry has expired at time `now`, nanoseconds.
+    pub fn expired(&self, now: u64) -> Option<Expiry> {
+        let passed = |since: u64, seconds: u32| {
+            seconds != 0 && now.saturating_sub(since) >= u64::from(seconds) * 1_000_000_000
+        };
+        if passed(self.since, self.entry.hard) {
+            return Some(Expiry::Hard);
+        }
+        passed(self.stats.last_hit.load(Relaxed), self.entry.idle).then_some(Expiry::Idle)
+    }
+}
+
+/// Reasons for expiry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expiry {
+    /// No hit for the idle timeout.
+    Idle,
+    /// The hard timeout has passed.
+    Hard,
+}
+
+/// A table's entries.
+#[derive(Debug, Default)]
+pub struct TableState {
+    /// Entries by number, which is the order of insertion.
+    pub(crate) entries: BTreeMap<EntryId, Arc<Installed>>,
+    /// The same by conditions and priority.
+    pub(super) index: HashMap<(Vec<Match>, u32), EntryId>,
+    /// Action after a miss.
+    pub(crate) default: Option<ActionCall>,
+    /// Lookups.
+    pub(crate) lookups: AtomicU64,
+    /// Lookups that hit.
+    pub(crate) hits: AtomicU64,
+}
+
+impl TableState {
+    /// Entries in the order of insertion.
+    pub fn entries(&self) -> impl Iterator<Item = &Arc<Installed>> {
+        self.entries.values()
+    }
+
+    /// Number of entries.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are no entries.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The entry of this number.
+    pub fn get(&self, id: EntryId) -> Option<&Arc<Installed>> {
+        self.entries.get(&id)
+    }
+
+    /// The entry with exactly these conditions and this priority.
+    pub fn find(&self, matches: &[Match], priority: u32) -> Option<&Arc<Installed>> {
+        self.entries.get(self.index.get(&(matches.to_vec(), priority))?)
+    }
+
+    /// The action after a miss.
+    pub fn default_action(&self) -> Option<&ActionCall> {
+        self.default.as_ref()
+    }
+
+    /// Lookups, and how many of them hit.
+    pub fn lookups(&self) -> (u64, u64) {
+        (self.lookups.load(Relaxed), self.hits.load(Relaxed))
+    }
+}
+
+/// An alternative of a selection in a profile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Choice {
+    /// Member of the profile.
+    pub member: u32,
+    /// Weight; 0 excludes it.
+    pub weight: u32,
+    /// Port that must be live.
+    pub watch: Option<u32>,
+}
+
+/// The members and groups of a profile.
+#[derive(Debug, Default)]
+pub struct ProfileState {
+    /// Members.
+    pub members: BTreeMap<u32, ActionCall>,
+    /// Groups.
+    pub groups: BTreeMap<u32, Vec<Choice>>,
+}
+
+/// How a group's buckets are executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GroupKind {
+    /// All of them.
+    All,
+    /// One live bucket, chosen by the table's selection.
+    Select,
+    /// The first one.
+    Indirect,
+    /// The first live one.
+    Failover,
+}
+
+/// A bucket of a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bucket {
+    /// Weight in a selection; 0 excludes it.
+    pub weight: u32,
+    /// Port that must be live.
+    pub watch_port: Option<u32>,
+    /// Group of the same table that must have a live bucket.
+    pub watch_group: Option<u32>,
+    /// What it does.
+    pub call: ActionCall,
+}
+
+/// A group, as the control plane gives it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// Kind.
+    pub kind: GroupKind,
+    /// Buckets.
+    pub buckets: Vec<Bucket>,
+}
+
+/// A group in its table.
+#[derive(Debug)]
+pub struct InstalledGroup {
+    /// The group.
+    pub group: Group,
+    /// Counts of the group.
+    pub stats: Stats,
+    /// Counts of its buckets.
+    pub bucket_stats: Vec<Stats>,
+    /// Time of insertion, nanoseconds.
+    pub since: u64,
+}
+
+/// A copy that a replication list makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Replica {
+    /// Port.
+    pub port: u32,
+    /// Value of [`crate::ir::Slot::Replica`].
+    pub instance: u16,
+}
+
+/// A replication list: a multicast group, or a mirror session.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Replication {
+    /// Copies.
+    pub replicas: Vec<Replica>,
+    /// Traffic class of the copies.
+    pub class: Option<u8>,
+    /// Most bytes of a copy.
+    pub limit: Option<u32>,
+}
