@@ -1,0 +1,46 @@
+//! The text form that `ovs-ofctl` prints: matches, actions and flows, for people and for tests.
+//!
+//! [`parse_flow`] and [`parse_instructions`] read what the others print, and `ovs-ofctl`'s arguments.
+//!
+//! [`match_text`] and [`actions_text`] write what `ovs-ofctl` writes for the same bytes; [`flow_mod_text`] is a line of
+//! `ovs-ofctl snoop`, [`flow_entry_text`] one of `dump-flows`.
+
+mod actions;
+mod fields;
+mod flows;
+mod parse;
+mod parse_actions;
+mod parse_fields;
+
+pub use actions::{actions_text, instructions_text};
+pub use fields::match_text;
+pub use flows::{flow_entry_text, flow_mod_text};
+pub use parse::parse_flow;
+pub use parse_actions::parse_instructions;
+
+/// A text that cannot be read.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("expected {expected}, found `{found}`")]
+pub struct ParseError {
+    /// What should stand there.
+    pub expected: &'static str,
+    /// What stands there.
+    pub found: String,
+}
+
+impl ParseError {
+    pub(crate) fn new(expected: &'static str, found: &str) -> Self {
+        ParseError { expected, found: found.to_owned() }
+    }
+}
+
+/// A number in hexadecimal, where zero has no prefix (the form of C's `%#x`).
+pub(crate) fn hex(number: u128) -> String {
+    if number == 0 { "0".to_owned() } else { format!("{number:#x}") }
+}
+
+/// Bytes in hexadecimal, separated by dots.
+pub(crate) fn dotted(bytes: &[u8]) -> String {
+    let parts: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    parts.join(".")
+}
