@@ -2,12 +2,14 @@
 # interfaces.sh: mswitch's netdev ports against the Linux bridge and Open vSwitch (userspace datapath, packet sockets),
 # veth to veth, in interleaved rounds.
 #
-#   bench/interfaces.sh [--rounds N] [--seconds S] [--only NAME,NAME...] [--load 64,1518,tcp] [--out FILE]
+#   bench/interfaces.sh [--rounds N] [--seconds S] [--only NAME,NAME...] [--load 64,1518,tcp,memif] [--out FILE]
 #
-# Names: bridge (the kernel's), af-packet and af-xdp (mswitch's drivers, logic `learning`), ovs (action NORMAL). Each
+# Names: bridge (the kernel's), relay, af-packet and af-xdp (mswitch's drivers, logic `learning`), ovs (action NORMAL). Each
 # switch connects two veth pairs in a network namespace of its own; mswitch and Open vSwitch have one thread, on CPU 0.
 # Loads: packets of 64 or 1,518 bytes (with frame check sequence), which dpdk-testpmd on CPU 1 sends over packet sockets
-# at the far ends and returns with correct addresses; or iperf3's TCP from one namespace to another, the sender on CPU 1.
+# at the far ends and returns with correct addresses; iperf3's TCP from one namespace to another, the sender on CPU 1; or
+# (memif) packets of 64 bytes, with a memif port in place of the second veth pair, which the Linux bridge does not have.
+# relay: a bare loop of recvmmsg and sendmmsg between the two packet sockets, the least that a switch of this kind does.
 # Output per name and load: packets or bits per second, CPU time of the switch's process and of the whole machine, user
 # and kernel; medians (lowest to highest), and ratios within a round.
 #
@@ -16,7 +18,7 @@
 set -euo pipefail
 # shellcheck source=bench/testbed.sh
 . "$(dirname "$0")/testbed.sh"
-rounds=5 seconds=3 only=bridge,af-packet,af-xdp,ovs loads=64,1518,tcp out=''
+rounds=5 seconds=3 only=bridge,relay,af-packet,af-xdp,ovs loads=64,1518,tcp,memif out=''
 
 while [ $# -gt 0 ]; do
   [ $# -ge 2 ] || usage
@@ -31,6 +33,8 @@ while [ $# -gt 0 ]; do
   shift 2
 done
 [ -x "$mswitch" ] || fail "$mswitch is missing: cargo build --release -p mswitch"
+relay=${RELAY:-$(dirname "$mswitch")/relay}
+case ,$only, in *,relay,*) [ -x "$relay" ] || fail "$relay is missing: cargo build --release -p mswitch-bench" ;; esac
 command -v iperf3 >/dev/null || fail "iperf3 is missing: apt-get install iperf3"
 set_up
 
@@ -53,6 +57,9 @@ make_namespaces() {
     ip netns add "$netns"
     # Nothing but the load.
     ip netns exec "$netns" sysctl -qw net.ipv6.conf.default.disable_ipv6=1
+    # Whatever the machine's default, one that does not pace: else timers are measured. A namespace may always take
+    # this one.
+    ip netns exec "$netns" sysctl -qw net.ipv4.tcp_congestion_control=reno
   done
   for i in 0 1; do
     netns=$near
@@ -64,7 +71,7 @@ make_namespaces() {
   done
 }
 
-# start NAME: starts the switch, and sets `process` to its id, 0 for the kernel.
+# start NAME LOAD: starts the switch, and sets `process` to its id, 0 for the kernel.
 start() {
   case $1 in
     bridge)
@@ -79,13 +86,24 @@ start() {
       mkdir "$dir/ours"
       {
         printf '[[bridge]]\nname = "br0"\nlogic = "learning"\n'
-        printf '[[bridge.port]]\nname = "v%s"\ntype = "netdev"\ndriver = "'"$1"'"\n' 0 1
+        printf '[[bridge.port]]\nname = "v%s"\ntype = "netdev"\ndriver = "'"$1"'"\n' 0
+        if [ "$2" = memif ]; then
+          printf '[[bridge.port]]\nname = "m1"\ntype = "memif"\npath = "%s/ours/m1"\n' "$dir"
+        else
+          printf '[[bridge.port]]\nname = "v1"\ntype = "netdev"\ndriver = "'"$1"'"\n'
+        fi
       } >"$dir/ours/config.toml"
       # Not in_switch, whose process would be a shell.
       ip netns exec "$switch_ns" "${first[@]}" "$mswitch" daemon --socket "$dir/ours/ctl" --config "$dir/ours/config.toml" --workers 0 2>"$dir/ours/log" &
       ours=$!
-      waits_for 10 ports_up || fail "mswitch did not start: $(tail -3 "$dir/ours/log")"
+      waits_for 10 ports_up "$([ "$2" = memif ] && echo 1 || echo 2)" || fail "mswitch did not start: $(tail -3 "$dir/ours/log")"
       process=$ours
+      ;;
+    relay)
+      ip netns exec "$switch_ns" "${first[@]}" taskset -c 0 "$relay" v0 v1 2>"$dir/relay.log" &
+      ours=$!
+      process=$ours
+      waits_for 10 grep -q . "$dir/relay.log" || fail "the relay did not start"
       ;;
     ovs)
       rm -rf "$dir/ovs"
@@ -98,22 +116,32 @@ start() {
       ovs_pids+=("$(cat "$dir/ovs/ovsdb.pid")")
       ovs-vsctl --db="$db" --no-wait init
       # Without it, it takes neither large segments nor partial checksums, and TCP over veth pairs stands still.
-      ovs-vsctl --db="$db" --no-wait set Open_vSwitch . other_config:userspace-tso-enable=true
+      if [ "$2" = memif ]; then
+        ovs-vsctl --db="$db" --no-wait set Open_vSwitch . other_config:dpdk-init=true other_config:pmd-cpu-mask=0x1 \
+          other_config:dpdk-lcore-mask=0x1 other_config:dpdk-socket-mem=512 other_config:dpdk-extra=--no-pci
+      else
+        ovs-vsctl --db="$db" --no-wait set Open_vSwitch . other_config:userspace-tso-enable=true
+      fi
       in_switch "${first[@]}" taskset -c 0 "$vswitchd" "$db" --pidfile="$dir/ovs/vswitchd.pid" --detach \
         --log-file="$dir/ovs/vswitchd.log" --unixctl="$dir/ovs/vswitchd.ctl" 2>/dev/null ||
         fail "Open vSwitch did not start: $(tail -3 "$dir/ovs/vswitchd.log")"
       ovs_pids+=("$(cat "$dir/ovs/vswitchd.pid")")
       favour "${ovs_pids[-1]}"
+      local second=v1 kind=()
+      if [ "$2" = memif ]; then
+        second=m1 kind=(-- set Interface m1 type=dpdk options:n_rxq=2
+          "options:dpdk-devargs=net_memif1,role=server,id=0,rsize=11,socket=$dir/ovs/m1,socket-abstract=no")
+      fi
       ovs-vsctl --db="$db" --no-wait add-br br0 -- set bridge br0 datapath_type=netdev -- \
-        add-port br0 v0 -- add-port br0 v1
-      waits_for 10 grep -q 'added interface v1' "$dir/ovs/vswitchd.log" ||
+        add-port br0 v0 -- add-port br0 "$second" "${kind[@]}"
+      waits_for 10 grep -q "added interface $second" "$dir/ovs/vswitchd.log" ||
         fail "Open vSwitch has no ports: $(tail -3 "$dir/ovs/vswitchd.log")"
       process=${ovs_pids[-1]}
       ;;
     *) usage ;;
   esac
 }
-ports_up() { [ "$(ask port list br0 | jq '[.ports[] | select(.link == "up")] | length')" = 2 ]; }
+ports_up() { [ "$(ask port list br0 | jq '[.ports[] | select(.link == "up")] | length')" = "$1" ]; }
 
 stop() {
   stop_ours
@@ -133,18 +161,26 @@ cpu() {
 cpu_before() { cpu >"$dir/cpu.0"; }
 cpu_after() { cpu >"$dir/cpu.1"; }
 
-# packets BYTES: runs the load, and sets `rate` to packets per second, both directions together.
+# packets BYTES NAME LOAD: runs the load, and sets `rate` to packets per second, both directions together.
 packets() {
-  local log=$dir/testpmd.log eth=02:00:00:00:00:0
+  local log=$dir/testpmd.log eth=02:00:00:00:00:0 second=net_af_packet1,iface=c1,framecnt=2048 queues=1
+  if [ "$3" = memif ]; then
+    local folder=ours
+    if [ "$2" = ovs ]; then folder=ovs; fi
+    second=net_memif1,role=client,socket-abstract=no,rsize=11,socket=$dir/$folder/m1,mac=${eth}2
+    # As many as Open vSwitch's port type requires.
+    queues=2
+  fi
   rm -f "$dir/commands"
   mkfifo "$dir/commands"
   ip netns exec "$near" "${first[@]}" dpdk-testpmd --lcores '(0)@1,(1)@1' --main-lcore 0 --no-pci --in-memory \
-    --file-prefix="interfaces$$" --vdev=net_af_packet0,iface=c0,framecnt=2048 \
-    --vdev=net_af_packet1,iface=c1,framecnt=2048 -- -i --no-mlockall --total-num-mbufs=32768 \
+    --file-prefix="interfaces$$" --vdev="net_af_packet0,iface=c0,framecnt=2048,qpairs=$queues" \
+    --vdev="$second" -- -i --rxq="$queues" --txq="$queues" --no-mlockall --total-num-mbufs=32768 \
     --eth-peer="0,${eth}2" --eth-peer="1,${eth}1" <"$dir/commands" >"$log" 2>&1 &
   client=$!
   exec 7>"$dir/commands"
   waits_for 20 grep -q 'testpmd> ' "$log" || fail "testpmd did not start: $(tail -3 "$log")"
+  if [ "$3" = memif ]; then links_up || fail "testpmd did not connect: $(tail -3 "$log")"; fi
   printf 'set txpkts %s\nset fwd mac\nstart tx_first 8\n' "$(($1 - 4))" >&7
   sleep 1
   measure cpu_before cpu_after
@@ -169,8 +205,12 @@ stream() {
 # run NAME LOAD: appends to $dir/results.
 run() {
   make_namespaces "$([ "$2" = tcp ] && echo "$far" || echo "$near")"
-  start "$1"
-  if [ "$2" = tcp ]; then stream; else packets "$2"; fi
+  start "$1" "$2"
+  case $2 in
+    tcp) stream ;;
+    memif) packets 64 "$1" memif ;;
+    *) packets "$2" "$1" veth ;;
+  esac
   stop
   jq -nc --arg name "$1" --arg load "$2" --argjson rate "$rate" \
     --arg from "$(cat "$dir/cpu.0")" --arg to "$(cat "$dir/cpu.1")" '
@@ -193,7 +233,10 @@ IFS=, read -r -a kinds <<<"$loads"
 for number in $(seq "$rounds"); do
   for kind in "${kinds[@]}"; do
     echo "round $number of $rounds, $kind"
-    for name in "${names[@]}"; do run "$name" "$kind"; done
+    for name in "${names[@]}"; do
+      case $kind,$name in memif,bridge | memif,relay) continue ;; esac
+      run "$name" "$kind"
+    done
   done
 done
 
@@ -202,7 +245,7 @@ jq -s "$jq_reports"'
   {runs: ., summary: (group_by(.load) | map(. as $load | {load: .[0].load, names: (group_by(.name) | map({
     name: .[0].name, rate: (map(.rate) | spread),
     process: (map(.user + .kernel) | spread), machine: (map(.machine_user + .machine_kernel) | spread),
-    ratios: (. as $mine | [("bridge", "ovs") as $other | [$load[] | select(.name == $other)] |
+    ratios: (. as $mine | [("bridge", "relay", "ovs") as $other | [$load[] | select(.name == $other)] |
       select(length == ($mine | length)) | . as $theirs | {to: $other, ratio: ($mine | ratios($theirs) | spread)}])}))}))}' \
   "$dir/results" >"$dir/report.json"
 

@@ -255,6 +255,15 @@ fn hosts_ping_each_other_through_af_xdp() {
 }
 
 #[test]
+fn af_xdp_polls_the_interface_itself() {
+    let two = two_with("learning", 1500, "driver = \"af-xdp\"\nbusy-poll = true");
+    let shown = two.daemon.json(&["port", "show", "br0", "a"]).unwrap();
+    assert!(shown["details"].to_string().contains(", busy polling"), "{shown}");
+    ping(&two.a, B4, 100);
+    iperf(&two, B4, &["-t", "2"]);
+}
+
+#[test]
 fn af_xdp_carries_jumbo_frames() {
     let two = over_xdp(9000);
     two.a.run(&["ping", "-c3", "-i0.1", "-W10", "-Mdo", "-s8972", B4]).unwrap();

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use e2e::{Daemon, Netns, config, ping_all, unique, until};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -108,6 +109,10 @@ fn refused(daemon: &Daemon, arguments: &[&str]) -> String {
 
 fn ip(netns: &Netns, arguments: &str) {
     netns.run(&[&["ip"], &arguments.split(' ').collect::<Vec<_>>()[..]].concat()).unwrap();
+}
+
+fn tc(netns: &Netns, arguments: &str) {
+    netns.run(&[&["tc"], &arguments.split(' ').collect::<Vec<_>>()[..]].concat()).unwrap();
 }
 
 fn add_va(machine: &Netns, a: &Netns) {
@@ -224,6 +229,55 @@ fn a_changed_mtu_is_followed() {
     assert!(!output.status.success(), "{output:?}");
     assert!(dropped() >= before + 2);
     lab.passes();
+}
+
+/// The interface's queue is shaped to a rate far below the traffic.
+#[test]
+fn a_full_queue_of_an_interface_drops_and_counts() {
+    let lab = Lab::new(true);
+    lab.wait_up();
+    lab.ip("addr flush dev va");
+    // 3,000 bytes wait; packets beyond them are refused.
+    tc(&lab.machine, "qdisc add dev va root tbf rate 1mbit burst 2000 limit 3000");
+    let full = || {
+        let port = lab.daemon.json(&["port", "stats", "br0", "a"]).unwrap();
+        port["ports"][0]["totals"]["tx"]["drops"]["ring-full"].as_u64().unwrap_or(0)
+    };
+    assert_eq!(full(), 0);
+    lab.with_bystanders(|| {
+        let flood = ["ping", "-n", "-q", "-l", "300", "-c", "300", "-W", "1", "-s", "1000", A];
+        let output = lab.c.command(&flood).output().unwrap();
+        // Some come through.
+        assert!(output.status.success(), "{output:?}");
+    });
+    assert!(full() > 100, "{}", full());
+    tc(&lab.machine, "qdisc del dev va root");
+    lab.passes();
+}
+
+/// The switch does not take packets for a while.
+#[test]
+fn packets_that_the_kernel_dropped_are_shown() {
+    for driver in ["af-packet", "af-xdp"] {
+        let lab = Lab::new(true);
+        let path = lab.daemon.path("config.toml");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let text = text.replace("interface = \"va\"", &format!("interface = \"va\"\ndriver = \"{driver}\""));
+        std::fs::write(&path, text).unwrap();
+        lab.daemon.run(&["config", "apply", &path]).unwrap();
+        lab.wait_up();
+        assert!(lab.detail("driver").starts_with(driver), "{}", lab.detail("driver"));
+        assert_eq!(lab.detail("kernel-drops"), "0");
+        let process = Pid::from_raw(lab.daemon.pid() as i32).unwrap();
+        kill_process(process, Signal::STOP).unwrap();
+        let flood = ["ping", "-n", "-q", "-l", "5000", "-c", "5000", "-W", "0.1", C];
+        let output = lab.a.command(&flood).output();
+        kill_process(process, Signal::CONT).unwrap();
+        // Those that the ring held are answered.
+        output.unwrap();
+        until("drops to be shown", LIMIT, || Ok((lab.detail("kernel-drops") != "0").then_some(()))).unwrap();
+        lab.passes();
+    }
 }
 
 #[test]

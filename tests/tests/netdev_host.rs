@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use e2e::{Daemon, Netns, config, exclusive, one_of, until};
+use e2e::{Daemon, Netns, Running, config, exclusive, one_of, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -43,6 +43,34 @@ const SETUP: &str = "
     ip neigh add 10.79.0.77 lladdr 02:00:00:00:00:77 dev eth0 nud permanent
 ";
 
+/// Runs systemd-networkd for a host that it configures, as in a container: with directories of its own, and without
+/// udev, which a read-only `/sys` tells it.
+const NETWORKD: &str = "
+    mkdir -p /run/systemd
+    mount -t tmpfs none /run/systemd
+    mkdir -p /run/systemd/network /run/systemd/netif
+    chown systemd-network: /run/systemd/netif
+    mount -o remount,bind,ro /sys
+    echo lxc >/run/systemd/container
+    cat >/run/systemd/network/eth0.network <<END
+[Match]
+Name=eth0
+[Network]
+Address=10.79.0.1/24
+Address=fd79::1/64
+Gateway=10.79.0.254
+IPv6AcceptRA=no
+[Route]
+Destination=10.80.0.0/16
+Gateway=10.79.0.253
+[RoutingPolicyRule]
+From=10.79.0.1
+Table=100
+Priority=1000
+END
+    exec /lib/systemd/systemd-networkd
+";
+
 /// A host and its neighbour.
 struct Lab {
     host: Netns,
@@ -51,6 +79,14 @@ struct Lab {
 
 impl Lab {
     fn new() -> Self {
+        let lab = Self::unconfigured();
+        lab.host.run(&["sh", "-e", "-c", SETUP]).unwrap();
+        lab.wait_link_local();
+        lab
+    }
+
+    /// The host has an interface that is down.
+    fn unconfigured() -> Self {
         let lab = Self { host: Netns::new().unwrap(), peer: Netns::new().unwrap() };
         let add = ["ip", "link", "add", "name", "eth0", "address", "02:00:00:00:00:01", "type", "veth"];
         let peer = ["peer", "name", "p0", "address", "02:00:00:00:00:fe", "netns", lab.peer.name()];
@@ -58,16 +94,40 @@ impl Lab {
         lab.peer.run(&["ip", "link", "set", "p0", "up"]).unwrap();
         lab.peer.run(&["ip", "addr", "add", "10.79.0.254/24", "dev", "p0"]).unwrap();
         lab.peer.run(&["ip", "addr", "add", "fd79::fe/64", "dev", "p0", "nodad"]).unwrap();
-        lab.host.run(&["sh", "-e", "-c", SETUP]).unwrap();
-        // The kernel adds link-local addresses, and their duplicate address detection ends.
-        for (netns, interface) in [(&lab.host, "eth0"), (&lab.peer, "p0")] {
+        lab
+    }
+
+    /// Waits until the kernel has added link-local addresses, and their duplicate address detection has ended.
+    fn wait_link_local(&self) {
+        for (netns, interface) in [(&self.host, "eth0"), (&self.peer, "p0")] {
             until("link-local addresses to be usable", LIMIT, || {
                 let show = ["ip", "-6", "addr", "show", "dev", interface, "scope", "link", "-tentative"];
                 Ok((!netns.run(&show)?.is_empty()).then_some(()))
             })
             .unwrap();
         }
-        lab
+    }
+
+    /// Starts systemd-networkd for the host, and waits until it configures the interface. It goes on doing so if the
+    /// switch moves the addresses.
+    fn networkd(&self) -> Running {
+        let users = std::fs::read_to_string("/etc/passwd").unwrap();
+        assert!(
+            std::path::Path::new("/lib/systemd/systemd-networkd").exists()
+                && users.contains("\nsystemd-network:"),
+            "the test needs systemd-networkd and its user: install the package `systemd`"
+        );
+        let mut command = self.host.command(&["unshare", "--mount", "sh", "-e", "-c", NETWORKD]);
+        let networkd = Running::start(&mut command).unwrap();
+        // As the process sees it: the directory is mounted for it alone.
+        let links = format!("/proc/{}/root/run/systemd/netif/links", networkd.pid());
+        until("networkd to configure the interface", LIMIT, || {
+            let files = std::fs::read_dir(&links).into_iter().flatten().flatten();
+            let mut states = files.filter_map(|file| std::fs::read_to_string(file.path()).ok());
+            Ok(states.any(|state| state.contains("ADMIN_STATE=configur")).then_some(()))
+        })
+        .unwrap();
+        networkd
     }
 
     /// A daemon in the host's namespace with a bridge.
@@ -111,9 +171,15 @@ impl Lab {
 
     /// Returns the interface that has an address.
     fn place(&self, address: &str) -> Option<String> {
+        self.places(address).into_iter().next()
+    }
+
+    /// Returns the interfaces that have an address.
+    fn places(&self, address: &str) -> Vec<String> {
         let all: Value = serde_json::from_str(&self.host.run(&["ip", "-j", "addr"]).unwrap()).unwrap();
         let has = |link: &&Value| link["addr_info"].to_string().contains(&format!("\"{address}\""));
-        all.as_array().unwrap().iter().find(has).map(|link| link["ifname"].as_str().unwrap().to_owned())
+        let found = all.as_array().unwrap().iter().filter(has);
+        found.map(|link| link["ifname"].as_str().unwrap().to_owned()).collect()
     }
 
     /// Waits until an address is at an interface.
@@ -407,6 +473,52 @@ fn the_next_start_recovers_when_daemon_and_guardian_die() {
     flows.into_iter().for_each(Flow::end);
 }
 
+/// A persistent host port is there when the daemon has died, with the host's addresses, which must not stay.
+#[test]
+fn a_persistent_host_port_gives_everything_back() {
+    let _machine = exclusive();
+    let lab = Lab::new();
+    let before = lab.dump();
+    let flows = lab.flows();
+    let port = "name = \"br0-host\"\ntype = \"tap\"\npersist = true\n";
+    let bridge = config::bridge("br0", "learning") + "[[bridge.port]]\n" + port;
+    let mut daemon = Daemon::start_at(&lab.host, &bridge).unwrap();
+    let nothing_at_the_host_port = || {
+        let addresses = lab.host.run(&["ip", "addr", "show", "dev", "br0-host", "scope", "global"]).unwrap();
+        assert!(!addresses.contains("inet"), "{addresses}");
+        for family in ["-4", "-6"] {
+            let show = ["ip", family, "route", "show", "table", "all", "dev", "br0-host"];
+            let routes = lab.host.run(&show).unwrap();
+            let own = |route: &&str| !route.contains("fe80::") && !route.contains("ff00::");
+            assert_eq!(routes.lines().filter(own).collect::<Vec<_>>(), Vec::<&str>::new());
+        }
+    };
+    for both in [false, true] {
+        attach(&daemon, &[]);
+        daemon.wait_up("br0", "eth0").unwrap();
+        check(&flows, "attach", LIMIT);
+        assert_eq!(lab.place(HOST4).as_deref(), Some("br0-host"));
+        match both {
+            false => daemon.kill().unwrap(),
+            true => kill_both(&mut daemon),
+        }
+        if !both {
+            until("the journal to go", LIMIT, || Ok((journals(&daemon) == 0).then_some(()))).unwrap();
+            lab.assert_same(&before);
+            nothing_at_the_host_port();
+            check(&flows, "kill -9", LIMIT);
+        }
+        daemon.restart().unwrap();
+        lab.assert_same(&before);
+        assert_eq!(journals(&daemon), 0);
+        nothing_at_the_host_port();
+        check(&flows, "restart", LIMIT);
+    }
+    assert!(daemon.terminate().unwrap().success());
+    nothing_at_the_host_port();
+    flows.into_iter().for_each(Flow::end);
+}
+
 /// Kills the guardian and the daemon before the daemon starts another guardian.
 fn kill_both(daemon: &mut Daemon) {
     let guardian = guardian(daemon);
@@ -456,6 +568,71 @@ fn a_configured_host_port_in_another_namespace_is_used_again_after_each_end() {
     check(&flows, "changes of the configuration", LIMIT);
     assert_eq!(daemon.differences(None).unwrap(), "");
     drop(daemon);
+    lab.assert_same(&before);
+    flows.into_iter().for_each(Flow::end);
+}
+
+/// An interface that existed before is attached as a netdev port, which cannot have the addresses.
+#[test]
+fn a_tap_port_with_an_existing_interface_is_no_host_port() {
+    let lab = Lab::new();
+    lab.host.run(&["ip", "link", "add", "name", "v0", "type", "veth", "peer", "name", "v1"]).unwrap();
+    let daemon = lab.daemon();
+    daemon.run(&["port", "add", "br0", "v0", "--type", "tap"]).unwrap();
+    daemon.cli(&["port", "add", "br0", "eth0", "--type", "netdev", "--host", "v0"]).unwrap();
+    let why = "port `v0` cannot have the host's addresses, because interface `v0` existed already and is a veth; give the \
+               port another `interface`";
+    daemon.wait_down("br0", "eth0", why).unwrap();
+    // Once it has another one, the addresses move.
+    daemon.run(&["port", "del", "br0", "eth0"]).unwrap();
+    daemon.run(&["port", "del", "br0", "v0"]).unwrap();
+    daemon.run(&["port", "add", "br0", "v0", "--type", "tap", "--interface", "host0"]).unwrap();
+    daemon.run(&["port", "add", "br0", "eth0", "--type", "netdev", "--host", "v0"]).unwrap();
+    daemon.wait_up("br0", "eth0").unwrap();
+    assert_eq!(lab.place(HOST4).as_deref(), Some("host0"));
+}
+
+/// It configures the interface when it starts and whenever the carrier returns; the switch moves that.
+#[test]
+fn systemd_networkd_and_the_switch_get_along() {
+    let _machine = exclusive();
+    let lab = Lab::unconfigured();
+    let networkd = lab.networkd();
+    lab.wait_place(HOST4, "eth0");
+    lab.wait_place(HOST6, "eth0");
+    lab.wait_link_local();
+    until("duplicate address detection to end", LIMIT, || {
+        let tentative = ["ip", "-6", "addr", "show", "dev", "eth0", "tentative"];
+        Ok(lab.host.run(&tentative)?.is_empty().then_some(()))
+    })
+    .unwrap();
+    let before = lab.dump();
+    let daemon = lab.daemon();
+    let flows = vec![Flow::start(&lab, "IPv4", HOST4, true), Flow::start(&lab, "IPv6", HOST6, true)];
+    attach(&daemon, &[]);
+    daemon.wait_up("br0", "eth0").unwrap();
+    check(&flows, "attach", PLANNED);
+    let moved = || {
+        let at_host_port = [HOST4, HOST6].iter().all(|address| lab.places(address) == ["br0-host"]);
+        let rules = lab.host.run(&["ip", "rule"])?;
+        Ok((at_host_port && rules.matches("from 10.79.0.1 lookup 100").count() == 1).then_some(()))
+    };
+    until("the addresses to be at the host port", LIMIT, moved).unwrap();
+    lab.peer.run(&["ip", "link", "set", "p0", "down"]).unwrap();
+    daemon.wait_down("br0", "eth0", "carrier").unwrap();
+    lab.peer.run(&["ip", "link", "set", "p0", "up"]).unwrap();
+    daemon.wait_up("br0", "eth0").unwrap();
+    // The neighbour lost its own IPv6 address with its link.
+    let again = lab.peer.run(&["ip", "addr", "replace", "fd79::fe/64", "dev", "p0", "nodad"]);
+    again.unwrap();
+    until("the addresses to be at the host port after the carrier is back", LIMIT, moved).unwrap();
+    check(&flows, "carrier", LIMIT);
+    drop(networkd);
+    let _networkd = lab.networkd();
+    until("the addresses to be at the host port after networkd's restart", LIMIT, moved).unwrap();
+    check(&flows, "networkd's restart", LIMIT);
+    daemon.run(&["port", "del", "br0", "eth0"]).unwrap();
+    check(&flows, "detach", PLANNED);
     lab.assert_same(&before);
     flows.into_iter().for_each(Flow::end);
 }

@@ -41,6 +41,11 @@ struct Service {
 impl Service {
     /// Starts a daemon with these capabilities and this configuration, in which `{dir}` stands for the folder.
     fn start(config: &str, capabilities: &[String]) -> Service {
+        Self::start_by(Command::new("setpriv"), config, capabilities)
+    }
+
+    /// As `start`; the command ends with `setpriv`, which becomes the daemon.
+    fn start_by(mut command: Command, config: &str, capabilities: &[String]) -> Service {
         let folder = tempfile::Builder::new().prefix("mswitch-nobody-").tempdir().unwrap();
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         chown(folder.path(), Some(USER), Some(USER)).unwrap();
@@ -55,7 +60,6 @@ impl Service {
             .map(|cap| format!(",+{}", cap.trim_start_matches("CAP_").to_lowercase()))
             .collect();
         let user = USER.to_string();
-        let mut command = Command::new("setpriv");
         command.args(["--reuid", &user, "--regid", &user, "--clear-groups", "--no-new-privs"]);
         for set in ["--inh-caps", "--ambient-caps", "--bounding-set"] {
             command.arg(set).arg(format!("-all{caps}"));
@@ -164,6 +168,30 @@ fn each_capability_of_the_unit_is_necessary() {
         // The daemon retries a failed port, so it keeps running.
         let logged = || Ok(service.log().contains(expected).then_some(()));
         until(&format!("the error without {capability}"), LIMIT, logged)
+            .unwrap_or_else(|error| panic!("{error}: {}", service.log()));
+    }
+}
+
+#[test]
+fn af_xdp_names_what_it_lacks() {
+    let machine = Netns::new().unwrap();
+    machine.run(&["ip", "link", "add", "name", "xdp", "type", "veth", "peer", "name", "peer"]).unwrap();
+    for end in ["xdp", "peer"] {
+        machine.run(&["ip", "link", "set", "dev", end, "up"]).unwrap();
+    }
+    let config = config::bridge("br0", "learning") + &config::port("xdp", "netdev", "driver = \"af-xdp\"");
+    let cases: [(&[&str], &str); 3] = [
+        (&["NET_RAW"], "interface `xdp`: attaching an interface needs CAP_NET_ADMIN"),
+        (&["NET_RAW", "NET_ADMIN"], "CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF are needed"),
+        // Packet memory is locked, and more than the limit.
+        (&["NET_RAW", "NET_ADMIN", "BPF"], "raise RLIMIT_MEMLOCK or use smaller rings"),
+    ];
+    for (capabilities, expected) in cases {
+        let command = machine.command(&["prlimit", "--memlock=65536", "setpriv"]);
+        let capabilities: Vec<String> = capabilities.iter().map(|cap| format!("CAP_{cap}")).collect();
+        let service = Service::start_by(command, &config, &capabilities);
+        let logged = || Ok(service.log().contains(expected).then_some(()));
+        until(&format!("the error with {capabilities:?}"), LIMIT, logged)
             .unwrap_or_else(|error| panic!("{error}: {}", service.log()));
     }
 }

@@ -47,6 +47,8 @@ struct Entry {
 #[derive(Clone, Default)]
 pub struct HostPorts {
     entries: Arc<Mutex<BTreeMap<Key, Entry>>>,
+    /// Ports that cannot be host ports although their type can, with the reasons.
+    unfit: Arc<Mutex<BTreeMap<Key, String>>>,
     changes: Arc<watch::Sender<()>>,
     journals: Option<Arc<Path>>,
 }
@@ -105,6 +107,22 @@ impl HostPorts {
         }
     }
 
+    /// Notes that a port cannot be a host port, for this reason, until the mark is dropped.
+    pub(crate) fn mark_unfit(&self, key: Key, why: String) -> Unfit {
+        self.unfit_ports().insert(key.clone(), why);
+        self.changes.send_replace(());
+        Unfit { ports: self.clone(), key }
+    }
+
+    /// Returns the reason why a port cannot be a host port, if it is known.
+    pub(crate) fn unfit(&self, key: &Key) -> Option<String> {
+        self.unfit_ports().get(key).cloned()
+    }
+
+    fn unfit_ports(&self) -> MutexGuard<'_, BTreeMap<Key, String>> {
+        self.unfit.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Returns whether there is such a host port.
     pub(crate) fn contains(&self, key: &Key) -> bool {
         self.entries().contains_key(key)
@@ -125,6 +143,19 @@ impl HostPorts {
         }
         entry.user = Some((name.to_owned(), user));
         Ok(Claim { ports: self.clone(), key: key.clone(), host })
+    }
+}
+
+/// Mark of a port that cannot be a host port.
+pub(crate) struct Unfit {
+    ports: HostPorts,
+    key: Key,
+}
+
+impl Drop for Unfit {
+    fn drop(&mut self) {
+        self.ports.unfit_ports().remove(&self.key);
+        self.ports.changes.send_replace(());
     }
 }
 
@@ -191,6 +222,21 @@ mod tests {
 
     fn uplink() -> Arc<Uplink> {
         Arc::new(Uplink { claim: Mutex::default(), left: AtomicU32::new(0) })
+    }
+
+    #[test]
+    fn unfit_ports_are_known_with_the_reason_while_they_last() {
+        let switch = Switch::start(&SwitchOptions::default()).unwrap();
+        let bridge = switch.add_bridge("br0", Arc::new(Logic)).unwrap();
+        let (ports, key) = (HostPorts::default(), (bridge, "host".to_owned()));
+        let mut changes = ports.changes();
+        let unfit = ports.mark_unfit(key.clone(), "is a veth".to_owned());
+        assert!(changes.has_changed().unwrap());
+        changes.mark_unchanged();
+        assert_eq!(ports.unfit(&key).as_deref(), Some("is a veth"));
+        drop(unfit);
+        assert_eq!(ports.unfit(&key), None);
+        assert!(changes.has_changed().unwrap());
     }
 
     #[test]

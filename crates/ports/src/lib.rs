@@ -18,6 +18,7 @@ mod name_watch;
 pub mod netdev;
 mod netlink;
 mod netns;
+mod numa;
 #[cfg(feature = "fuzzing")]
 pub mod offload_header;
 #[cfg(not(feature = "fuzzing"))]
@@ -116,10 +117,10 @@ impl Spec {
         }
     }
 
-    /// Returns the MTU that the client's end is given, for types that give it one: bytes without link header.
+    /// Returns the MTU that the options give the client's end: bytes without link header. `None` if they give none.
     pub fn mtu(&self) -> Option<u32> {
         match self {
-            Spec::Tap(options) => Some(options.mtu),
+            Spec::Tap(options) => options.mtu,
             _ => None,
         }
     }
@@ -127,7 +128,7 @@ impl Spec {
     /// Sets the MTU of the client's end, 0 for the type's default; ignored for types that give it none.
     pub fn set_mtu(&mut self, mtu: u32) {
         if let Spec::Tap(options) = self {
-            options.mtu = if mtu == 0 { tap::Options::default().mtu } else { mtu };
+            options.mtu = (mtu != 0).then_some(mtu);
         }
     }
 }
@@ -142,6 +143,16 @@ pub fn open(spec: &Spec, at: PortRef, env: &Environment) -> Result<Box<dyn Port>
         Spec::VhostUser(options) => vhost_user::open(options, at, env),
         Spec::Patch(options) => patch::open(options, at, env),
         Spec::Netdev(options) => netdev::open(options, at, env),
+    }
+}
+
+/// Removes what a port called `name` has kept for its next start, unless `successor`, the port's next specification, goes
+/// on with it. For a port that could not be opened; an open one has [`Port::remove`]. Blocks as [`open`] does.
+pub fn discard(spec: &Spec, name: &str, successor: Option<&Spec>) -> Result<(), OpenError> {
+    match (spec, successor) {
+        (Spec::Tap(options), Some(Spec::Tap(next))) => tap::discard(options, name, Some(next)),
+        (Spec::Tap(options), _) => tap::discard(options, name, None),
+        _ => Ok(()),
     }
 }
 
@@ -165,6 +176,12 @@ pub trait Port: Send + Sync {
     /// that the port gave to workers are delivered.
     fn set_admin(&self, _up: bool) {}
 
+    /// Returns what the operator who adds the port may not expect: it uses an existing interface, which may be another
+    /// one than meant.
+    fn notice(&self) -> Option<String> {
+        None
+    }
+
     /// Returns the record of its clients' faults; `None` for types without clients of their own.
     fn faults(&self) -> Option<&faults::Faults> {
         None
@@ -177,6 +194,12 @@ pub trait Port: Send + Sync {
     /// intact.
     fn lost(&self) -> Option<String> {
         None
+    }
+
+    /// Closes the port and removes what [`close`](Port::close) keeps for the next start, unless `successor`, the port's
+    /// next specification, goes on with it. Blocks as `close` does.
+    fn remove(&self, _successor: Option<&Spec>) {
+        self.close();
     }
 
     /// Detaches the client and removes the endpoint that `open` made: sockets, interfaces. Blocks until no worker uses

@@ -133,8 +133,12 @@ impl NameWatch {
                     // Also at first: the name may have changed before it was watched.
                     match rustix::fs::stat(netns.path()).map(|now| (now.st_dev, now.st_ino)) {
                         Ok(now) if now == self.identity => {}
-                        Ok(_) => return format!("network namespace `{netns}` was deleted and made anew"),
-                        Err(_) => return format!("network namespace `{netns}` was deleted"),
+                        // Another namespace: all have the same device.
+                        Ok(now) if now.0 == self.identity.0 => {
+                            return format!("network namespace `{netns}` was deleted and made anew");
+                        }
+                        // Of a deleted one, the file over which it was mounted may be left for a moment.
+                        _ => return format!("network namespace `{netns}` was deleted"),
                     }
                     if removals.changed().await.is_err() {
                         return std::future::pending().await;

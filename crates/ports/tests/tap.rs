@@ -43,9 +43,9 @@ fn refusal(text: &str) -> String {
 fn options_have_defaults_and_survive_a_round_trip() {
     let none = parse("").unwrap();
     assert_eq!(none, tap::Options::default());
-    assert_eq!((none.queues, none.mtu, none.offloads), (1, 1500, true));
+    assert_eq!((none.queues, none.mtu, none.offloads, none.persist), (1, None, true, false));
     let text = "interface = \"uplink\"\nqueues = 4\nmtu = 9000\nmac = \"52:54:00:12:34:56\"\n\
-                netns = \"pid:17\"\naddresses = [\"10.0.0.1/24\", \"fd00::1/64\"]\noffloads = false\n";
+                netns = \"pid:17\"\naddresses = [\"10.0.0.1/24\", \"fd00::1/64\"]\noffloads = false\npersist = true\n";
     let all = parse(text).unwrap();
     assert_eq!(all.check(), Ok(()));
     assert_eq!(toml::to_string(&all).unwrap(), text);
@@ -163,11 +163,27 @@ fn failures_to_open_are_explained() {
         "interface `same` exists already: another port of this switch has it; remove that port, or choose another name"
     );
     first.close();
-    // A persistent interface has no holder, and is refused all the same.
-    ip(&["-n", lab.netns(0), "tuntap", "add", "dev", "same", "mode", "tap", "multi_queue"]);
-    assert_eq!(open("f", twice.clone()), "interface `same` exists already; choose another name");
-    ip(&["-n", lab.netns(0), "link", "del", "dev", "same"]);
-    assert!(lab.open("g", &twice).is_ok());
+    // A TUN interface is of no use, and a TAP of one queue has no other.
+    let netns = lab.netns(0);
+    ip(&["-n", netns, "tuntap", "add", "dev", "same", "mode", "tun"]);
+    assert_eq!(
+        open("f", twice.clone()),
+        format!(
+            "interface `same` exists already and is a TUN interface, which carries no Ethernet frames; choose another \
+             name, or remove it with `ip -n {netns} link del same`"
+        )
+    );
+    ip(&["-n", netns, "link", "del", "dev", "same"]);
+    ip(&["-n", netns, "tuntap", "add", "dev", "same", "mode", "tap"]);
+    assert_eq!(
+        open("g", tap::Options { queues: 2, ..twice.clone() }),
+        format!(
+            "interface `same` exists already and has one queue, not 2; leave `queues` at 1, or remove the interface \
+             with `ip -n {netns} link del same`, for the switch to make it anew"
+        )
+    );
+    assert!(exists(netns, "same"));
+    ip(&["-n", netns, "link", "del", "dev", "same"]);
 
     // The same address twice: the kernel's refusal names it.
     let mut doubled = lab.options(0);
@@ -253,7 +269,7 @@ fn two_namespaces_talk_and_segments_cross_uncut() {
 #[test]
 fn jumbo_frames_and_the_longest() {
     let lab = Lab::new(2);
-    let with_mtu = |i| tap::Options { mtu: 65521, ..lab.options(i) };
+    let with_mtu = |i| tap::Options { mtu: Some(65521), ..lab.options(i) };
     let a = lab.open("a", &with_mtu(0)).unwrap();
     let b = lab.open("b", &with_mtu(1)).unwrap();
     // 20 bytes of IPv4 and 8 of ICMP make one packet of the MTU, unfragmented.

@@ -1,6 +1,6 @@
 //! Opening a socket: packet memory, rings, binding to a queue of an interface.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -37,7 +37,12 @@ pub struct Config {
     pub spans_frames: bool,
     /// Whether the driver may use the packet memory without copying, where it can.
     pub zero_copy: bool,
+    /// Whether the interface is polled by [`Socket::wake_receiver`] rather than by interrupts.
+    pub busy_poll: bool,
 }
+
+/// Packets that one call of [`Socket::wake_receiver`] receives at most, with busy polling.
+const BUDGET: libc::c_int = 64;
 
 /// A socket. Dropping it ends reception; the frames are the kernel's until then.
 #[derive(Debug)]
@@ -112,6 +117,9 @@ impl Socket {
         };
         (0..size).for_each(|i| rings.fill.write(i, u64::from(i) * u64::from(frame)));
         rings.fill.publish(size);
+        if config.busy_poll {
+            prefer_busy_poll(fd.as_fd()).map_err(Error::at("asking for busy polling"))?;
+        }
         let (zero_copy, spans_frames) = bind_best(fd.as_fd(), config)?;
         Ok((Socket { fd, memory, zero_copy, spans_frames }, rings))
     }
@@ -141,7 +149,7 @@ impl Socket {
         }
     }
 
-    /// Makes the driver take frames from the fill ring, if it waits for that.
+    /// Makes the driver take frames from the fill ring, if it waits for that, and with busy polling, receive packets.
     pub fn wake_receiver(&self) {
         let mut nothing = [0u8; 0];
         // The kernel has nothing to return; the call is the signal.
@@ -164,6 +172,23 @@ impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// Leaves the interface's interrupts off while the socket is read often enough (Linux 5.11).
+fn prefer_busy_poll(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    for (option, value) in
+        [(libc::SO_PREFER_BUSY_POLL, 1), (libc::SO_BUSY_POLL, 20), (libc::SO_BUSY_POLL_BUDGET, BUDGET)]
+    {
+        let at = (&raw const value).cast();
+        // SAFETY: reads an `int`.
+        let set = unsafe {
+            libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, option, at, size_of_val(&value) as u32)
+        };
+        if set < 0 {
+            return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL));
+        }
+    }
+    Ok(())
 }
 
 /// Binds to the queue with the best features that kernel and driver accept. Returns whether it copies nothing, and

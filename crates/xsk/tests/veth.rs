@@ -115,6 +115,7 @@ impl End {
             frame,
             spans_frames: program.has_frags(),
             zero_copy: true,
+            busy_poll: false,
         };
         let (socket, rings) = Socket::open(&config)?;
         program.enter(0, socket.as_fd())?;

@@ -1,6 +1,7 @@
 //! An established memif connection, in either role: attaching its rings, watching it, taking it down.
 
 use std::os::fd::AsFd;
+use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -21,6 +22,7 @@ use crate::faults::Alarm;
 use crate::first_touch::FirstTouchLimit;
 use crate::guard::{Guard, attach, off_thread};
 use crate::log_limit::{Admitted, LogLimit};
+use crate::numa::{self, Topology};
 use crate::pace::CHANGE;
 use crate::{Link, Status, StatusCell};
 
@@ -177,7 +179,12 @@ impl PortState {
 
         let (report, mut faults) = mpsc::channel(1);
         let memory: Arc<dyn SharedMemory> = Arc::new(Regions(connection.memory.clone()));
-        let options = AttachOptions { memory: Some(memory), ..AttachOptions::default() };
+        let rings = connection.s2m.iter().chain(&connection.m2s);
+        let pages = rings.filter_map(|parts| NonNull::new(parts.ring.head_ptr().cast_mut()));
+        let node = Topology::host().of_memory(pages);
+        details.extend(numa::detail(node));
+        let placement = numa::near(node);
+        let options = AttachOptions { memory: Some(memory), placement, ..AttachOptions::default() };
         let (switch, at, closing) = (self.switch.clone(), self.at, self.closing.subscribe());
         // This reads the peer's memory and waits for workers: not on a thread that other ports' sockets need.
         let attached = off_thread(self.closing(), move || {

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use fabric::{Caps, Egress, RxQueue};
 
+use super::af_packet::{self, Stall};
+use super::af_xdp;
 use super::links::{Interface, Namespace};
 use super::options::{Driver, Options};
-use super::{af_packet, af_xdp};
 use crate::OpenError;
 
 /// Queues of an interface, and the driver behind them.
@@ -45,10 +46,12 @@ pub(super) fn open(
     namespace: &Arc<Namespace>,
     interface: &Interface,
     options: &Options,
+    stall: &Arc<Stall>,
     runtime: &tokio::runtime::Handle,
 ) -> Result<Opened, OpenError> {
-    let packet = || af_packet::open(namespace, interface, options.queues);
-    let xdp = |mode| af_xdp::open(namespace, interface, mode, runtime);
+    stall.acknowledge();
+    let packet = || af_packet::open(namespace, interface, options.queues, stall);
+    let xdp = |mode| af_xdp::open(namespace, interface, mode, options.busy_poll, runtime);
     let with = |reason: String| move |opened: Opened| Opened { reason, ..opened };
     match options.driver {
         Driver::AfPacket => packet().map(with("as configured".into())),

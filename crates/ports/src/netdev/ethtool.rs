@@ -1,9 +1,11 @@
-//! Settings that an interface's driver knows: speed and duplex, receive queues, VLAN tags.
+//! Settings that an interface's driver knows: speed and duplex, receive queues, VLAN tags, place on the bus.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
 /// `ETHTOOL_GSET` (linux/ethtool.h): superseded, and answered for every driver by the kernel.
 const GET_SETTINGS: u32 = 1;
+/// `ETHTOOL_GDRVINFO`.
+const GET_DRIVER: u32 = 3;
 /// `ETHTOOL_GCHANNELS`, `ETHTOOL_GFLAGS` and `ETHTOOL_SFLAGS`.
 const GET_CHANNELS: u32 = 0x3c;
 const GET_FLAGS: u32 = 0x25;
@@ -36,6 +38,20 @@ struct Settings {
     tp_mdix_control: u8,
     partner_advertising: u32,
     reserved: [u32; 2],
+}
+
+/// `struct ethtool_drvinfo`.
+#[repr(C)]
+#[derive(Default)]
+struct Driver {
+    command: u32,
+    driver: [u8; 32],
+    version: [u8; 32],
+    firmware: [u8; 32],
+    bus_info: [u8; 32],
+    rom_version: [u8; 32],
+    reserved: [u8; 12],
+    numbers: [u32; 5],
 }
 
 /// `struct ethtool_channels`.
@@ -97,6 +113,18 @@ pub(super) fn keep_vlan_tags(socket: &OwnedFd, name: &str, keep: bool) -> bool {
     flags = Flags { command: SET_FLAGS, flags: flags.flags ^ RX_VLAN };
     // SAFETY: with this command the kernel writes nothing.
     unsafe { ask(socket, name, &mut flags) }
+}
+
+/// Returns the address on its bus of the device behind interface `name`, such as `0000:3b:00.0`; empty if the driver
+/// does not say.
+pub(super) fn bus_address(socket: &OwnedFd, name: &str) -> String {
+    let mut driver = Driver { command: GET_DRIVER, ..Driver::default() };
+    // SAFETY: with this command the kernel writes a `struct ethtool_drvinfo`.
+    if !unsafe { ask(socket, name, &mut driver) } {
+        return String::new();
+    }
+    let text: Vec<u8> = driver.bus_info.into_iter().take_while(|byte| *byte != 0).collect();
+    String::from_utf8(text).unwrap_or_default()
 }
 
 /// Returns speed and duplex of interface `name` in the namespace of `socket`, in words; `None` if unknown.

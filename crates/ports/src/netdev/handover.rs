@@ -76,6 +76,9 @@ impl HostPort {
 
     /// Returns the reason for waiting, while it is not open.
     pub(super) fn missing(&self) -> String {
+        if let Some(why) = self.ports.unfit(&self.key) {
+            return format!("port `{}` {why}", self.name());
+        }
         format!("port `{}`, which is to have the host's addresses, is not open; waiting for it", self.name())
     }
 }

@@ -16,18 +16,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use fabric::switch::PortRef;
-use fabric::{Attachment, Caps, OnFault, Switch};
+use fabric::{AttachOptions, Attachment, Caps, OnFault, Switch};
 use tokio::sync::{Notify, watch};
 
 use super::KERNEL_DROPS;
+use super::af_packet::Stall;
 use super::driver::{self, Opened, Statistics};
-use super::ethtool::speed_and_duplex;
+use super::ethtool::{bus_address, speed_and_duplex};
 use super::handover::{self, Followed, HostPort, Lease, Unleased};
 use super::links::{Interface, Namespace, printable};
 use super::options::Options;
 use super::shield::Shield;
 use crate::host_ports::User;
 use crate::netns::{self, Netns};
+use crate::numa::{self, Topology};
 use crate::offload_names::offload_names;
 use crate::{Environment, Link, OpenError, Status};
 
@@ -80,6 +82,8 @@ pub(super) struct Inner {
     shown: Mutex<Shown>,
     /// Wakes the follower for another reason than a notification.
     kick: Arc<Notify>,
+    /// Whether its receive rings have stopped.
+    stall: Arc<Stall>,
     closing: watch::Sender<bool>,
     this: Weak<Inner>,
 }
@@ -123,6 +127,8 @@ struct Shown {
     driver: Option<(String, usize)>,
     speed: Option<String>,
     duplex: Option<&'static str>,
+    /// NUMA node of the network card.
+    node: Option<usize>,
     options: Options,
     /// Packets that the kernel has dropped since the port was opened.
     dropped: u64,
@@ -144,6 +150,7 @@ impl Inner {
     ) -> Result<Arc<Self>, OpenError> {
         let changes = namespace.changes();
         let hosts = env.hosts.changes();
+        let kick = Arc::<Notify>::default();
         let inner = Arc::new_cyclic(|this| Self {
             namespace,
             name,
@@ -161,7 +168,8 @@ impl Inner {
                 shield: None,
                 attached: None,
             }),
-            kick: Arc::default(),
+            stall: Stall::new(kick.clone()),
+            kick,
             closing: watch::Sender::new(false),
             this: this.clone(),
         });
@@ -209,7 +217,12 @@ impl Inner {
         let host_open = if refused { shown.host_open } else { shown.host.is_some() };
         let host = self.host.as_ref().is_some_and(|host| host.is_open() != host_open);
         let due = shown.retry.is_some_and(|retry| retry <= Instant::now());
-        now.as_ref() != known || due || host || shown.fault.is_some() || self.namespace.gone().is_some()
+        now.as_ref() != known
+            || due
+            || host
+            || self.stall.has_stopped()
+            || shown.fault.is_some()
+            || self.namespace.gone().is_some()
     }
 
     /// Makes the port match its interface. Returns the reason if it is not attached afterwards.
@@ -403,8 +416,9 @@ impl Inner {
     fn attach(&self, held: &mut Held, interface: &Interface) -> Result<(), OpenError> {
         let refused = |error: fabric::SwitchError| OpenError(error.to_string());
         let mtu = interface.mtu.min(MAX_MTU);
-        let stays =
-            |open: &&mut Attached| open.options == held.options && open.statistics.fits(interface.mtu);
+        let stays = |open: &&mut Attached| {
+            open.options == held.options && open.statistics.fits(interface.mtu) && !self.stall.has_stopped()
+        };
         if let Some(attached) = held.attached.as_mut().filter(stays) {
             if attached.mtu != interface.mtu {
                 self.switch.set_client_mtu(self.at, mtu).map_err(refused)?;
@@ -422,15 +436,18 @@ impl Inner {
             self.shown().dropped += statistics.dropped();
         }
         let Opened { rx, tx, caps, statistics, driver, reason } =
-            driver::open(&self.namespace, interface, &held.options, &self.runtime)?;
+            driver::open(&self.namespace, interface, &held.options, &self.stall, &self.runtime)?;
         let queues = rx.len();
         let attachment = Attachment { rx, tx, caps, mtu, on_fault: self.on_fault() };
-        self.switch.attach(self.at, attachment).map_err(refused)?;
+        let node = Topology::host().of_device(&bus_address(self.namespace.socket(), &interface.name));
+        let placed = AttachOptions { placement: numa::near(node), ..AttachOptions::default() };
+        self.switch.attach_with(self.at, attachment, placed).map_err(refused)?;
         let options = held.options.clone();
         held.attached = Some(Attached { statistics, options, mtu: interface.mtu, up: true });
         self.show_speed(interface);
         let mut shown = self.shown();
         shown.caps = Some(caps);
+        shown.node = node;
         shown.driver = Some((format!("{driver} ({reason})"), queues));
         Ok(())
     }
@@ -573,6 +590,7 @@ impl Inner {
             ("mtu", interface.map(|interface| interface.mtu.to_string())),
             ("speed", shown.speed.clone()),
             ("duplex", shown.duplex.map(str::to_owned)),
+            (numa::DETAIL, shown.node.map(|node| node.to_string())),
             ("queues", Some(queues)),
             ("offloads", shown.caps.as_ref().map(offload_names)),
             (KERNEL_DROPS, Some(shown.dropped.to_string())),

@@ -439,6 +439,59 @@ async fn follow(
     }
 }
 
+/// The MTU of an interface, which others may change. The interface exists, but the notification of its creation may be
+/// unread yet.
+pub(crate) struct MtuWatch {
+    namespace: Arc<Namespace>,
+    changes: watch::Receiver<()>,
+    followed: FollowedMtu,
+}
+
+/// What a watch knows of its interface.
+struct FollowedMtu {
+    index: u32,
+    /// `None` until the table has the interface.
+    born: Option<u64>,
+    mtu: u32,
+}
+
+/// State of the interface of a watch.
+#[derive(Debug, PartialEq, Eq)]
+enum Seen {
+    /// It has another MTU than before.
+    Changed(u32),
+    /// Nothing is new.
+    Same,
+    /// It is gone.
+    Gone,
+}
+
+impl FollowedMtu {
+    fn look(&mut self, table: &Table) -> Seen {
+        let now = match (table.interfaces.get(&self.index), self.born) {
+            (None, None) => return Seen::Same,
+            (Some(now), born) if born.is_none_or(|born| born == now.born) => now,
+            _ => return Seen::Gone,
+        };
+        self.born = Some(now.born);
+        if std::mem::replace(&mut self.mtu, now.mtu) == now.mtu { Seen::Same } else { Seen::Changed(now.mtu) }
+    }
+}
+
+impl MtuWatch {
+    /// Waits for another MTU, and returns it; `None` once the interface is gone from its namespace.
+    pub(crate) async fn changed(&mut self) -> Option<u32> {
+        loop {
+            let seen = self.followed.look(&lock(&self.namespace.table));
+            match seen {
+                Seen::Changed(mtu) => return Some(mtu),
+                Seen::Gone => return None,
+                Seen::Same => self.changes.changed().await.ok()?,
+            }
+        }
+    }
+}
+
 /// The namespaces that have ports.
 #[derive(Clone, Default)]
 pub struct Namespaces {
@@ -452,6 +505,18 @@ impl Namespaces {
     /// the context of a runtime.
     pub(crate) fn watch_name(&self, name: &Netns, identity: Identity) -> Option<NameWatch> {
         self.directories.watch(name, identity)
+    }
+
+    /// Watches the MTU of the interface with this index, which was `mtu` when last read.
+    pub(crate) fn watch_mtu(
+        &self,
+        netns: Option<&Netns>,
+        (index, mtu): (u32, u32),
+        runtime: &tokio::runtime::Handle,
+    ) -> Result<MtuWatch, OpenError> {
+        let namespace = self.get(netns, runtime)?;
+        let changes = namespace.changes();
+        Ok(MtuWatch { namespace, changes, followed: FollowedMtu { index, born: None, mtu } })
     }
 
     /// Returns a namespace; opens it if no port has done so.
@@ -526,6 +591,20 @@ mod tests {
         assert!(!changed(&mut table, removal(3)));
         assert!(changed(&mut table, link(3, up, "a")));
         assert_ne!(table.interfaces[&3].born, first.born, "another interface of the same index");
+    }
+
+    #[test]
+    fn the_mtu_of_an_interface_is_followed_from_its_first_notification_on() {
+        let mut table = Table::default();
+        let mut followed = FollowedMtu { index: 3, born: None, mtu: 1400 };
+        assert_eq!(followed.look(&table), Seen::Same, "the notification is unread yet");
+        table.take_in(link(3, 0, "a").as_bytes());
+        assert_eq!(followed.look(&table), Seen::Changed(1500));
+        assert_eq!(followed.look(&table), Seen::Same);
+        table.take_in(removal(3).as_bytes());
+        assert_eq!(followed.look(&table), Seen::Gone);
+        table.take_in(link(3, 0, "a").as_bytes());
+        assert_eq!(followed.look(&table), Seen::Gone, "another interface of the same index");
     }
 
     #[test]

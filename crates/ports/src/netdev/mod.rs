@@ -31,6 +31,7 @@ use crate::host_ports::GIVE_BACK;
 pub use crate::netns::Netns;
 use crate::{Environment, OpenError, Port, Spec, Status};
 use link::Inner;
+pub(crate) use links::MtuWatch;
 pub use links::Namespaces;
 pub use options::{Driver, Options};
 pub use recovery::recover;

@@ -28,6 +28,9 @@ pub struct Options {
     pub driver: Driver,
     /// Queues in each direction of `af-packet`, 1 to 256. `af-xdp` has one for each receive queue of the interface.
     pub queues: u16,
+    /// With `af-xdp`, the worker polls the interface itself instead of waiting for interrupts, as long as packets come.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub busy_poll: bool,
 }
 
 /// Way to exchange packets with an interface.
@@ -55,7 +58,7 @@ impl std::fmt::Display for Driver {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { interface: None, netns: None, host: None, driver: Driver::Auto, queues: 1 }
+        Self { interface: None, netns: None, host: None, driver: Driver::Auto, queues: 1, busy_poll: false }
     }
 }
 

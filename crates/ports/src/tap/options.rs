@@ -20,6 +20,8 @@ const MAX_QUEUES: u16 = 256;
 const MIN_MTU: u32 = 68;
 /// Largest MTU: with the Ethernet header it makes the longest packet of the fabric.
 const MAX_MTU: u32 = fabric::rx::MAX_PACKET - 14;
+/// MTU of an interface that the switch makes, unless another one is given.
+pub(super) const DEFAULT_MTU: u32 = 1500;
 /// Smallest MTU with IPv6 (RFC 8200 §5).
 const MIN_MTU_IPV6: u32 = 1280;
 
@@ -27,13 +29,16 @@ const MIN_MTU_IPV6: u32 = 1280;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Options {
-    /// Name of the interface; the port's name if not given. At most 15 bytes.
+    /// Name of the interface; the port's name if not given. At most 15 bytes. The switch makes the interface unless one
+    /// of this name exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
     /// Queues in each direction, 1 to 256.
     pub queues: u16,
-    /// Largest packet without its Ethernet header, 68 to 65521 bytes.
-    pub mtu: u32,
+    /// Largest packet without its Ethernet header, 68 to 65521 bytes; 1500 if not given, or what an existing interface
+    /// has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
     /// MAC address of the host's end; the kernel picks one at random if not given.
     #[serde(with = "mac_text", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
@@ -51,6 +56,9 @@ pub struct Options {
     /// Whether packets may cross with partial checksums or uncut segments. Without, host and switch complete and cut
     /// each packet.
     pub offloads: bool,
+    /// Whether the interface outlives the daemon, with its addresses and routes, for the next start to take it again.
+    /// `port del` removes it, unless others made it.
+    pub persist: bool,
 }
 
 impl Default for Options {
@@ -58,11 +66,12 @@ impl Default for Options {
         Self {
             interface: None,
             queues: 1,
-            mtu: 1500,
+            mtu: None,
             mac: None,
             netns: None,
             addresses: Vec::new(),
             offloads: true,
+            persist: false,
         }
     }
 }
@@ -77,16 +86,15 @@ impl Options {
                 self.queues
             )));
         }
-        if !(MIN_MTU..=MAX_MTU).contains(&self.mtu) {
+        let mtu = self.mtu.unwrap_or(DEFAULT_MTU);
+        if !(MIN_MTU..=MAX_MTU).contains(&mtu) {
             return Err(OpenError(format!(
-                "mtu = {}: the MTU of a TAP port is {MIN_MTU} to {MAX_MTU} bytes",
-                self.mtu
+                "mtu = {mtu}: the MTU of a TAP port is {MIN_MTU} to {MAX_MTU} bytes"
             )));
         }
-        if let Some(address) = self.addresses.iter().find(|a| a.ip.is_ipv6() && self.mtu < MIN_MTU_IPV6) {
+        if let Some(address) = self.addresses.iter().find(|a| a.ip.is_ipv6() && mtu < MIN_MTU_IPV6) {
             return Err(OpenError(format!(
-                "address {address} with mtu = {}: IPv6 needs an MTU of {MIN_MTU_IPV6} or more",
-                self.mtu
+                "address {address} with mtu = {mtu}: IPv6 needs an MTU of {MIN_MTU_IPV6} or more"
             )));
         }
         if let Some(mac) = self.mac.filter(|mac| mac.is_multicast() || *mac == MacAddr::ZERO) {
@@ -96,6 +104,12 @@ impl Options {
             )));
         }
         Ok(())
+    }
+
+    /// Returns whether a port with the options `next` can go on with a persistent interface of a port with these,
+    /// provided that it bears the name wanted and has the queues. A withdrawn MAC address has no value to return to.
+    pub(super) fn can_become(&self, next: &Options) -> bool {
+        next.persist && next.netns == self.netns && (next.mac.is_some() || self.mac.is_none())
     }
 
     /// Returns the interface's name for a port called `port`.

@@ -21,6 +21,7 @@ use super::rx::Rx;
 use super::tx;
 use crate::first_touch::FirstTouchLimit;
 use crate::guard::attach;
+use crate::numa::{self, Topology};
 
 /// Connection of a device to its port of the switch.
 pub(super) struct Plug {
@@ -190,6 +191,8 @@ impl Rings for Plug {
         facts.extend(
             log.as_ref().map(|_| ("migration".to_owned(), "in progress: writes are logged".to_owned())),
         );
+        let node = Topology::host().of_memory(rings.iter().map(|running| running.queue.device_area().0));
+        facts.extend(numa::detail(node));
         for running in rings {
             let Running { ring, size, queue, kick, call, enabled } = running;
             let position = Arc::new(AtomicU32::new(queue.base()));
@@ -223,7 +226,8 @@ impl Rings for Plug {
         let mtu = mtu.map_or(MAX_PACKET, u32::from);
         let attachment = Attachment { rx: rx_queues, tx: egresses, caps, mtu, on_fault };
         let memory: Arc<dyn SharedMemory> = Arc::new(Memory { guest: memory, log: log.clone() });
-        let options = AttachOptions { memory: Some(memory), ..AttachOptions::default() };
+        let placement = numa::near(node);
+        let options = AttachOptions { memory: Some(memory), placement, ..AttachOptions::default() };
         attach(&self.switch, self.at, attachment, options, &self.closing)?;
         self.plugged = Some(Plugged { positions, calls, facts, log });
         Ok(())

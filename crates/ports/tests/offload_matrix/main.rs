@@ -127,7 +127,7 @@ impl Lab {
     fn tap(&self, name: &str, offloads: bool) -> (End, PortIndex) {
         let options = tap::Options {
             netns: Some(self.netns.0.parse().unwrap()),
-            mtu: LONGEST_MTU,
+            mtu: Some(LONGEST_MTU),
             offloads,
             ..Default::default()
         };

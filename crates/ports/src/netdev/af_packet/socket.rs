@@ -6,19 +6,24 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
+use super::ring::Ring;
 use crate::OpenError;
 
 /// `SOL_PACKET` options that libc does not name.
+const PACKET_COPY_THRESH: c_int = 7;
 const PACKET_IGNORE_OUTGOING: c_int = 23;
-/// Room for received packets, bytes of kernel memory: 7,000 small ones or 240 of 64 KiB.
+/// Room for received packets outside the ring, bytes of kernel memory: 240 of 64 KiB; without a ring, 7,000 small ones.
 const RECEIVE_BUFFER: usize = 16 << 20;
 /// Room for packets being sent: those that wait in the interface's queue count.
 const SEND_BUFFER: usize = 4 << 20;
 
-/// Opens so many sockets at the interface with this index of the calling thread's namespace. Several share its packets
-/// by flow.
-pub(super) fn open(name: &str, index: u32, queues: u16) -> Result<Vec<OwnedFd>, OpenError> {
-    let mut sockets: Vec<OwnedFd> = Vec::new();
+/// A socket, and its ring or the reason why it has none.
+pub(super) type WithRing = (OwnedFd, Result<Ring, Errno>);
+
+/// Opens so many sockets at the interface with this index of the calling thread's namespace, with rings if `rings`.
+/// Several share its packets by flow.
+pub(super) fn open(name: &str, index: u32, queues: u16, rings: bool) -> Result<Vec<WithRing>, OpenError> {
+    let mut sockets: Vec<WithRing> = Vec::new();
     let mut group = None;
     for queue in 0..queues {
         let refused = |what: &str, error: Errno| match error {
@@ -35,6 +40,7 @@ pub(super) fn open(name: &str, index: u32, queues: u16) -> Result<Vec<OwnedFd>, 
         let socket = rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)
             .map_err(|error| refused("open a packet socket", error))?;
         set_up(&socket).map_err(|error| refused("set up a packet socket", error))?;
+        let ring = if rings { Ring::new(&socket) } else { Err(Errno::NOTSUP) };
         bind(&socket, index).map_err(|error| refused("bind a packet socket", error))?;
         if queue == 0 {
             be_promiscuous(&socket, index)
@@ -44,7 +50,7 @@ pub(super) fn open(name: &str, index: u32, queues: u16) -> Result<Vec<OwnedFd>, 
             group =
                 Some(join(&socket, group).map_err(|error| refused("share its packets among queues", error))?);
         }
-        sockets.push(socket);
+        sockets.push((socket, ring));
     }
     Ok(sockets)
 }
@@ -57,6 +63,31 @@ fn set_up(socket: &OwnedFd) -> Result<(), Errno> {
     sockopt::set_socket_recv_buffer_size_force(socket, RECEIVE_BUFFER)
         .or_else(|_| sockopt::set_socket_recv_buffer_size(socket, RECEIVE_BUFFER))?;
     set_send_buffer(socket)
+}
+
+/// Gives the socket a receive ring of `slots` slots. Frames that do not fit in a slot are queued in whole.
+pub(super) fn set_ring(
+    socket: &OwnedFd,
+    block: usize,
+    blocks: usize,
+    slot: usize,
+    slots: usize,
+) -> Result<(), Errno> {
+    set(socket, libc::PACKET_VERSION, &(libc::tpacket_versions::TPACKET_V2 as c_int))?;
+    set(socket, PACKET_COPY_THRESH, &1_i32)?;
+    let request = libc::tpacket_req {
+        tp_block_size: block as u32,
+        tp_block_nr: blocks as u32,
+        tp_frame_size: slot as u32,
+        tp_frame_nr: slots as u32,
+    };
+    set(socket, libc::PACKET_RX_RING, &request)
+}
+
+/// Takes the ring, which must not be mapped, from the socket.
+pub(super) fn remove_ring(socket: &OwnedFd) -> Result<(), Errno> {
+    let none = libc::tpacket_req { tp_block_size: 0, tp_block_nr: 0, tp_frame_size: 0, tp_frame_nr: 0 };
+    set(socket, libc::PACKET_RX_RING, &none)
 }
 
 fn set_send_buffer(socket: &OwnedFd) -> Result<(), Errno> {

@@ -16,6 +16,7 @@ use packet::virtio_net::{self, HEADER_LEN};
 use rustix::io::Errno;
 
 use super::LEGACY_HEADER;
+use super::stall::Lookout;
 use crate::payload;
 
 /// Messages of one system call.
@@ -30,7 +31,17 @@ const RUNS: usize = 32;
 const _: () = assert!(PIECES >= 2 * MOST_PIECES);
 
 /// Sending end of one packet socket.
-pub(super) struct PacketTx(pub(super) Arc<OwnedFd>);
+pub(super) struct PacketTx {
+    socket: Arc<OwnedFd>,
+    /// Looks at the rings of the port, if it has any.
+    lookout: Option<Arc<Lookout>>,
+}
+
+impl PacketTx {
+    pub(super) fn new(socket: Arc<OwnedFd>, lookout: Option<Arc<Lookout>>) -> Self {
+        Self { socket, lookout }
+    }
+}
 
 impl Egress for PacketTx {
     fn deliver(
@@ -39,7 +50,7 @@ impl Egress for PacketTx {
         counters: &QueueCounters,
         _tools: &mut Tools,
     ) -> Result<(), Fault> {
-        let mut sending = Sending::new(self.0.as_raw_fd());
+        let mut sending = Sending::new(self.socket.as_raw_fd());
         list.for_each(|output| sending.add(output));
         sending.flush();
         let Sending { packets, bytes, mut drops, refused, runs, .. } = sending;
@@ -47,6 +58,9 @@ impl Egress for PacketTx {
             counters.add_batch(packets, bytes);
         }
         counters.add_drops(&mut drops);
+        if let Some(lookout) = &self.lookout {
+            lookout.look_if_due();
+        }
         let refused = refused.get(..runs).unwrap_or_default();
         if !refused.is_empty() {
             let mut number = 0;
@@ -149,7 +163,7 @@ impl Sending {
     fn flush(&mut self) {
         let first = self.next - self.messages as u32;
         self.point();
-        let (mut done, mut touched) = (0, None);
+        let (mut done, mut touched, mut told) = (0, None, false);
         while done < self.messages && self.stopped.is_none() {
             let headers = self.headers.get_mut(done..self.messages).unwrap_or_default();
             // SAFETY: the headers name pieces of `self`; these name the metadata in `self`, private headers, and
@@ -177,6 +191,11 @@ impl Sending {
                 Errno::FAULT if touched != Some(done) => {
                     self.touch(done);
                     touched = Some(done);
+                    continue;
+                }
+                // Perhaps news of a link that is up again by now: the kernel tells it once.
+                Errno::NETDOWN if !told => {
+                    told = true;
                     continue;
                 }
                 // The socket has no room: other packets have none either.

@@ -45,11 +45,12 @@ pub(super) fn open(
     namespace: &Arc<Namespace>,
     interface: &Interface,
     mode: Option<Mode>,
+    busy_poll: bool,
     runtime: &Handle,
 ) -> Result<Opened, OpenError> {
     let (its_namespace, its_interface) = (namespace.clone(), interface.clone());
     let runtime = runtime.clone();
-    namespace.run(move || open_here(&its_namespace, &its_interface, mode, &runtime))
+    namespace.run(move || open_here(&its_namespace, &its_interface, mode, busy_poll, &runtime))
 }
 
 /// Opens the sockets in the calling thread's namespace.
@@ -57,6 +58,7 @@ fn open_here(
     namespace: &Arc<Namespace>,
     interface: &Interface,
     mode: Option<Mode>,
+    busy_poll: bool,
     runtime: &Handle,
 ) -> Result<Opened, OpenError> {
     let Interface { name, index, mtu, .. } = interface;
@@ -82,6 +84,7 @@ fn open_here(
             frame: if mtu <= SMALL_MTU { SMALL_FRAME } else { LARGE_FRAME },
             spans_frames: mtu > SMALL_MTU && program.has_frags(),
             zero_copy: program.mode() == Mode::Native,
+            busy_poll,
         };
         let (socket, rings) = Socket::open(&config).map_err(refused)?;
         if mtu > LARGE_MTU && !socket.spans_frames() {
@@ -92,7 +95,7 @@ fn open_here(
         }
         let socket = Arc::new(socket);
         let sender = Arc::new(XdpTx::new(socket.clone(), rings.tx, rings.completion, stuck.clone()));
-        let receiver = rx::XdpRx::new(socket.clone(), rings.rx, rings.fill, sender.clone());
+        let receiver = rx::XdpRx::new(socket.clone(), rings.rx, rings.fill, sender.clone(), busy_poll);
         senders.push(sender);
         rx.push(Box::new(receiver) as Box<dyn RxQueue>);
         sockets.push(socket);
@@ -102,7 +105,8 @@ fn open_here(
         program.enter(queue, (**socket).as_fd()).map_err(refused)?;
     }
     let copies = if sockets.iter().all(|socket| socket.is_zero_copy()) { "zero-copy" } else { "copying" };
-    let driver = format!("af-xdp, {}, {copies}", program.mode());
+    let polling = if busy_poll { ", busy polling" } else { "" };
+    let driver = format!("af-xdp, {}, {copies}{polling}", program.mode());
     let most = match sockets.first() {
         Some(socket) if socket.spans_frames() => u32::MAX,
         _ if mtu <= SMALL_MTU => SMALL_MTU,

@@ -28,14 +28,16 @@ pub(super) struct XdpRx {
     filled: u32,
     /// The other direction of the socket.
     sender: Arc<XdpTx>,
+    /// Whether packets come only when the kernel is called.
+    busy_poll: bool,
 }
 
 impl XdpRx {
-    pub(super) fn new(socket: Arc<Socket>, rx: Rx, fill: Fill, sender: Arc<XdpTx>) -> Self {
+    pub(super) fn new(socket: Arc<Socket>, rx: Rx, fill: Fill, sender: Arc<XdpTx>, busy_poll: bool) -> Self {
         let memory = socket.memory().clone();
         // All frames to receive are in the fill ring.
         let filled = memory.frames() / 2;
-        Self { socket, memory, rx, fill, next: 0, held: 0, filled, sender }
+        Self { socket, memory, rx, fill, next: 0, held: 0, filled, sender, busy_poll }
     }
 
     /// Takes one packet, in entries from `next` to before `end`. Returns false if some of them are not published yet.
@@ -71,7 +73,11 @@ impl XdpRx {
 impl RxQueue for XdpRx {
     fn receive(&mut self, batch: &mut RxBatch) -> Result<(), Fault> {
         self.sender.send_rest();
-        let end = self.rx.end();
+        let mut end = self.rx.end();
+        if self.busy_poll && self.next == end {
+            self.socket.wake_receiver();
+            end = self.rx.end();
+        }
         while self.next != end && batch.has_room() && self.take(end, batch)? {}
         Ok(())
     }
