@@ -12,6 +12,7 @@ use std::sync::Arc;
 use fabric::fuzzing::{Bridge, Port, Steps};
 use fabric::port::VidSet;
 use fabric::rx::BatchLimits;
+use fabric::worker::Threads;
 use fabric::{Caps, Egress, Fault, OutputList, PortIndex, PortSettings, QueueCounters, Tools, VlanMode};
 use libfuzzer_sys::fuzz_target;
 use modules::fuzzing::{Script, hostile};
@@ -33,7 +34,7 @@ fuzz_target!(|data: &[u8]| {
         Ok(logic) => logic,
         Err(error) => panic!("{error}"),
     };
-    if let Err(error) = logic.prepare(1) {
+    if let Err(error) = logic.prepare(Threads::of(1)) {
         panic!("{error}");
     }
     let bridge = Bridge::new(logic, (0..3).map(|index| port(index, vlans)).collect());

@@ -79,7 +79,7 @@ impl Daemon {
         Daemon::start_with(config, "0")
     }
 
-    /// Like [`start`](Daemon::start), with these workers.
+    /// Like [`start`](Daemon::start), with these workers; if empty, those of the configuration.
     pub fn start_with(config: &str, workers: &str) -> Result<Daemon> {
         Daemon::launch(config, workers, None, None)
     }
@@ -290,7 +290,10 @@ fn spawn(folder: &Path, workers: &str, procs: Option<&Path>, netns: Option<&str>
         }
     };
     command.env("CACHE_DIRECTORY", folder.join("cache"));
-    command.arg("daemon").arg("--socket").arg(folder.join("ctl")).args(["--workers", workers]);
+    command.arg("daemon").arg("--socket").arg(folder.join("ctl"));
+    if !workers.is_empty() {
+        command.args(["--workers", workers]);
+    }
     command.arg("--config").arg(folder.join("config.toml"));
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     Running::start(&mut command)

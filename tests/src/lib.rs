@@ -5,13 +5,14 @@
 //! [`exclusive`].
 //!
 //! Tests need root. Programs are found beside the test's own (`target/debug/mswitch`) or through `MSWITCH_BIN` and
-//! `MEMIF_CHECK_BIN`. `MSWITCH_LONG=1` makes the runs as long as a release requires.
+//! `MEMIF_CHECK_BIN`; the generator is found where `make generator` puts it, or through `MSWITCH_GENERATOR`. `MSWITCH_LONG=1` makes the runs as long as a release requires.
 
 mod cgroup;
 mod command;
 pub mod config;
 mod daemon;
 pub mod frames;
+mod generator;
 mod guest;
 mod hostile;
 mod hugepages;
@@ -29,6 +30,7 @@ use std::time::Duration;
 pub use cgroup::Cgroup;
 pub use command::{Running, binary, output};
 pub use daemon::{Daemon, PortView};
+pub use generator::Generator;
 pub use guest::{Guest, GuestConfig, Migration, boot_files};
 pub use hostile::{Hostile, HostileConfig, Peer, memfd, send_bytes};
 pub use hugepages::HugePages;

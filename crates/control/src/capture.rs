@@ -8,6 +8,7 @@
 //! Invariant: every packet that matches the filter is either reported or counted as missed.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,6 +16,7 @@ use std::time::{Duration, Instant};
 use fabric::port::MAX_PORTS;
 use fabric::rx::MAX_PACKET;
 use fabric::switch::{BridgeId, ObserverId};
+use fabric::worker::{PerThread, Threads};
 use fabric::{DropReason, Interest, Observer, PortIndex, Sighting, Sightings, Switch, Way};
 use packet::bpf::{Instruction, Program};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -114,7 +116,7 @@ struct Capture {
     interest: Interest,
     filter: Option<Program>,
     snaplen: usize,
-    workers: Box<[DoubleBuffer<Page>]>,
+    threads: PerThread<DoubleBuffer<Page>>,
     names: Mutex<Names>,
     /// The id of the port that currently has each index.
     ids: Box<[AtomicU32]>,
@@ -122,7 +124,7 @@ struct Capture {
 }
 
 impl Capture {
-    fn new(request: &proto::CaptureRequest, workers: usize) -> Result<Self, Refusal> {
+    fn new(request: &proto::CaptureRequest) -> Result<Self, Refusal> {
         let interest =
             direction::parse(&request.direction).map_err(|error| Refusal::Other(error.to_string()))?;
         Ok(Self {
@@ -133,7 +135,7 @@ impl Capture {
                 0 => MAX_PACKET as usize,
                 bytes => bytes.min(MAX_PACKET) as usize,
             },
-            workers: (0..workers).map(|_| DoubleBuffer::new(Page::new)).collect(),
+            threads: PerThread::default(),
             names: Mutex::default(),
             ids: (0..MAX_PORTS).map(|_| AtomicU32::new(NONE)).collect(),
             bridge_removed: AtomicBool::new(false),
@@ -211,10 +213,14 @@ impl Observer for Capture {
         if wanted && id != NONE { self.interest } else { Interest::default() }
     }
 
+    fn prepare(&self, threads: Threads) {
+        let Ok(()) = self.threads.prepare(threads, |_| Ok::<_, Infallible>(DoubleBuffer::new(Page::new)));
+    }
+
     fn observe(&self, worker: usize, batch: &Sightings<'_>) {
         // A page is always available. Without one, the packets would be neither counted nor reported, which keeps the
         // invariant.
-        if let Some(mut page) = self.workers.get(worker).and_then(DoubleBuffer::write) {
+        if let Some(mut page) = self.threads.get(worker).and_then(DoubleBuffer::write) {
             batch.for_each(|seen| self.record(&mut page, batch.at, seen));
         }
     }
@@ -270,7 +276,7 @@ pub fn start(state: &State, request: &proto::CaptureRequest) -> Result<ActiveCap
         }
         find(&bridges, &request.bridge)?.id
     };
-    let capture = Arc::new(Capture::new(request, switch.threads())?);
+    let capture = Arc::new(Capture::new(request)?);
     let observer = switch.observe(bridge, capture.clone())?;
     Ok(ActiveCapture { switch, bridge, observer, capture, name: request.bridge.clone() })
 }
@@ -314,8 +320,8 @@ fn pause(used: usize) -> Duration {
 /// The reading side of a capture.
 struct Reader<'a> {
     capture: &'a Capture,
-    /// The counters of each worker's pages when they were last read.
-    counted: Vec<[Vec<Counters>; 2]>,
+    /// The counters of each thread's pages when they were last read, by number of the thread.
+    counted: BTreeMap<usize, [Vec<Counters>; 2]>,
     /// The counters last reported to the caller.
     reported: Vec<Counters>,
     reported_at: Instant,
@@ -323,15 +329,14 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn new(capture: &'a Capture) -> Self {
-        let counted = capture.workers.iter().map(|_| [Vec::new(), Vec::new()]).collect();
-        Self { capture, counted, reported: Vec::new(), reported_at: Instant::now() }
+        Self { capture, counted: BTreeMap::new(), reported: Vec::new(), reported_at: Instant::now() }
     }
 
     /// Reads and clears the pages. Returns the number of bytes in the fullest page, and the messages for the caller.
     fn read(&mut self) -> (usize, Vec<proto::CaptureBatch>) {
         let mut packets = Vec::new();
         let mut fullest = 0;
-        for (buffer, counted) in self.capture.workers.iter().zip(&mut self.counted) {
+        for (thread, buffer) in self.capture.threads.iter() {
             let Some((which, mut page)) = buffer.swap() else { continue };
             let mut bytes = page.bytes.get(..page.used).unwrap_or_default();
             packets.extend(page.records.iter().filter_map(|record| {
@@ -344,11 +349,11 @@ impl<'a> Reader<'a> {
             page.records.clear();
             // Read after the swap, so the names include the ports of all packets in the page.
             let ports = self.capture.names().in_order.len();
-            counted[which] = page.counters.get(..ports).unwrap_or_default().to_vec();
+            self.counted.entry(thread).or_default()[which] =
+                page.counters.get(..ports).unwrap_or_default().to_vec();
         }
-        if self.capture.workers.len() > 1 {
-            packets.sort_by_key(|packet| packet.at_nanoseconds);
-        }
+        // Each page is in order; with one worker, this finds nothing to sort.
+        packets.sort_by_key(|packet| packet.at_nanoseconds);
         (fullest, self.messages(packets))
     }
 
@@ -389,7 +394,7 @@ impl<'a> Reader<'a> {
     fn new_counters(&mut self) -> Vec<proto::CaptureCounters> {
         self.reported_at = Instant::now();
         let mut now = vec![Counters::default(); self.reported.len()];
-        for page in self.counted.iter().flatten() {
+        for page in self.counted.values().flatten() {
             for (sum, counters) in now.iter_mut().zip(page) {
                 sum.add(counters);
             }

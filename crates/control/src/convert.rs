@@ -307,6 +307,7 @@ fn worker(index: u32, report: &WorkerReport, names: &BTreeMap<PortRef, (&str, &s
     let mut worker = proto::Worker {
         index,
         cpu: report.cpu.and_then(|cpu| u32::try_from(cpu).ok()),
+        node: report.node.and_then(|node| u32::try_from(node).ok()),
         queues: queues.collect(),
         packets: report.counters.packets,
         batches: report.counters.batches,
@@ -329,6 +330,9 @@ fn assignment(assignment: Assignment) -> String {
         Assignment::Moved { from, busy } => {
             format!("moved from {}, which was {busy} % busy", cpu_name(from))
         }
+        Assignment::WorkerRemoved { cpu } => {
+            format!("moved when the worker on {} was removed", cpu_name(cpu))
+        }
         Assignment::Pinned => "pinned".into(),
         Assignment::Unpinned => "was pinned".into(),
     }
@@ -349,7 +353,7 @@ impl proto::Workers {
             .map(|queue| (key(queue), queue.busy_cycles))
             .collect();
         let mut workers: Vec<_> =
-            self.workers.iter().zip(&earlier.workers).map(|(now, then)| now.since(then)).collect();
+            self.workers.iter().map(|now| now.since(earlier.workers.get(now.index as usize))).collect();
         for queue in workers.iter_mut().flat_map(|worker| &mut worker.queues) {
             let then = before.get(&key(queue)).copied().unwrap_or_default();
             queue.busy_cycles = queue.busy_cycles.saturating_sub(then);
@@ -367,8 +371,11 @@ impl proto::Worker {
         self.cycles_per_packet = ratio(self.busy_cycles, self.packets);
     }
 
-    /// Returns the difference from an earlier report of the same worker.
-    pub fn since(&self, earlier: &proto::Worker) -> proto::Worker {
+    /// Returns the difference from an earlier report of the same worker, `None` before it was added.
+    pub fn since(&self, earlier: Option<&proto::Worker>) -> proto::Worker {
+        // One that was removed meanwhile, and another one added, counts from 0 again.
+        let again = |earlier: &&proto::Worker| earlier.elapsed_cycles <= self.elapsed_cycles;
+        let earlier = earlier.filter(again).cloned().unwrap_or_default();
         let mut worker = proto::Worker {
             packets: self.packets.saturating_sub(earlier.packets),
             batches: self.batches.saturating_sub(earlier.batches),
@@ -461,7 +468,7 @@ mod tests {
             elapsed_cycles: 17000,
             ..Default::default()
         };
-        let between = later.since(&earlier);
+        let between = later.since(Some(&earlier));
         assert_eq!((between.packets, between.packets_per_batch), (200, 20.0));
         assert_eq!((between.busy_share, between.cycles_per_packet), (0.5, 20.0));
         let queue = |busy_cycles| proto::WorkerQueue { busy_cycles, ..Default::default() };
@@ -470,6 +477,9 @@ mod tests {
         let then = reply(vec![at(&earlier, vec![queue(100)]), earlier.clone()]);
         let now = reply(vec![later.clone(), at(&later, vec![queue(700)])]);
         assert_eq!(now.since(&then)[1].queues[0].busy_cycles, 600, "the queue has moved");
+        // Workers that were added since.
+        assert_eq!(earlier.since(Some(&later)).packets, 100);
+        assert_eq!(earlier.since(None).elapsed_cycles, 9000);
     }
 
     #[test]

@@ -34,7 +34,7 @@ use crate::refusal::Refusal;
 use crate::server::Server;
 use crate::socket::{ControlSocket, SocketError};
 use crate::state::{State, find_port};
-use crate::{convert, file};
+use crate::{convert, file, workers};
 
 /// Interval between ticks of the logics.
 const TICK: Duration = Duration::from_secs(5);
@@ -95,8 +95,14 @@ pub enum DaemonError {
 }
 
 /// Runs a daemon until SIGTERM or SIGINT. `config` is the contents of `file`; `settings` are its `[daemon]` settings
-/// with the overrides of the command line. SIGHUP reapplies the file.
-pub fn run(config: &Config, settings: &DaemonConfig, file: Option<PathBuf>) -> Result<(), DaemonError> {
+/// with the overrides of the command line, whose list of workers stays in effect if `keeps_workers`. SIGHUP reapplies
+/// the file.
+pub fn run(
+    config: &Config,
+    settings: &DaemonConfig,
+    keeps_workers: bool,
+    file: Option<PathBuf>,
+) -> Result<(), DaemonError> {
     allocator::configure();
     let ports = config.ports();
     limits::raise_for(ports)?;
@@ -150,6 +156,9 @@ pub fn run(config: &Config, settings: &DaemonConfig, file: Option<PathBuf>) -> R
             tracing::warn!(%address, "metrics are served without authentication: every host that reaches this address can read them");
         }
         runtime.spawn(metrics.serve(state.clone()));
+    }
+    if keeps_workers {
+        state.workers.set_command_line(settings.workers.clone());
     }
     let desired = Arc::new(Desired::new(state.clone(), config.daemon.clone(), path.into()));
     let start = if file.is_some() { Desired::load } else { Desired::replace };
@@ -214,10 +223,7 @@ fn limit_shutdown() {
 }
 
 fn switch_options(settings: &DaemonConfig) -> SwitchOptions {
-    let workers = match settings.workers.as_slice() {
-        [] => vec![None],
-        cpus => cpus.iter().copied().map(Some).collect(),
-    };
+    let workers = workers::places(&settings.workers);
     let pace = Pace { poll_forever: settings.poll, ..Pace::default() };
     SwitchOptions { workers, pace, ..SwitchOptions::default() }
 }
@@ -447,9 +453,6 @@ async fn tick(desired: Arc<Desired>) {
 /// Moves receive queues to less busy workers, while the switch says that it has work.
 async fn balance(desired: Arc<Desired>) {
     let switch = desired.state().switch();
-    if switch.workers().len() < 2 {
-        return;
-    }
     let due = Arc::new(Notify::new());
     let tell = due.clone();
     switch.on_load(Box::new(move || tell.notify_one()));

@@ -44,6 +44,8 @@ pub struct Applied {
     pub differences: Vec<Difference>,
     /// The results for the objects.
     pub outcomes: Vec<Outcome>,
+    /// Whether the command line's list of workers is in effect.
+    pub workers_overridden: bool,
 }
 
 impl Applied {
@@ -56,13 +58,20 @@ impl Applied {
     pub fn notes(&self) -> Vec<String> {
         let daemon = self.differences.iter().find(|difference| difference.object == Object::Daemon);
         let keys = daemon.into_iter().flat_map(|difference| &difference.keys);
-        keys.map(|change| format!("`{}` of the daemon takes effect at its next start", change.key)).collect()
+        let notes =
+            keys.map(|change| format!("`{}` of the daemon takes effect at its next start", change.key));
+        let workers = self.differences.iter().any(|difference| difference.object == Object::Workers);
+        let overridden = (workers && self.workers_overridden).then(|| {
+            "`workers` of the daemon has no effect: it was started with --workers, which takes precedence"
+                .into()
+        });
+        notes.chain(overridden).collect()
     }
 }
 
 impl Desired {
     /// Starts with an empty configuration. `daemon` is the `[daemon]` section without the overrides of the command
-    /// line; the control socket is at `socket`.
+    /// line; the control socket is at `socket`. The switch has the section's workers already.
     pub fn new(state: Arc<State>, daemon: DaemonConfig, socket: PathBuf) -> Self {
         let config = Mutex::new(Config { daemon, ..Config::default() });
         let (events, saved, wake) = Default::default();
@@ -100,19 +109,46 @@ impl Desired {
             // An operator who sets a port has dealt with its client.
             self.state.lift_hold_off(bridge, port);
         }
+        let removes_workers = matches!(edit, Edit::RemoveWorkers(_));
+        // The command line's list of workers is changed in place of the file's.
+        let command_line = self.state.workers.command_line();
+        let mut shown = config.clone();
+        if let Some(cpus) = &command_line {
+            shown.daemon.workers.clone_from(cpus);
+            next.daemon.workers.clone_from(cpus);
+        }
         edit.apply(&mut next)?;
+        let differences = diff::between(&shown, &next);
         limits::raise_for(next.ports())?;
+        // Before any queue moves.
+        let gone = shown.daemon.workers.iter().filter(|cpu| !next.daemon.workers.contains(cpu)).copied();
+        if removes_workers && let Some(reason) = self.state.pinned_to(gone) {
+            return Err(Refusal::Other(format!("{}: {reason}", Object::Workers)));
+        }
+        if command_line.is_some() {
+            let cpus = std::mem::replace(&mut next.daemon.workers, config.daemon.workers.clone());
+            self.state.workers.set_command_line(cpus);
+        }
         let before = self.state.failed_ports();
+        let workers_before = self.state.workers.unmet();
         let outcomes = self.state.reconcile(&next, Retries::None);
-        // A port that failed before the edit does not cause a refusal.
-        let failed = |outcome: &&Outcome| outcome.trouble.is_some() && !before.contains(&outcome.object);
-        if let Some(failed) = outcomes.iter().find(failed) {
-            let refusal = refusal(failed);
+        // An object that failed before the edit does not cause a refusal, nor does a worker that did.
+        let failed = outcomes.iter().find_map(|outcome| match (&outcome.object, &outcome.trouble) {
+            (_, None) => None,
+            (Object::Workers, Some(_)) => {
+                let new = self.state.workers.new_trouble(workers_before.clone())?;
+                Some(refusal(&Outcome { trouble: Some(new), ..outcome.clone() }))
+            }
+            (object, Some(_)) => (!before.contains(object)).then(|| refusal(outcome)),
+        });
+        if let Some(refusal) = failed {
             // Roll back. Neither the change nor the rollback is logged or sent as an event.
+            if let Some(cpus) = command_line {
+                self.state.workers.set_command_line(cpus);
+            }
             self.state.reconcile(&config, Retries::None);
             return Err(refusal);
         }
-        let differences = diff::between(&config, &next);
         *config = next;
         drop(config);
         self.report(author, &differences, &outcomes);
@@ -161,6 +197,12 @@ impl Desired {
         file::parse_for(text, name, file::Depth::Machine, Some(&self.socket))
     }
 
+    /// Returns what [`replace`](Self::replace) would do.
+    pub fn preview(&self, config: &Config) -> Applied {
+        let workers_overridden = self.state.workers.command_line().is_some();
+        Applied { differences: self.compare(config), workers_overridden, ..Applied::default() }
+    }
+
     /// Returns the changes that [`replace`](Self::replace) would make.
     pub fn compare(&self, config: &Config) -> Vec<Difference> {
         diff::between(&self.lock(), config)
@@ -195,18 +237,22 @@ impl Desired {
         reverted
     }
 
-    /// Replaces the desired configuration by `config`, except for the daemon's own settings.
+    /// Replaces the desired configuration by `config`, except for the daemon's own settings other than its workers.
     pub fn replace(&self, config: Config, author: &Author) -> Result<Applied, Refusal> {
         limits::raise_for(config.ports())?;
         let mut desired = self.lock();
         let differences = diff::between(&desired, &config);
         desired.bridges = config.bridges;
         desired.sflow = config.sflow;
+        desired.daemon.workers = config.daemon.workers;
+        let workers_overridden = self.state.workers.command_line().is_some();
         let outcomes = self.state.reconcile(&desired, Retries::All);
         drop(desired);
-        self.report(author, &differences, &outcomes);
+        let took_effect = |it: &&Difference| it.object != Object::Workers || !workers_overridden;
+        let effective: Vec<_> = differences.iter().filter(took_effect).cloned().collect();
+        self.report(author, &effective, &outcomes);
         self.wake.notify_one();
-        Ok(Applied { differences, outcomes })
+        Ok(Applied { differences, outcomes, workers_overridden })
     }
 
     /// [`replace`](Self::replace) with the contents of the daemon's file.

@@ -16,8 +16,10 @@ use crate::{keys, options};
 /// An object of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Object {
-    /// The daemon's own settings.
+    /// The daemon's own settings, except its workers.
     Daemon,
+    /// The workers.
+    Workers,
     /// sFlow export.
     Sflow,
     /// A bridge, by name.
@@ -51,7 +53,7 @@ impl Object {
     /// Returns the name of its bridge; for a bridge, its own name.
     pub fn bridge(&self) -> Option<&str> {
         match self {
-            Object::Daemon | Object::Sflow => None,
+            Object::Daemon | Object::Workers | Object::Sflow => None,
             Object::Bridge(bridge)
             | Object::Port { bridge, .. }
             | Object::Station { bridge, .. }
@@ -64,6 +66,7 @@ impl fmt::Display for Object {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Object::Daemon => out.write_str("daemon"),
+            Object::Workers => out.write_str("workers"),
             Object::Sflow => out.write_str("sflow"),
             Object::Bridge(bridge) => write!(out, "bridge \"{bridge}\""),
             Object::Port { bridge, port } => write!(out, "bridge \"{bridge}\", port \"{port}\""),
@@ -209,7 +212,7 @@ pub fn between(from: &Config, to: &Config) -> Vec<Difference> {
 /// Returns the default of an object's key, if it has one that is a value.
 fn default_of(object: &Object, config: &Config, key: &str) -> Option<String> {
     let table = match object {
-        Object::Daemon => keys::DAEMON,
+        Object::Daemon | Object::Workers => keys::DAEMON,
         Object::Sflow => keys::SFLOW,
         Object::Bridge(_) => keys::BRIDGE,
         Object::Port { bridge, port } => {
@@ -243,7 +246,11 @@ fn changes(from: &Keys, to: &Keys) -> Vec<KeyChange> {
 /// Returns the objects with their keys and their secrets. Ports that are equal in `other` are left out, so that an edit
 /// of a switch with thousands of ports formats few of them.
 fn objects(config: &Config, other: &Config) -> BTreeMap<Object, (Keys, Option<String>)> {
-    let mut found = BTreeMap::from([(Object::Daemon, (texts(write::daemon(&config.daemon)), None))]);
+    let mut daemon = write::daemon(&config.daemon);
+    let workers = daemon.remove("workers").map(|cpus| ("workers".to_owned(), cpus));
+    let workers = Table::from_iter(workers);
+    let mut found =
+        BTreeMap::from([(Object::Daemon, (texts(daemon), None)), (Object::Workers, (texts(workers), None))]);
     if let Some(sflow) = &config.sflow {
         found.insert(Object::Sflow, (texts(write::sflow(sflow)), None));
     }

@@ -5,10 +5,12 @@
 
 use std::collections::BTreeMap;
 
+use fabric::worker::MAX_WORKERS;
 use fabric::{Mirror, VlanMode};
 use packet::ether::MacAddr;
 
 use crate::check;
+use crate::cpulist::{self, CpuListError, Listed};
 use crate::host_port;
 use crate::logics;
 use crate::mirror;
@@ -88,6 +90,10 @@ pub enum Edit {
     SetSflow(SflowChange),
     /// Disables sFlow export.
     RemoveSflow,
+    /// Adds workers.
+    AddWorkers(Vec<Listed>),
+    /// Removes one worker from each of these CPUs; from a CPU that is there several times, as many.
+    RemoveWorkers(Vec<usize>),
 }
 
 /// Fields that `port set` changes; `None` leaves a field unchanged.
@@ -172,8 +178,45 @@ impl Edit {
                 config.sflow = None;
                 Ok(())
             }
+            Edit::AddWorkers(added) => add_workers(&mut config.daemon.workers, &added),
+            Edit::RemoveWorkers(cpus) => remove_workers(&mut config.daemon.workers, &cpus),
         }
     }
+}
+
+fn add_workers(workers: &mut Vec<usize>, added: &[Listed]) -> Result<(), Refusal> {
+    for Listed { cpu, workers: count, explicit } in added {
+        let after = workers.iter().rposition(|there| there == cpu);
+        if after.is_some() && !explicit {
+            return Err(Refusal::Other(format!(
+                "CPU {cpu} has a worker already; another one would share the CPU with it (for tests, `{cpu}x1` adds one)"
+            )));
+        }
+        let at = after.map_or(workers.len(), |at| at + 1);
+        workers.splice(at..at, std::iter::repeat_n(*cpu, *count));
+    }
+    match workers.len() {
+        0..=MAX_WORKERS => Ok(()),
+        many => Err(Refusal::Other(CpuListError::TooMany(many).to_string())),
+    }
+}
+
+fn remove_workers(workers: &mut Vec<usize>, cpus: &[usize]) -> Result<(), Refusal> {
+    for cpu in cpus {
+        let at = workers.iter().rposition(|there| there == cpu).ok_or_else(|| match workers.as_slice() {
+            [] => Refusal::Other(format!("no worker is pinned to CPU {cpu}, nor to another one")),
+            _ => Refusal::Other(format!(
+                "no worker runs on CPU {cpu}; CPUs with workers: {}",
+                cpulist::format(workers)
+            )),
+        })?;
+        workers.remove(at);
+    }
+    if workers.is_empty() {
+        let message = "the last worker cannot be removed; add another one first, with `mswitch worker add`";
+        return Err(Refusal::Other(message.into()));
+    }
+    Ok(())
 }
 
 fn find<'a>(config: &'a mut Config, name: &str) -> Result<&'a mut BridgeConfig, Refusal> {
@@ -389,6 +432,35 @@ mod tests {
     }
 
     #[test]
+    fn workers_are_added_and_removed_by_cpu() {
+        let mut config = Config::default();
+        let add = |text: &str| Edit::AddWorkers(cpulist::parse_listed(text).unwrap());
+        add("2-3").apply(&mut config).unwrap();
+        assert_eq!(config.daemon.workers, [2, 3]);
+        assert_eq!(
+            refused(&config, add("2")),
+            "CPU 2 has a worker already; another one would share the CPU with it (for tests, `2x1` adds one)"
+        );
+        add("2x2,1").apply(&mut config).unwrap();
+        assert_eq!(config.daemon.workers, [2, 2, 2, 3, 1], "equal CPUs are together, as in the file");
+        assert_eq!(
+            refused(&config, Edit::RemoveWorkers(vec![3, 3])),
+            "no worker runs on CPU 3; CPUs with workers: 2x3,1"
+        );
+        Edit::RemoveWorkers(vec![2, 2, 3]).apply(&mut config).unwrap();
+        assert_eq!(config.daemon.workers, [2, 1]);
+        assert_eq!(
+            refused(&config, Edit::RemoveWorkers(vec![2, 1])),
+            "the last worker cannot be removed; add another one first, with `mswitch worker add`"
+        );
+        assert_eq!(refused(&config, add("0x127")), "129 workers; at most 128 are possible");
+        assert_eq!(
+            refused(&Config::default(), Edit::RemoveWorkers(vec![0])),
+            "no worker is pinned to CPU 0, nor to another one"
+        );
+    }
+
+    #[test]
     fn setting_the_mtu_of_a_tap_port_sets_both_ends() {
         let mut config = bridge();
         let tap = options::from_text("tap", &Default::default()).unwrap();
@@ -404,6 +476,6 @@ mod tests {
         assert_eq!((port.settings.mtu, port.spec.mtu()), (9000, Some(9000)));
         set(0).apply(&mut config).unwrap();
         let port = config.bridges[0].port("t").unwrap();
-        assert_eq!((port.settings.mtu, port.spec.mtu()), (0, Some(1500)));
+        assert_eq!((port.settings.mtu, port.spec.mtu()), (0, None));
     }
 }

@@ -150,7 +150,8 @@ fn daemon(root: &Section<'_>, depth: Depth, binds: bool, report: &mut Report<'_>
     let section = Section { table, span, context: Context::default() };
     section.only(&keys::names(keys::DAEMON), report);
     if let Some((text, span)) = section.text("workers", "a CPU list such as `0,2-3`", report) {
-        let cpus = if depth == Depth::Form { cpulist::parse(text) } else { cpulist::parse_online(text) };
+        let cpus =
+            if depth == Depth::Form { cpulist::parse_workers(text) } else { cpulist::parse_online(text) };
         match cpus {
             Ok(cpus) => config.workers = cpus,
             Err(error) => report.add(&span, &section.context, format!("`workers`: {error}")),

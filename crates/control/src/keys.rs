@@ -29,7 +29,12 @@ const fn key(name: &'static str, value: &'static str, default: &'static str, hel
 
 /// `[daemon]`.
 pub const DAEMON: &[Key] = &[
-    key("workers", "CPU list, `0,2-3`", "one worker, not pinned", "CPUs with a worker each."),
+    key(
+        "workers",
+        "CPU list, `0,2-3`",
+        "one worker, not pinned",
+        "CPUs with a worker each; `0-1x4` runs four on each of two. A list given by `mswitch daemon --workers` takes precedence.",
+    ),
     key(
         "poll",
         "boolean",

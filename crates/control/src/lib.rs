@@ -64,3 +64,4 @@ pub mod stuck;
 pub mod suggest;
 pub mod trace;
 pub mod vlan;
+mod workers;

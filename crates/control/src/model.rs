@@ -156,12 +156,10 @@ impl PortConfig {
     /// Creates a port. An MTU that only the type's options set becomes the port's MTU.
     pub fn new(settings: PortSettings, spec: Spec) -> Self {
         let mut port = Self { settings, spec };
-        let mut default = port.spec.clone();
-        default.set_mtu(0);
         match port.spec.mtu() {
             _ if port.settings.mtu != 0 => port.set_mtu(port.settings.mtu),
-            Some(mtu) if default.mtu() != Some(mtu) => port.set_mtu(mtu),
-            _ => {}
+            Some(mtu) => port.set_mtu(mtu),
+            None => {}
         }
         port
     }

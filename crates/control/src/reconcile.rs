@@ -15,7 +15,7 @@ use crate::diff::Object;
 use crate::host_port;
 use crate::model::{BridgeConfig, Config, PortConfig};
 use crate::refusal::Refusal;
-use crate::state::{Bridge, Bridges, OpenFailure, Port, State, every};
+use crate::state::{Bridge, Bridges, OpenFailure, Port, State, discard, every};
 
 /// Longest back-off between two attempts to open a port.
 pub const SLOWEST_RETRY: Duration = Duration::from_secs(10);
@@ -85,6 +85,10 @@ impl State {
         let mut bridges = self.bridges();
         let mut pass = Pass { state: self, retries, now: Instant::now(), outcomes: Vec::new() };
         pass.remove(&mut bridges, wanted);
+        // Afterwards: the ports that were removed may have had queues pinned to a worker that goes, too.
+        if let Some(done) = self.reconcile_workers(&wanted.daemon.workers) {
+            pass.record(Object::Workers, Action::Change, done);
+        }
         for bridge in &wanted.bridges {
             pass.bridge(&mut bridges, bridge);
         }
@@ -193,8 +197,9 @@ impl Pass<'_> {
                 self.record::<String>(object(bridge, &wanted.settings.name), Action::Change, Ok(()))
             }
             Some(Ok(false)) | None => {
-                if let Some(open) = port.open.take() {
-                    open.close();
+                match port.open.take() {
+                    Some(open) => open.remove(Some(&wanted.spec)),
+                    None => discard(port, Some(&wanted.spec)),
                 }
                 // Earlier failures do not apply to the new options.
                 port.failure = None;

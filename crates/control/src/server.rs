@@ -20,21 +20,21 @@ use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status};
 
 use crate::author::Author;
-use crate::desired::{Applied, Desired};
+use crate::desired::Desired;
 use crate::diff::{Difference, KeyChange, Kind, Object};
 use crate::edit::{Edit, PortChange};
 use crate::events;
 use crate::file::{self, Depth, Edited, Secrets};
 use crate::logic_state::LogicView;
 use crate::model::{
-    BridgeConfig, LogicConfig, PortConfig, StationConfig, check_mtu, check_vlan, parse_admin,
+    BridgeConfig, DaemonConfig, LogicConfig, PortConfig, StationConfig, check_mtu, check_vlan, parse_admin,
 };
 use crate::proto::switch_server::Switch;
 use crate::refusal::Refusal;
 use crate::sflow::SflowChange;
 use crate::sflow::settings::{check_header, check_polling, check_sampling, parse_agent};
 use crate::state::{Bridge, Bridges, State, every, find, find_port};
-use crate::{capture, convert, logic_state, options, protection, proto, suggest, trace, vlan};
+use crate::{capture, convert, cpulist, logic_state, options, protection, proto, suggest, trace, vlan};
 
 /// The gRPC service.
 #[derive(Clone)]
@@ -180,15 +180,17 @@ fn status(refusal: &Refusal) -> Status {
     }
 }
 
-/// Notes that a port that was added waits for its interface: its name may be mistyped.
-fn waits_for_interface(state: &State, added: &Difference) -> Option<String> {
+/// Notes that a port that was added uses an interface which existed, or waits for one: its name may be mistyped.
+fn says_of_interface(state: &State, added: &Difference) -> Option<String> {
     let Object::Port { bridge, port: name } = &added.object else { return None };
     let bridges = state.bridges();
     let port = find_port(&bridges, bridge, name).ok()?;
-    if !matches!(port.config.spec, Spec::Netdev(_)) || !port.config.settings.admin_up {
-        return None;
-    }
-    convert::down_reason(port).map(|reason| format!("port `{name}` is down: {reason}"))
+    let notice = port.open.as_ref().and_then(|open| open.notice());
+    let has_interface = matches!(port.config.spec, Spec::Netdev(_) | Spec::Tap(_));
+    let down = convert::down_reason(port).filter(|_| has_interface && port.config.settings.admin_up);
+    let down = down.map(|reason| format!("port `{name}` is down: {reason}"));
+    let all: Vec<String> = notice.into_iter().chain(down).collect();
+    (!all.is_empty()).then(|| all.join("; "))
 }
 
 /// Returns a queue's number in a request.
@@ -299,7 +301,7 @@ impl Switch for Server {
             let port = Box::new(port_config(&request)?);
             Ok(Edit::AddPort { bridge: request.bridge, port })
         };
-        self.edit_noting(by, edit, waits_for_interface).await
+        self.edit_noting(by, edit, says_of_interface).await
     }
 
     async fn set_port(&self, request: Request<proto::SetPortRequest>) -> Reply<proto::Done> {
@@ -355,6 +357,22 @@ impl Switch for Server {
         .await
     }
 
+    async fn add_workers(&self, request: Request<proto::AddWorkersRequest>) -> Reply<proto::Done> {
+        let (by, cpus) = (Author::of(&request), request.into_inner().cpus);
+        let edit = move || {
+            let added = cpulist::parse_listed(&cpus).map_err(other)?;
+            let cpus: Vec<_> = added.iter().map(|listed| listed.cpu).collect();
+            cpulist::check_online(&cpus).map_err(other)?;
+            Ok(Edit::AddWorkers(added))
+        };
+        self.edit_noting(by, edit, |_, changed| replaces_unpinned(changed)).await
+    }
+
+    async fn remove_workers(&self, request: Request<proto::RemoveWorkersRequest>) -> Reply<proto::Done> {
+        let (by, cpus) = (Author::of(&request), request.into_inner().cpus);
+        self.edit(by, move || Ok(Edit::RemoveWorkers(cpulist::parse_workers(&cpus).map_err(other)?))).await
+    }
+
     async fn pin_queue(&self, request: Request<proto::PinQueueRequest>) -> Reply<proto::Done> {
         let by = Author::of(&request);
         let proto::PinQueueRequest { bridge, port, queue, cpu } = request.into_inner();
@@ -374,6 +392,8 @@ impl Switch for Server {
         let proto::UnpinQueueRequest { bridge, port, queue } = request.into_inner();
         self.call(move |desired| {
             let cpu = desired.state().unpin(&bridge, &port, queue_number(queue)?)?;
+            // Its worker may be about to be removed.
+            desired.wake();
             let (key, from) = (format!("queue {queue}"), convert::cpu_name(cpu));
             let keys = vec![KeyChange { key, from, to: "any".into(), default: None }];
             let object = Object::Port { bridge, port };
@@ -633,7 +653,7 @@ impl Switch for Server {
             let file_notes = parsed.note_lines(name);
             let is_own = || own.as_ref().is_some_and(|own| file::text_of(own).is_ok_and(|text| text == toml));
             let applied = match dry_run {
-                true => Applied { differences: desired.compare(&parsed.config), ..Applied::default() },
+                true => desired.preview(&parsed.config),
                 false if is_own() => desired.load(parsed.config, &by)?,
                 false => desired.replace(parsed.config, &by)?,
             };
@@ -653,7 +673,12 @@ impl Switch for Server {
                 && let Some(text) = &text
                 && let Ok(there) = file::parse(text, Path::new(""), Depth::Form)
             {
-                config.daemon = there.daemon.clone();
+                // Of the daemon's settings, only the workers change at run time.
+                let workers = match desired.state().workers.command_line() {
+                    None => config.daemon.workers,
+                    Some(_) => there.daemon.workers.clone(),
+                };
+                config.daemon = DaemonConfig { workers, ..there.daemon.clone() };
                 overwritten = convert::differences(&desired.overwritten(&there, &config));
             }
             Ok(match text {
@@ -690,13 +715,13 @@ impl Switch for Server {
                 }
             };
             let parsed = desired.read(&text, &path)?;
-            let differences = desired.compare(&parsed.config);
+            let preview = desired.preview(&parsed.config);
             let mut notes = parsed.note_lines(&path);
             let unmet = desired.state().unmet();
             notes.extend(
                 unmet.iter().map(|(object, reason)| format!("{object} does not run as configured: {reason}")),
             );
-            Ok(convert::applied(&Applied { differences, ..Applied::default() }, notes))
+            Ok(convert::applied(&preview, notes))
         })
         .await
     }
@@ -727,6 +752,12 @@ impl Switch for Server {
         });
         Ok(Response::new(Box::pin(stream)))
     }
+}
+
+/// Returns the note about the worker that the first ones with a CPU replace.
+fn replaces_unpinned(Difference { object, keys, .. }: &Difference) -> Option<String> {
+    let replaces = *object == Object::Workers && keys.iter().any(|change| change.from.is_empty());
+    replaces.then(|| "the worker that was not pinned to a CPU is replaced".into())
 }
 
 /// Returns the note about a station or mirror that was removed or changed with a port.

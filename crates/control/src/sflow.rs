@@ -135,7 +135,7 @@ impl Sflow {
         let mut export = match running.take() {
             Some(export) => export,
             None => {
-                let sampler = Arc::new(Sampler::new(self.switch.threads(), fastrand::u64(..)));
+                let sampler = Arc::new(Sampler::new(fastrand::u64(..)));
                 let exporter = Exporter::start(self.switch.clone(), sampler.clone(), wanted.clone())
                     .map_err(|error| format!("cannot start the export thread: {error}"))?;
                 sampler.set(wanted.sampling, wanted.header);

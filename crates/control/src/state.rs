@@ -5,6 +5,7 @@
 //! tasks make them on threads for blocking work.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -25,6 +26,7 @@ use crate::refusal::Refusal;
 use crate::sflow::Sflow;
 use crate::share_warnings::{self, ShareWarnings};
 use crate::stuck::{Stuck, Watched};
+use crate::workers::Workers;
 
 /// Time limit for opening a port. No other change is possible meanwhile.
 const OPEN_LIMIT: Duration = Duration::from_secs(5);
@@ -116,6 +118,9 @@ pub struct State {
     removed: Mutex<[QueueSnapshot; 2]>,
     watched: Watched,
     sflow: Sflow,
+    /// The switch ends: ports are closed, and not removed from the configuration.
+    ending: AtomicBool,
+    pub(crate) workers: Workers,
 }
 
 impl State {
@@ -132,6 +137,8 @@ impl State {
             unmet: Mutex::default(),
             removed: Mutex::default(),
             watched: Watched::default(),
+            ending: AtomicBool::new(false),
+            workers: Workers::default(),
         }
     }
 
@@ -188,9 +195,8 @@ impl State {
 
     /// Removes a bridge and its ports.
     pub(crate) fn remove_bridge(&self, bridge: Bridge) -> Result<(), Refusal> {
-        let open = || bridge.ports.values().filter_map(|port| port.open.as_ref());
-        open().for_each(|open| open.begin_close());
-        open().for_each(|open| open.close());
+        bridge.ports.values().filter_map(|port| port.open.as_ref()).for_each(|open| open.begin_close());
+        bridge.ports.values().for_each(|port| self.close_or_remove(port));
         let counted: Vec<_> =
             bridge.ports.values().filter_map(|port| self.switch.counters(port.at).ok()).collect();
         self.switch.remove_bridge(bridge.id)?;
@@ -288,8 +294,22 @@ impl State {
         }
     }
 
-    /// Begins to close all ports, so that closing them in sequence takes as long as closing the slowest.
+    /// Closes a port that is no longer configured. When the switch ends, what outlives the port stays for the next
+    /// start.
+    fn close_or_remove(&self, port: &Port) {
+        match (&port.open, self.ending.load(Relaxed)) {
+            (Some(open), true) => open.close(),
+            (Some(open), false) => open.remove(None),
+            (None, true) => {}
+            (None, false) => discard(port, None),
+        }
+    }
+
+    /// Begins to close all ports, because the switch ends: closing them in sequence takes as long as closing the
+    /// slowest.
     pub(crate) fn begin_close(&self) {
+        self.ending.store(true, Relaxed);
+        self.workers.leave();
         let bridges = self.bridges();
         for open in every(&bridges).filter_map(|(_, _, port)| port.open.as_ref()) {
             open.begin_close();
@@ -338,9 +358,7 @@ impl State {
 
     /// Closes and removes a port.
     pub(crate) fn remove_port(&self, port: Port) -> Result<(), Refusal> {
-        if let Some(open) = &port.open {
-            open.close();
-        }
+        self.close_or_remove(&port);
         let counters = self.switch.counters(port.at);
         self.switch.remove_port(port.at)?;
         counters.iter().for_each(|counters| self.keep(counters));
@@ -359,7 +377,7 @@ impl State {
             ),
             SwitchError::Gone("queue") => refused(format!("the port has no receive queue {queue}")),
             SwitchError::NoWorker(_, cpus) if cpus.is_empty() => Refusal::Other(
-                "the workers are not pinned to CPUs; restart the daemon with --workers CPULIST to pin them"
+                "the worker is not pinned to a CPU; `mswitch worker add CPULIST` replaces it by workers that are"
                     .into(),
             ),
             SwitchError::HeldUp => match self.stuck().first() {
@@ -436,6 +454,14 @@ impl State {
     }
 }
 
+/// Removes what a port that is not open has kept for its next start, unless `successor` goes on with it.
+pub(crate) fn discard(port: &Port, successor: Option<&ports::Spec>) {
+    let (spec, name) = (&port.config.spec, &port.config.settings.name);
+    if let Err(error) = ports::discard(spec, name, successor) {
+        tracing::warn!(port = name, "what the port has kept for its next start remains: {error}");
+    }
+}
+
 /// Iterates over all ports, with the names of bridge and port.
 pub fn every(bridges: &Bridges) -> impl Iterator<Item = (&str, &str, &Port)> {
     bridges.iter().flat_map(|(bridge, there)| {
@@ -462,6 +488,7 @@ mod tests {
 
     use super::*;
     use crate::author::Author;
+    use crate::cpulist::Listed;
     use crate::desired::Desired;
     use crate::edit::{Edit, PortChange};
     use crate::file;
@@ -596,6 +623,48 @@ mod tests {
         }
         assert_eq!(state.new_faults().len(), 1);
         state.reconcile(&crate::model::Config::default(), Retries::All);
+    }
+
+    #[test]
+    fn a_worker_that_cannot_be_added_keeps_no_other_from_coming_and_going() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let state = Arc::new(started(&runtime));
+        let cpu = rustix::thread::sched_getcpu();
+        let mut wanted = crate::model::Config::default();
+        wanted.daemon.workers = vec![usize::MAX, cpu];
+        let desired = Desired::new(state.clone(), wanted.daemon.clone(), folder.path().join("control"));
+        let applied = desired.replace(wanted, &Author::Start).unwrap();
+        let refused = format!("worker 1 cannot run on CPU {}: no such CPU", usize::MAX);
+        assert_eq!(applied.troubles().map(|(_, trouble)| trouble).collect::<Vec<_>>(), [refused]);
+        assert_eq!(state.switch().worker_cpus(), [Some(cpu)]);
+        // Commands are not refused because of that, and what they change is done.
+        let by = Author::Caller(None);
+        let add = |cpu, workers| Edit::AddWorkers(vec![Listed { cpu, workers, explicit: true }]);
+        desired.edit(add(cpu, 2), &by).unwrap();
+        assert_eq!(state.switch().worker_cpus(), [Some(cpu); 3]);
+        desired.edit(Edit::RemoveWorkers(vec![cpu]), &by).unwrap();
+        assert_eq!(state.switch().worker_cpus(), [Some(cpu); 2]);
+        // One that fails for its own reason is refused with that, and nothing of it is left.
+        let both = [(cpu, 1), (usize::MAX - 1, 1)];
+        let both = both.map(|(cpu, workers)| Listed { cpu, workers, explicit: true });
+        let refusal = desired.edit(Edit::AddWorkers(both.into()), &by).unwrap_err().to_string();
+        assert!(refusal.ends_with(&format!(" CPU {}: no such CPU", usize::MAX - 1)), "{refusal}");
+        assert!(!refusal.contains(&usize::MAX.to_string()), "{refusal}");
+        assert_eq!(state.switch().worker_cpus(), [Some(cpu); 2]);
+        assert_eq!(desired.config().daemon.workers, [usize::MAX, cpu, cpu]);
+    }
+
+    #[test]
+    fn all_of_the_most_workers_are_replaced() {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let state = started(&runtime);
+        let cpu = rustix::thread::sched_getcpu();
+        // They are on no CPU, and each makes room for another one.
+        let most = fabric::worker::MAX_WORKERS;
+        (1..most).for_each(|_| state.switch().add_worker(None).unwrap());
+        assert_eq!(state.reconcile_workers(&vec![cpu; most]), Some(Ok(())));
+        assert_eq!(state.switch().worker_cpus(), vec![Some(cpu); most]);
     }
 
     #[test]

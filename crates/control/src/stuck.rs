@@ -170,13 +170,12 @@ impl Watched {
             .iter()
             .filter_map(|watched| Some((watched.bridge.clone(), watched.logic.upgrade()?)))
             .collect();
-        let workers = switch.workers().len();
         let stuck = overruns.iter().filter_map(|overrun| {
             let called = |(bridge, logic): &(String, Arc<dyn Logic>)| {
                 Some((bridge.clone(), logic.called_on(overrun.thread)?))
             };
             let (bridge, module) = logics.iter().find_map(called)?;
-            let worker = Some(overrun.thread).filter(|thread| *thread < workers);
+            let worker = overrun.worker();
             let queue = switch.queue_of(overrun);
             Some(Stuck { bridge, module, worker, thread: overrun.thread, since: overrun.since, queue })
         });

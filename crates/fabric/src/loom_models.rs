@@ -7,7 +7,7 @@
 //! `LOOM_MAX_PREEMPTIONS=4` searches further than the bound set here; `LOOM_LOG=1` shows a failing order. The models
 //! run the crate's own code ([`TxRing`], [`Reservation`](crate::deliver::reservation::Reservation) under
 //! [`SpinLock`](crate::sync::SpinLock), [`Quiescence`], [`PublishedBridge`], [`Doorbell`], [`Mailbox`], [`Retained`],
-//! [`Handoff`], [`Reclaim`]); they model the receiver, the ring's shared memory, epoll, and the control plane. A ring
+//! [`Handoff`], [`Transfer`], [`Reclaim`]); they model the receiver, the ring's shared memory, epoll, and the control plane. A ring
 //! entry is a loom cell, so that loom itself rejects an order in which the receiver reads an entry before it is handed
 //! over, or two workers fill one.
 
@@ -40,6 +40,7 @@ use crate::wake::doorbell::{Bell, Doorbell};
 use crate::wake::mailbox::Mailbox;
 use crate::wake::notifier::Notifier;
 use crate::worker::handoff::Handoff;
+use crate::worker::request::Transfer;
 
 /// Explores `f` with at most `preemptions` preemptions, and prints the number of orders.
 fn explore(name: &str, preemptions: usize, f: impl Fn() + Send + Sync + 'static) {
@@ -462,6 +463,31 @@ fn nothing_is_dropped_under_a_waking_worker() {
     });
 }
 
+/// A worker that is removed, and a later one with its number.
+#[test]
+fn nothing_is_dropped_under_a_worker_that_takes_the_number_of_another() {
+    explore("number used again", 4, || {
+        let (published, quiescence) =
+            (Arc::new(PublishedBridge::new(bridge_state())), Arc::new(Quiescence::new(1)));
+        let start = |published: &Arc<PublishedBridge>, quiescence: &Arc<Quiescence>| {
+            let (published, quiescence) = (published.clone(), quiescence.clone());
+            thread::spawn(move || {
+                quiescence.wake(0);
+                batch(&published);
+                quiescence.sleep(0);
+            })
+        };
+        let (its_published, its_quiescence) = (published.clone(), quiescence.clone());
+        let operator = thread::spawn(move || {
+            start(&its_published, &its_quiescence).join().unwrap();
+            start(&its_published, &its_quiescence).join().unwrap();
+        });
+        let old = replace(&published, &quiescence);
+        operator.join().unwrap();
+        drop(old);
+    });
+}
+
 /// Two workers, one that works and one that wakes.
 #[test]
 fn nothing_is_dropped_under_either_of_two_workers() {
@@ -562,6 +588,35 @@ fn a_worker_that_falls_asleep_misses_no_command() {
         assert_eq!(obeyed, [1, 2]);
         control.join().unwrap();
     });
+}
+
+/// A caller that stops waiting while a worker gives it a task: either of them has the task, and sees its last batch.
+#[test]
+fn a_task_is_the_workers_or_the_callers() {
+    static CAME: Seen = Seen::nothing();
+    explore("transfer", 5, || {
+        let transfer = Arc::new(Transfer::new());
+        let worker = {
+            let transfer = transfer.clone();
+            thread::spawn(move || {
+                let task = Box::new(UnsafeCell::new(0));
+                // SAFETY: loom checks that no other thread accesses this cell.
+                task.with_mut(|batches| unsafe { *batches += 1 });
+                transfer.give(task).err()
+            })
+        };
+        let came = transfer.close();
+        let stayed = worker.join().unwrap();
+        assert!(came.is_some() != stayed.is_some());
+        CAME.add(usize::from(came.is_some()));
+        let batches = came.or(stayed).map(|task| {
+            // SAFETY: as above.
+            task.with(|batches| unsafe { *batches })
+        });
+        assert_eq!(batches, Some(1));
+        assert!(transfer.close().is_none());
+    });
+    CAME.assert_all(2);
 }
 
 /// A queue that moves to another worker: loom rejects an order in which both use it, or in which the second does not

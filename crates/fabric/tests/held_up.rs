@@ -474,6 +474,35 @@ fn a_queue_that_is_held_up_stays() {
     pair.settle();
 }
 
+/// A worker whose queue is held up is not removed, nor is another one whose place the queue's worker would take. The
+/// queue's worker can take the place of a worker without such a queue.
+#[test]
+fn a_worker_whose_queue_is_held_up_stays() {
+    let options = SwitchOptions { workers: vec![Some(0), Some(1)], ..SwitchOptions::default() };
+    let switch = Switch::start(&options).unwrap();
+    let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
+    let mut pair = Pair::plug(&switch, bridge, "p");
+    switch.pin(pair.from, 0, 1).unwrap();
+    switch.unpin(pair.from, 0).unwrap();
+    let client = Hostile::plug(&switch, bridge, "h", true);
+    client.hold_up_batch_of(&pair);
+    wait_until("relieved", || client.hold.is_holding() && relieved(&switch) > 0);
+    for cpu in 0..2 {
+        assert_eq!(switch.remove_worker(Some(cpu)), Err(SwitchError::HeldUp));
+    }
+    let cpus = || switch.workers().iter().map(|worker| worker.cpu).collect::<Vec<_>>();
+    assert_eq!(cpus(), [Some(0), Some(1)]);
+    switch.add_worker(Some(0)).unwrap();
+    switch.remove_worker(Some(1)).unwrap();
+    assert_eq!(cpus(), [Some(0), Some(0)]);
+    client.hold.let_go();
+    pair.step();
+    pair.settle();
+    switch.remove_worker(Some(0)).unwrap();
+    pair.step();
+    pair.settle();
+}
+
 /// Waits until no thread is stuck any more.
 fn wait_for_stuck(switch: &Switch) {
     let dropped = Arc::new(AtomicBool::new(false));

@@ -48,9 +48,7 @@ fn a_logic_that_keeps_its_batch(sleeps: bool) {
     let (port, _) = rig::plug(&switch, bad, "x", vec![feed.queue()], vec![Arc::new(CallPort::default())]);
     let began = Instant::now();
     feed.send([Sent::whole(&frame(0, 60))]);
-    wait_until("the batch overruns, and a stand-in takes over", || {
-        switch.overruns().first().is_some_and(|overrun| switch.queue_of(overrun).is_some())
-    });
+    wait_until("the batch overruns, and a stand-in takes over", || !switch.overruns().is_empty());
     let overrun = switch.overruns()[0];
     assert_eq!(switch.queue_of(&overrun), Some(("x".to_string(), 0)));
     assert_eq!(overrun.thread, 0, "the worker's own thread");
@@ -59,7 +57,8 @@ fn a_logic_that_keeps_its_batch(sleeps: bool) {
     let told_of = |overrun: &Overrun| (overrun.thread, overrun.since);
     let first: Vec<Vec<_>> =
         told.lock().unwrap().iter().map(|overruns| overruns.iter().map(told_of).collect()).collect();
-    assert_eq!(first, [vec![told_of(&overrun)]]);
+    // When it began, and when it was listed.
+    assert_eq!(first, [[told_of(&overrun)], [told_of(&overrun)]]);
     // The same worker's other queue is served, and the logic can be replaced.
     while pair.received < 10_000 {
         pair.step();

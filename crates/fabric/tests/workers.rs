@@ -18,7 +18,7 @@ use fabric::{
 use rustix::event::{EventfdFlags, eventfd};
 use support::feed::{Feed, Sent};
 use support::mem_ring::MemRing;
-use support::pair::{Pair, SIZE};
+use support::pair::{Pair, SIZE, Stop, two_cpus, while_traffic_flows};
 use support::rig::{self, ByFirstByte, Hub, attachment};
 use support::{CallPort, frame, id_of, wait_until};
 
@@ -452,51 +452,6 @@ fn detaching_under_traffic_leaves_no_worker_inside() {
         }
         assert!(late < 10, "{late} of 100 detached clients were still in use");
     });
-}
-
-/// Ends the senders also when the test fails.
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
-    }
-}
-
-/// Runs `control` while pairs exchange packets on other threads; they lose nothing.
-fn while_traffic_flows(switch: &Switch, pairs: &mut [Pair], control: impl FnOnce(&dyn Fn())) {
-    let (stop, steps) = (AtomicBool::new(false), AtomicU64::new(0));
-    std::thread::scope(|scope| {
-        for pair in pairs.iter_mut() {
-            let (stop, steps) = (&stop, &steps);
-            scope.spawn(move || {
-                while !stop.load(Ordering::Acquire) {
-                    let before = pair.received;
-                    pair.step();
-                    steps.fetch_add(pair.received - before, Ordering::AcqRel);
-                }
-                pair.settle();
-            });
-        }
-        let _stop = Stop(&stop);
-        // Returns after some more packets have passed.
-        control(&|| {
-            let now = steps.load(Ordering::Acquire);
-            wait_until("packets pass", || steps.load(Ordering::Acquire) > now + 20);
-        });
-    });
-    for pair in pairs {
-        assert!(pair.received > 0);
-        wait_until("the counters agree", || rig::packets(switch, pair.from).0 == pair.sent);
-        assert_eq!(rig::all_drops(switch, pair.from), 0);
-    }
-}
-
-/// Two CPUs that this process may use, if there are two.
-fn two_cpus() -> Option<(usize, usize)> {
-    let set = rustix::thread::sched_getaffinity(None).unwrap();
-    let mut cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu));
-    Some((cpus.next()?, cpus.next()?))
 }
 
 #[test]

@@ -13,10 +13,11 @@
 //!
 //! Invariant: a chain has at least one stage.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use fabric::worker::{PerThread, Threads};
 use fabric::{Arena, Batch, PortIndex, PortSettings, Rest, SwitchLogic, Text, Value};
 
 use crate::{
@@ -54,14 +55,13 @@ const STAGE: &str = "a logic's name and its parameters, such as `learning ageing
 struct Stage {
     logic: Arc<dyn Logic>,
     /// Time at which each worker wakes it next, nanoseconds.
-    due: OnceLock<Box<[AtomicU64]>>,
+    due: PerThread<AtomicU64>,
 }
 
 impl Stage {
     /// Returns whether to wake the stage now, where the chain is woken every `beat`.
     fn is_due(&self, worker: usize, now: u64, beat: Duration) -> bool {
-        let (Some(period), Some(due)) = (self.logic.period(), self.due.get().and_then(|due| due.get(worker)))
-        else {
+        let (Some(period), Some(due)) = (self.logic.period(), self.due.get(worker)) else {
             return false;
         };
         // Half a beat early is closer than the rest of a beat late.
@@ -151,7 +151,7 @@ fn stage(number: usize, line: &str, kinds: &'static [Kind]) -> Result<Stage, Log
     let own = own.collect::<Result<Vec<_>, _>>()?;
     let logic = crate::build(name, &own, kinds)
         .map_err(|error| LogicError::Stage { number, error: Box::new(error) })?;
-    Ok(Stage { logic, due: OnceLock::new() })
+    Ok(Stage { logic, due: PerThread::default() })
 }
 
 /// Returns the quote of a line that is not closed, and the text behind it.
@@ -215,12 +215,15 @@ impl SwitchLogic for Chain {
         explained
     }
 
-    fn prepare(&self, workers: usize) -> Result<(), String> {
+    fn prepare(&self, threads: Threads) -> Result<(), String> {
         self.all().try_for_each(|(number, stage)| {
-            stage.logic.prepare(workers).map_err(|error| format!("stage {number}: {error}"))?;
-            let _ = stage.due.set((0..workers).map(|_| AtomicU64::new(0)).collect());
-            Ok(())
+            stage.logic.prepare(threads).map_err(|error| format!("stage {number}: {error}"))?;
+            stage.due.prepare(threads, |_| Ok(AtomicU64::new(0)))
         })
+    }
+
+    fn worker_removed(&self, worker: usize) {
+        self.logics().for_each(|logic| logic.worker_removed(worker));
     }
 
     /// Returns the shortest period of its stages; each stage is woken at its own times.

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fabric::port::VlanEgress;
+use fabric::worker::Threads;
 use fabric::{Batch, DropReason, PortIndex, PortSettings, SwitchLogic, Value, VersionId};
 use packet::MacAddr;
 use packet::ether;
@@ -328,7 +329,7 @@ impl SwitchLogic for Learning {
         true
     }
 
-    fn prepare(&self, _workers: usize) -> Result<(), String> {
+    fn prepare(&self, _threads: Threads) -> Result<(), String> {
         self.snooping.as_ref().map_or(Ok(()), Snooping::start)
     }
 

@@ -2,11 +2,12 @@
 //! [watchdog](crate::watchdog) restarts it, after a back-off that doubles with each failure.
 //!
 //! Invariant: only the thread that moved the state from `READY` to `BUSY` or from `FAILED` to `RESTARTING` uses the
-//! instance. The first instance lives as long as its slot, since its window is where the fabric keeps the worker's
-//! headers.
+//! instance. The fabric keeps the worker's headers in the window of the worker's first instance, which therefore stays
+//! until the slot goes or gets [another worker](InstanceSlot::renew).
 
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -57,7 +58,10 @@ struct Trouble {
 pub(crate) struct InstanceSlot {
     state: AtomicU8,
     instance: UnsafeCell<Instance>,
-    arena: Arena,
+    /// Address of the slots in the first instance's window.
+    arena: AtomicPtr<u8>,
+    /// The worker was removed.
+    ended: AtomicBool,
     window: Mutex<Window>,
     /// Counters of earlier instances.
     counted: [AtomicU64; MAX_COUNTERS],
@@ -71,13 +75,11 @@ unsafe impl Sync for InstanceSlot {}
 impl InstanceSlot {
     pub(crate) fn new(instance: Instance) -> InstanceSlot {
         let window = instance.runner.window();
-        // SAFETY: the first instance, whose window this is, lives as long as the slot, which lives as long as the
-        // logic; each worker has a slot of its own, and a module sees its window while it is called only.
-        let arena = unsafe { window.arena() };
         InstanceSlot {
             state: AtomicU8::new(READY),
             instance: UnsafeCell::new(instance),
-            arena,
+            arena: AtomicPtr::new(window.slots().as_ptr()),
+            ended: AtomicBool::new(false),
             window: Mutex::new(window),
             counted: [const { AtomicU64::new(0) }; MAX_COUNTERS],
             failures: AtomicU32::new(0),
@@ -86,8 +88,54 @@ impl InstanceSlot {
     }
 
     /// The fabric's memory for this worker's headers.
-    pub(crate) fn arena(&self) -> Arena {
-        self.arena
+    #[inline]
+    pub(crate) fn arena(&self) -> Option<Arena> {
+        let at = NonNull::new(self.arena.load(Ordering::Relaxed))?;
+        // SAFETY: the slots of a window are as long as an arena and aligned. The first instance, whose window this is,
+        // lives until the slot is renewed, that is, until it is prepared for another worker with its number, or goes
+        // with the logic. Each worker has a slot of its own, and a module sees its window only while it is called.
+        Some(unsafe { Arena::new(at) })
+    }
+
+    /// Notes that the worker was removed.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+
+    /// Makes a new instance for another worker if the one before was removed: with it go what the module noted for that
+    /// worker, the packets that it held, and the arena.
+    pub(crate) fn renew(&self, make: impl FnOnce() -> Result<Instance, String>) -> Result<(), String> {
+        if !self.ended.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let before = self.state.load(Ordering::Relaxed);
+        let takes =
+            |to| self.state.compare_exchange(before, to, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        if matches!(before, BUSY | RESTARTING) || !takes(RESTARTING) {
+            return Err("the instance of a worker that was removed is in use; try again in a moment".into());
+        }
+        let fresh = make().inspect_err(|_| self.state.store(before, Ordering::Release))?;
+        let mut trouble = self.trouble();
+        let first = trouble.as_mut().and_then(|trouble| trouble.first.take());
+        let (old, slots) = self.replace(fresh);
+        self.arena.store(slots.as_ptr(), Ordering::Relaxed);
+        self.ended.store(false, Ordering::Relaxed);
+        self.state.store(READY, Ordering::Release);
+        drop((trouble, old, first));
+        Ok(())
+    }
+
+    /// Puts an instance in place of the present one, by the thread that set the state to `RESTARTING`. Returns the
+    /// previous one and the address of the new one's slots.
+    fn replace(&self, fresh: Instance) -> (Instance, NonNull<u8>) {
+        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        for (i, counted) in self.counted.iter().enumerate() {
+            counted.fetch_add(window.counter(i), Ordering::Relaxed);
+        }
+        *window = fresh.runner.window();
+        // SAFETY: the state says that nobody else uses it.
+        let old = std::mem::replace(unsafe { &mut *self.instance.get() }, fresh);
+        (old, window.slots())
     }
 
     /// Uses the instance; `None` where it cannot be used now. It has failed if `work` does.
@@ -168,13 +216,7 @@ impl InstanceSlot {
         let Some(trouble) = trouble.as_mut() else { return false };
         match made {
             Ok(fresh) => {
-                let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
-                for (i, counted) in self.counted.iter().enumerate() {
-                    counted.fetch_add(window.counter(i), Ordering::Relaxed);
-                }
-                *window = fresh.runner.window();
-                // SAFETY: the state says that nobody else uses it.
-                let old = std::mem::replace(unsafe { &mut *self.instance.get() }, fresh);
+                let (old, _) = self.replace(fresh);
                 trouble.first.get_or_insert(old.runner);
                 self.state.store(READY, Ordering::Release);
                 false

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use crossbeam_queue::ArrayQueue;
 use fabric::clock;
+use fabric::worker::MAX_WORKERS;
 
 use crate::watchdog;
 
@@ -22,7 +23,7 @@ pub(crate) struct LogSource {
     pub(crate) module: Arc<str>,
     /// The name of its bridge, once known.
     pub(crate) bridge: Option<Arc<str>>,
-    /// Its worker; `None`: it carries out commands.
+    /// Number of its thread; `None`: it carries out commands.
     pub(crate) worker: Option<usize>,
 }
 
@@ -83,7 +84,11 @@ pub(crate) fn write() {
     while let Some(Line { source, text, fault }) = waiting().pop() {
         let LogSource { module, bridge, worker } = source;
         let (module, bridge) = (&*module, bridge.as_deref());
-        let worker = worker.map_or_else(|| "command".to_owned(), |worker| worker.to_string());
+        let worker = match worker {
+            Some(worker) if worker < MAX_WORKERS => worker.to_string(),
+            Some(_) => "stand-in".to_owned(),
+            None => "command".to_owned(),
+        };
         match fault {
             true => tracing::warn!(module, bridge, %worker, "the module failed: {text}"),
             false => tracing::info!(module, bridge, %worker, "the module says: {text}"),

@@ -16,6 +16,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use fabric::worker::{MAX_THREADS, PerThread, Threads};
 use fabric::{Arena, Batch, DropReason, PortIndex, PortSettings, SwitchLogic, VersionId, clock};
 use logic::params::{self, ParamValue};
 use logic::vlan::Vlans;
@@ -111,6 +112,9 @@ pub(crate) trait Runner: Send {
     fn command(&mut self, number: u32, host: &mut dyn Host) -> Result<i32, String>;
 }
 
+/// Number of the instance for commands, beyond those of workers.
+const COMMANDS: usize = MAX_THREADS;
+
 /// See the module.
 pub(crate) struct Module(Arc<Inner>);
 
@@ -124,10 +128,12 @@ pub(crate) struct Inner {
     source: Box<dyn Source>,
     values: Arc<Values>,
     tables: Arc<[SharedTable]>,
-    /// Number of workers; the instance with this number is for commands.
-    worker_count: OnceLock<usize>,
-    /// One for each worker, and one for commands.
-    slots: OnceLock<Box<[InstanceSlot]>>,
+    /// Instances of workers.
+    slots: PerThread<InstanceSlot>,
+    /// An instance is stuck, and those of the other workers are withdrawn.
+    stuck: Mutex<bool>,
+    /// The instance for commands.
+    for_commands: OnceLock<InstanceSlot>,
     ports: Arc<PortNames>,
     /// The command that is being carried out, and since when.
     command: Mutex<Option<(String, Instant)>>,
@@ -260,7 +266,7 @@ impl Inner {
             let mut late = self.late();
             *late = (late.0 + 1, Some((Instant::now(), message.clone())));
             drop(late);
-            self.failed(self.workers().len(), &message);
+            self.failed(COMMANDS, &message);
         }
     }
 
@@ -281,8 +287,7 @@ impl Inner {
     /// The source of an instance's lines in the log.
     fn log(&self, worker: usize) -> LogSource {
         let (module, bridge) = (self.name.clone(), self.bridge.get().cloned());
-        let is_worker = self.worker_count.get().is_none_or(|workers| worker < *workers);
-        LogSource { module, bridge, worker: is_worker.then_some(worker) }
+        LogSource { module, bridge, worker: Some(worker).filter(|worker| *worker != COMMANDS) }
     }
 
     /// Makes an instance that shares nothing with others, with these tables.
@@ -316,9 +321,8 @@ impl Inner {
 
     /// Restarts failed instances whose back-off is over. Returns whether others remain.
     pub(crate) fn restart(&self) -> bool {
-        let Some(slots) = self.slots.get() else { return false };
         let mut left = false;
-        for (worker, slot) in slots.iter().enumerate() {
+        for (worker, slot) in self.slots() {
             left |= slot.restart(|| {
                 self.tables.iter().for_each(SharedTable::repair);
                 self.instance(worker).inspect_err(|message| self.failed(worker, message))
@@ -329,17 +333,18 @@ impl Inner {
 
     /// Number of failures of all instances, late commands and traces included.
     fn failures(&self) -> u64 {
-        self.slots().iter().map(|slot| u64::from(slot.failures())).sum::<u64>() + self.late().0
+        self.slots().map(|(_, slot)| u64::from(slot.failures())).sum::<u64>() + self.late().0
     }
 
     /// Time and message of the last of these failures.
     fn last_failure(&self) -> Option<(Instant, String)> {
         let late = self.late().1.clone();
-        self.slots().iter().filter_map(InstanceSlot::last_failure).chain(late).max_by_key(|(at, _)| *at)
+        self.slots().filter_map(|(_, slot)| slot.last_failure()).chain(late).max_by_key(|(at, _)| *at)
     }
 
-    fn slots(&self) -> &[InstanceSlot] {
-        self.slots.get().map_or(&[], |slots| slots)
+    /// All instances, with their numbers.
+    fn slots(&self) -> impl Iterator<Item = (usize, &InstanceSlot)> {
+        self.slots.iter().chain(self.for_commands.get().map(|slot| (COMMANDS, slot)))
     }
 
     /// The parameters that name a port: their places and the names.
@@ -357,30 +362,31 @@ impl Inner {
         }
     }
 
-    /// The slots of workers.
-    fn workers(&self) -> &[InstanceSlot] {
-        // The last one is for commands.
-        self.slots().split_last().map_or(&[], |(_, workers)| workers)
-    }
-
     /// See [`watchdog::overran`].
     pub(crate) fn overran(&self, threads: &[usize]) {
-        let is_stuck = |thread: &usize| self.workers().get(*thread).is_some_and(InstanceSlot::is_busy);
-        let stuck = threads.iter().any(is_stuck);
-        self.workers().iter().for_each(|slot| slot.withdraw(stuck));
+        let is_stuck = |thread: &usize| self.slots.get(*thread).is_some_and(InstanceSlot::is_busy);
+        let mut stuck = self.stuck.lock().unwrap_or_else(PoisonError::into_inner);
+        *stuck = threads.iter().any(is_stuck);
+        self.slots.iter().for_each(|(_, slot)| slot.withdraw(*stuck));
+    }
+
+    /// Withdraws the instances that were made while another one is stuck.
+    fn withdraw_new(&self) {
+        let stuck = self.stuck.lock().unwrap_or_else(PoisonError::into_inner);
+        self.slots.iter().for_each(|(_, slot)| slot.withdraw(*stuck));
     }
 
     /// Whether a command has not returned in time: a new instance can take others.
     fn has_hung_command(&self) -> bool {
         let command = self.command.lock().unwrap_or_else(PoisonError::into_inner);
         let is_late = command.as_ref().is_some_and(|(_, since)| since.elapsed() >= bounded::LIMIT);
-        is_late && self.slots().last().is_some_and(InstanceSlot::is_busy)
+        is_late && self.for_commands.get().is_some_and(InstanceSlot::is_busy)
     }
 
     /// Carries out command `number`, called `name`. Returns whether it succeeded, and its answer.
     fn command(&self, number: usize, name: &str, arguments: &str) -> Result<(bool, String), String> {
         let begun = || self.command.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(slot) = self.slots().last() else { return Err("the module does not run".into()) };
+        let Some(slot) = self.for_commands.get() else { return Err("the module does not run".into()) };
         let answered = slot.with(|instance| {
             *begun() = Some((name.to_owned(), Instant::now()));
             let window = instance.runner.window();
@@ -400,7 +406,7 @@ impl Inner {
         match (answered, &*begun()) {
             (Some(Ok(answer)), _) => Ok(answer),
             (Some(Err(message)), _) => {
-                self.failed(self.workers().len(), &message);
+                self.failed(COMMANDS, &message);
                 Err(message)
             }
             (None, Some((other, since))) if slot.is_busy() => Err(format!(
@@ -517,7 +523,7 @@ impl Module {
         let tables: std::io::Result<Arc<[_]>> =
             source.description().tables.iter().map(SharedTable::new).collect();
         let (tables, values, name) = (tables?, Arc::new(values), name.into());
-        let (bridge, worker_count, slots, ports, command, late) = Default::default();
+        let (bridge, slots, stuck, for_commands, ports, command, late) = Default::default();
         Ok(Module(Arc::new(Inner {
             name,
             bridge,
@@ -525,8 +531,9 @@ impl Module {
             source,
             values,
             tables,
-            worker_count,
             slots,
+            stuck,
+            for_commands,
             ports,
             command,
             late,
@@ -598,8 +605,8 @@ impl Module {
     /// Calls the worker's instance.
     #[inline]
     fn decide(&self, batch: &mut Batch<'_>, because: Because) {
-        let Some(slot) = self.0.slots().get(batch.worker()) else { return Self::give_up(batch) };
-        match slot.with(|instance| self.switch(batch, instance, Some(slot.arena()), because)) {
+        let Some(slot) = self.0.slots.get(batch.worker()) else { return Self::give_up(batch) };
+        match slot.with(|instance| self.switch(batch, instance, slot.arena(), because)) {
             Some(Ok(())) => {}
             Some(Err(message)) => {
                 self.0.failed(batch.worker(), &message);
@@ -645,35 +652,43 @@ impl SwitchLogic for Module {
         self.decide(batch, Because::OfTime);
     }
 
-    fn prepare(&self, workers: usize) -> Result<(), String> {
-        if self.0.slots.get().is_some() {
-            return Ok(());
-        }
-        let _ = self.0.worker_count.set(workers);
-        let slot = |worker| {
+    fn prepare(&self, threads: Threads) -> Result<(), String> {
+        let make = |worker| {
             let made = self.0.instance(worker).inspect_err(|message| {
                 // The caller refuses the logic, and with it goes the record of its failures.
                 if bounded::is_late(message) {
                     log::post(&self.0.log(worker), message.as_bytes(), true);
                 }
             });
-            made.map(InstanceSlot::new).map_err(|message| format!("{}: {message}", self.0.name))
+            made.map_err(|message| format!("{}: {message}", self.0.name))
         };
-        let slots = (0..=workers).map(slot).collect::<Result<_, _>>()?;
-        let _ = self.0.slots.set(slots);
-        watchdog::watch(Arc::downgrade(&self.0));
+        for number in threads.numbers() {
+            self.0.slots.get(number).map_or(Ok(()), |slot| slot.renew(|| make(number)))?;
+        }
+        self.0.slots.prepare(threads, |number| make(number).map(InstanceSlot::new))?;
+        self.0.withdraw_new();
+        if self.0.for_commands.get().is_none() {
+            let _ = self.0.for_commands.set(InstanceSlot::new(make(COMMANDS)?));
+            watchdog::watch(Arc::downgrade(&self.0));
+        }
         Ok(())
     }
 
     fn arena(&self, worker: usize) -> Option<Arena> {
-        self.0.workers().get(worker).map(InstanceSlot::arena)
+        self.0.slots.get(worker).and_then(InstanceSlot::arena)
+    }
+
+    fn worker_removed(&self, worker: usize) {
+        if let Some(slot) = self.0.slots.get(worker) {
+            slot.end();
+        }
     }
 
     fn ports_changed(&self, ports: &[(PortIndex, Arc<PortSettings>)]) {
         self.0.ports.set(ports.iter().map(|(at, settings)| (at.0, settings.name.clone())).collect());
         for (i, name) in self.0.port_params() {
             let number = self.0.ports.value(name);
-            self.0.slots().iter().for_each(|slot| slot.set_value(i, number));
+            self.0.slots().for_each(|(_, slot)| slot.set_value(i, number));
         }
     }
 
@@ -704,14 +719,14 @@ impl Logic for Module {
     }
 
     fn called_on(&self, thread: usize) -> Option<String> {
-        self.0.workers().get(thread)?.is_busy().then(|| self.0.name.to_string())
+        self.0.slots.get(thread)?.is_busy().then(|| self.0.name.to_string())
     }
 
     fn faults(&self) -> Vec<Faults> {
         let Some((last, reason)) = self.0.last_failure() else { return Vec::new() };
         // A module's names may contain anything, and the reason is shown in one line.
         let reason = log::one_line(&reason);
-        let restarting = self.0.workers().iter().any(InstanceSlot::is_failed);
+        let restarting = self.0.slots.iter().any(|(_, slot)| slot.is_failed());
         vec![Faults { module: self.0.name.to_string(), count: self.0.failures(), reason, last, restarting }]
     }
 
@@ -725,11 +740,10 @@ impl Logic for Module {
     }
 
     fn counters(&self) -> Vec<Counter> {
-        let slots = self.0.slots();
         let counter = |(i, info): (usize, &crate::description::CounterInfo)| Counter {
             name: info.name.clone(),
             help: info.help.clone(),
-            value: slots.iter().fold(0, |sum, slot| sum.wrapping_add(slot.counter(i))),
+            value: self.0.slots().fold(0, |sum, (_, slot)| sum.wrapping_add(slot.counter(i))),
         };
         let mut counters: Vec<_> = self.0.description().counters.iter().enumerate().map(counter).collect();
         let help = match self.0.last_failure() {
@@ -781,7 +795,7 @@ impl Logic for Module {
             return Err(refused(format!("its arguments have more than {} bytes", abi::TEXT_LEN)));
         }
         let (inner, called) = (self.0.clone(), name.clone());
-        let source = inner.log(inner.workers().len());
+        let source = inner.log(COMMANDS);
         let answered =
             bounded::within(&source, abi::export::COMMAND, move || inner.command(number, &called, &text));
         if let Err(message) = &answered {
@@ -871,13 +885,172 @@ impl Logic for Module {
 impl Drop for Inner {
     fn drop(&mut self) {
         // Instances go before the tables that they see.
-        drop(self.slots.take());
+        drop((std::mem::take(&mut self.slots), self.for_commands.take()));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    use crate::window::Layout;
+
+    /// Makes instances that do nothing.
+    #[derive(Default)]
+    struct Made {
+        /// Workers of the instances so far.
+        workers: Mutex<Vec<usize>>,
+        alive: AtomicUsize,
+        refuses: AtomicBool,
+        /// Called when an instance is made.
+        meanwhile: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    }
+
+    struct Maker(Arc<Made>, Description);
+
+    struct Idle {
+        made: Arc<Made>,
+        window: Window,
+        head: BatchHead,
+        // The window's memory.
+        _memory: Vec<u8>,
+    }
+
+    // SAFETY: the window is the instance's own.
+    unsafe impl Send for Idle {}
+
+    impl Source for Maker {
+        fn description(&self) -> &Description {
+            &self.1
+        }
+
+        fn instance(&self, setup: &Setup) -> Result<Box<dyn Runner>, String> {
+            let layout = Layout::new(self.1.state);
+            let mut memory = vec![0u8; layout.len + 64];
+            let skip = memory.as_ptr().align_offset(64);
+            let at = NonNull::new(memory.as_mut_ptr().wrapping_add(skip)).ok_or("no memory")?;
+            // SAFETY: so many bytes, aligned, which stay as long as the instance.
+            let window = unsafe { Window::new(at, layout) };
+            if self.0.refuses.load(Ordering::Relaxed) {
+                return Err("it refuses".into());
+            }
+            self.0.workers.lock().unwrap().push(setup.worker);
+            self.0.alive.fetch_add(1, Ordering::Relaxed);
+            self.0.meanwhile.get().into_iter().for_each(|call| call());
+            let head = head_of(&window, &self.1, setup.worker, [0; MAX_TABLES], 0);
+            Ok(Box::new(Idle { made: self.0.clone(), window, head, _memory: memory }))
+        }
+    }
+
+    impl Runner for Idle {
+        fn window(&self) -> Window {
+            self.window
+        }
+
+        fn head(&self) -> &BatchHead {
+            &self.head
+        }
+
+        fn decide(&mut self, _: Because, _: &mut dyn Host) -> Result<u32, String> {
+            Ok(0)
+        }
+
+        fn command(&mut self, _: u32, _: &mut dyn Host) -> Result<i32, String> {
+            Ok(0)
+        }
+    }
+
+    impl Drop for Idle {
+        fn drop(&mut self) {
+            self.made.alive.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A module that counts a thing, prepared for three workers.
+    fn module() -> (Module, Arc<Made>) {
+        let text = br#"{"name": "m", "summary": "", "counters": [{"name": "c", "help": ""}]}"#;
+        let (made, description) = (Arc::new(Made::default()), crate::description::parse(text).unwrap());
+        let maker = Box::new(Maker(made.clone(), description));
+        let module = Module::new("m".into(), None, maker, Values::default()).unwrap();
+        module.prepare(Threads::of(3)).unwrap();
+        made.workers.lock().unwrap().clear();
+        (module, made)
+    }
+
+    fn slot(module: &Module, worker: usize) -> &InstanceSlot {
+        module.0.slots.get(worker).unwrap()
+    }
+
+    #[test]
+    fn another_worker_with_the_number_of_one_that_was_removed_has_a_new_instance() {
+        let (module, made) = module();
+        let instances = made.alive.load(Ordering::Relaxed);
+        let arenas = [0, 1, 2].map(|worker| module.arena(worker));
+        let count = |instance: &mut Instance| {
+            instance.runner.window().write(instance.runner.window().layout().counters, &7u64.to_le_bytes());
+            Ok(())
+        };
+        slot(&module, 2).with(count).unwrap().unwrap();
+        module.worker_removed(2);
+        module.prepare(Threads::of(2)).unwrap();
+        assert!(made.workers.lock().unwrap().is_empty(), "there is no such worker yet");
+        made.refuses.store(true, Ordering::Relaxed);
+        assert_eq!(module.prepare(Threads::of(3)), Err("m: it refuses".into()));
+        assert_eq!([0, 1, 2].map(|worker| module.arena(worker)), arenas);
+        made.refuses.store(false, Ordering::Relaxed);
+        module.prepare(Threads::of(3)).unwrap();
+        assert_eq!(*made.workers.lock().unwrap(), [2]);
+        assert_eq!([0, 1].map(|worker| module.arena(worker)), arenas[..2]);
+        // Headers are read in place, as with the first worker.
+        let slots = slot(&module, 2).with(|instance| Ok(instance.runner.window().slots())).unwrap().unwrap();
+        assert_eq!(module.arena(2).map(Arena::at), Some(slots));
+        assert_ne!(module.arena(2), arenas[2]);
+        assert_eq!(slot(&module, 2).counter(0), 7, "counters go on");
+        module.prepare(Threads::of(3)).unwrap();
+        assert_eq!(*made.workers.lock().unwrap(), [2], "once");
+        assert_eq!(made.alive.load(Ordering::Relaxed), instances, "the old one is gone");
+        // Also one that has failed, and then the first instance, which was kept.
+        slot(&module, 2).with(|_| Err::<(), _>("it fails".to_owned())).unwrap().unwrap_err();
+        module.worker_removed(2);
+        module.prepare(Threads::of(3)).unwrap();
+        assert!(!slot(&module, 2).is_failed());
+        assert_eq!(made.alive.load(Ordering::Relaxed), instances);
+    }
+
+    #[test]
+    fn an_instance_that_is_in_use_is_not_replaced() {
+        let (module, made) = module();
+        module.worker_removed(1);
+        let refused = slot(&module, 1).with(|_| Ok(module.prepare(Threads::of(3)))).unwrap().unwrap();
+        assert!(refused.unwrap_err().contains("in use"));
+        assert!(made.workers.lock().unwrap().is_empty());
+        module.prepare(Threads::of(3)).unwrap();
+        assert_eq!(*made.workers.lock().unwrap(), [1]);
+    }
+
+    #[test]
+    fn a_new_instance_is_withdrawn_while_another_one_is_stuck() {
+        let (module, made) = module();
+        let inner = module.0.clone();
+        slot(&module, 0)
+            .with(|_| {
+                inner.overran(&[0]);
+                module.prepare(Threads::of(4))
+            })
+            .unwrap()
+            .unwrap();
+        assert!(slot(&module, 3).with(|_| Ok(())).is_none());
+        // The batch returns while an instance is made.
+        let back = Arc::downgrade(&module.0);
+        let returns = Box::new(move || back.upgrade().unwrap().overran(&[]));
+        assert!(made.meanwhile.set(returns).is_ok());
+        module.prepare(Threads::of(5)).unwrap();
+        for worker in 0..5 {
+            assert!(slot(&module, worker).with(|_| Ok(())).is_some(), "{worker}");
+        }
+    }
 
     #[test]
     fn bytes_are_shown_in_mib() {

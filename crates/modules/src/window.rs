@@ -7,8 +7,8 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use fabric::PortIndex;
 use fabric::arena::{ARENA_LEN, SLOT_LEN};
-use fabric::{Arena, PortIndex};
 
 use crate::abi::{self, BatchHead, Output, Packet, Value};
 
@@ -249,14 +249,5 @@ impl Window {
     /// Address of the slots.
     pub(crate) fn slots(&self) -> NonNull<u8> {
         NonNull::new(self.place(self.layout.slots)).unwrap_or(self.at)
-    }
-
-    /// The slots as the fabric's memory for headers.
-    ///
-    /// # Safety
-    /// As for [`Arena::new`].
-    pub(crate) unsafe fn arena(&self) -> Arena {
-        // SAFETY: the caller's promise; the slots lie inside and are aligned as the layout has it.
-        unsafe { Arena::new(self.slots()) }
     }
 }

@@ -128,7 +128,7 @@ pub(crate) struct DaemonArgs {
     /// Configuration file
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Run a worker on each of these CPUs, such as 0,2-3 [default: one unpinned worker]
+    /// Run a worker on each of these CPUs, such as 0,2-3; 0-1x4: four on each of two [default: one unpinned worker]
     #[arg(long, value_name = "CPULIST")]
     pub(crate) workers: Option<String>,
     /// Never let workers sleep: lowest latency, at 100 % of their CPUs
@@ -384,9 +384,15 @@ pub(crate) struct PortOptions {
     /// netdev: way to exchange packets with the interface: auto, af-packet or af-xdp [default: auto]
     #[arg(long)]
     driver: Option<String>,
+    /// netdev with af-xdp: poll the interface instead of waiting for interrupts while packets come: on or off [default: off]
+    #[arg(long, value_name = "ON|OFF", num_args = 0..=1, default_missing_value = "on")]
+    busy_poll: Option<String>,
     /// tap, vhost-user: pass large segments and partial checksums uncut: on or off [default: on]
     #[arg(long, value_name = "ON|OFF")]
     offloads: Option<String>,
+    /// tap: keep the interface, with its addresses and routes, when the daemon ends: on or off [default: off]
+    #[arg(long, value_name = "ON|OFF", num_args = 0..=1, default_missing_value = "on")]
+    persist: Option<String>,
     /// vhost-user: let a packet span several receive buffers: on or off [default: on]
     #[arg(long, value_name = "ON|OFF")]
     mergeable: Option<String>,
@@ -455,7 +461,9 @@ impl PortOptions {
             ("addresses", addresses),
             ("host", self.host),
             ("driver", self.driver),
+            ("busy-poll", self.busy_poll),
             ("offloads", self.offloads),
+            ("persist", self.persist),
             ("mergeable", self.mergeable),
             ("packed", self.packed),
             ("memory-slots", self.memory_slots),
@@ -514,6 +522,20 @@ pub(crate) enum WorkerCommand {
         interval: Option<f64>,
         #[command(flatten)]
         output: Output,
+    },
+    /// Add a worker on each of these CPUs while traffic flows; queues move there by load
+    #[command(after_help = examples!("mswitch worker add 1"))]
+    Add {
+        /// CPUs, such as 0,2-3; 2x1 adds one to CPU 2 though it has a worker, for tests
+        #[arg(value_name = "CPULIST")]
+        cpus: String,
+    },
+    /// Remove the workers on these CPUs while traffic flows; their queues go to the others
+    #[command(after_help = examples!("mswitch worker remove 1"))]
+    Remove {
+        /// CPUs, such as 0,2-3; of several workers on a CPU, one is removed, 2x3 removes three
+        #[arg(value_name = "CPULIST")]
+        cpus: String,
     },
     /// Assign a port's receive queue to the worker on a CPU, where it stays
     #[command(after_help = examples!("mswitch worker pin br0 host 0 0"))]

@@ -117,7 +117,7 @@ fn with_candidates(arg: Arg, path: &[String], words: &Arc<Words>) -> Arg {
         (["port", "add"], "role") => arg.add(fixed(&["server", "client"])),
         (["port", "add"], "driver") => arg.add(fixed(&["auto", "af-packet", "af-xdp"])),
         (["port", "add"], "offloads") => arg.add(fixed(&["true", "false"])),
-        (_, "isolated" | "sticky") => arg.add(fixed(&["on", "off"])),
+        (_, "isolated" | "sticky" | "persist" | "busy-poll") => arg.add(fixed(&["on", "off"])),
         (_, "kinds") => arg.add(fixed(control::events::KINDS)),
         _ => arg,
     }

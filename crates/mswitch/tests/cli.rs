@@ -432,8 +432,8 @@ fn refusals_name_the_remedy() {
         ("port add br0 x --type patch", "`--peer` is missing: required for a patch port"),
         (
             "port add br0 x --type tap --path /tmp/a",
-            "`--path`: a tap port has no such option; expected `--interface`, `--queues`, `--mac`, `--netns`, `--addresses` \
-             or `--offloads`",
+            "`--path`: a tap port has no such option; expected `--interface`, `--queues`, `--mac`, `--netns`, `--addresses`, \
+             `--offloads` or `--persist`",
         ),
         (
             "port add br0 x --type tap --opt adresses=10.0.0.1/24",
@@ -452,7 +452,9 @@ fn refusals_name_the_remedy() {
         ("port set br0 vm1 --isolated yes", "`isolated`: `yes` is neither `on` nor `off`"),
         ("logic set br0 nothing", "there is no logic `nothing`"),
         ("logic set br0 /tmp/mine.wasm", "did you mean `wasm:/tmp/mine.wasm`?"),
-        ("worker pin br0 vm1 0 0", "the workers are not pinned"),
+        ("worker pin br0 vm1 0 0", "the worker is not pinned to a CPU; `mswitch worker add CPULIST`"),
+        ("worker add 0-", "`0-` is not a CPU list; expected numbers and ranges"),
+        ("worker remove 0", "no worker is pinned to CPU 0, nor to another one"),
     ] {
         let complaint = fixture.refused(line);
         assert!(complaint.contains(expected), "{line}: {complaint}");
@@ -1298,14 +1300,15 @@ fn settings_of_the_daemon_wait_for_its_next_start() {
     let mut apply = mswitch();
     apply.arg("--socket").arg(fixture.path("control.sock")).args(["config", "apply"]).arg(&file);
     let output = apply.output().unwrap();
-    let notes = "mswitch: note: `metrics` of the daemon takes effect at its next start\n\
-                 mswitch: note: `workers` of the daemon takes effect at its next start\n";
+    let notes = "mswitch: note: `metrics` of the daemon takes effect at its next start\n";
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), notes.to_owned()));
-    assert!(text(&output.stdout).ends_with(&format!("\n{} was applied\n", file.display())), "{output:?}");
+    let applied = format!("\n{} was applied: 1 changed\n", file.display());
+    assert!(text(&output.stdout).ends_with(&applied), "{output:?}");
+    assert_eq!(fixture.json("worker show")["workers"][0]["cpu"], 0, "workers do not wait");
     let log = daemon.await_line("takes effect at the next start");
     let last = log.last().unwrap();
     assert!(
-        last.contains("daemon: takes effect at the next start: metrics: not set -> 127.0.0.1:9091, workers: not set -> 0"),
+        last.contains("daemon: takes effect at the next start: metrics: not set -> 127.0.0.1:9091"),
         "{last}"
     );
     assert!(log.iter().all(|line| !line.contains("daemon changed")), "{log:#?}");

@@ -70,7 +70,7 @@ fn whole_configuration() {
     let Spec::Memif(memif) = &vm1.spec else { panic!("{vm1:?}") };
     assert_eq!((memif.id, memif.socket.clone()), (3, PathBuf::from("/tmp/vm1.sock")));
     let Spec::Tap(tap) = &host.spec else { panic!("{host:?}") };
-    assert_eq!((tap.mtu, host.settings.mtu, host.settings.admin_up), (9000, 9000, false));
+    assert_eq!((tap.mtu, host.settings.mtu, host.settings.admin_up), (Some(9000), 9000, false));
     assert_eq!((wire.name.as_str(), wire.logic.name.as_str()), ("wire", "static"));
 }
 

@@ -5,6 +5,7 @@
 use toml::{Table, Value};
 
 use super::edit::from_scratch;
+use crate::cpulist;
 use crate::direction;
 use crate::model::{
     BridgeConfig, Config, DEFAULT_LOGIC, DaemonConfig, PortConfig, StationConfig, format_admin,
@@ -63,8 +64,7 @@ pub(super) fn tree(config: &Config, secrets: Secrets) -> Node {
 pub(crate) fn daemon(config: &DaemonConfig) -> Table {
     let mut table = Table::new();
     if !config.workers.is_empty() {
-        let cpus: Vec<String> = config.workers.iter().map(ToString::to_string).collect();
-        table.insert("workers".into(), cpus.join(",").into());
+        table.insert("workers".into(), cpulist::format(&config.workers).into());
     }
     if config.poll {
         table.insert("poll".into(), true.into());

@@ -9,10 +9,12 @@
 //! Invariant: a packet counts once in the pool of its port, and every sample is either in a page or in the drops of the
 //! port.
 
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use fabric::port::MAX_PORTS;
+use fabric::worker::{PerThread, Threads};
 use fabric::{Interest, Observer, PortIndex, Sighting, Sightings};
 
 use super::settings::MAX_HEADER;
@@ -133,22 +135,30 @@ fn add(counter: &AtomicU64, n: u64) {
 pub(super) struct Sampler {
     rate: AtomicU32,
     header: AtomicU32,
-    workers: Box<[Worker]>,
+    seed: u64,
+    threads: PerThread<Worker>,
 }
 
 impl Sampler {
-    /// Creates the state for `workers` workers; `seed` seeds the random numbers.
-    pub(super) fn new(workers: usize, seed: u64) -> Self {
-        let mut seeds = fastrand::Rng::with_seed(seed);
-        let worker = |_| Worker {
-            left: AtomicU64::new(0),
-            rate: AtomicU32::new(0),
-            random: AtomicU64::new(seeds.u64(..)),
-            dropped: AtomicU64::new(0),
-            pages: DoubleBuffer::new(Page::new),
+    /// Creates the state; `seed` seeds the random numbers.
+    pub(super) fn new(seed: u64) -> Self {
+        let (rate, header) = (AtomicU32::new(1), AtomicU32::new(MAX_HEADER));
+        Self { rate, header, seed, threads: PerThread::default() }
+    }
+
+    /// Makes the pages of threads that have none.
+    fn prepare(&self, threads: Threads) {
+        let worker = |number: usize| {
+            let random = fastrand::Rng::with_seed(self.seed.wrapping_add(number as u64)).u64(..);
+            Ok::<_, Infallible>(Worker {
+                left: AtomicU64::new(0),
+                rate: AtomicU32::new(0),
+                random: AtomicU64::new(random),
+                dropped: AtomicU64::new(0),
+                pages: DoubleBuffer::new(Page::new),
+            })
         };
-        let workers = (0..workers).map(worker).collect();
-        Self { rate: AtomicU32::new(1), header: AtomicU32::new(MAX_HEADER), workers }
+        let Ok(()) = self.threads.prepare(threads, worker);
     }
 
     /// Sets the rate to 1 in `rate`, and the number of bytes per sample to `header`.
@@ -161,7 +171,7 @@ impl Sampler {
     /// page, from 0 to 1.
     pub(super) fn drain(&self, mut f: impl FnMut(&Record, &[u8])) -> f32 {
         let mut fullest = 0;
-        for worker in &self.workers {
+        for (_, worker) in self.threads.iter() {
             // The other page may hold samples written before the last swap; these are read next time.
             let Some((_, mut page)) = worker.pages.swap() else { continue };
             let mut bytes = page.bytes.get(..page.used).unwrap_or_default();
@@ -179,7 +189,7 @@ impl Sampler {
 
     /// Returns the number of samples lost because a page was full.
     pub(super) fn dropped(&self) -> u64 {
-        self.workers.iter().map(|worker| worker.dropped.load(Relaxed)).sum()
+        self.threads.iter().map(|(_, worker)| worker.dropped.load(Relaxed)).sum()
     }
 }
 
@@ -190,33 +200,52 @@ struct Tally {
     drops: AtomicU64,
 }
 
-/// The tallies of a group of ports, by worker.
-type Group = Box<[[Tally; GROUP]]>;
+/// The tallies of a thread, by group of ports; a group is allocated when its first port is added.
+struct Tallies(Box<[OnceLock<Box<[Tally; GROUP]>>]>);
+
+impl Tallies {
+    fn new() -> Self {
+        Self((0..MAX_PORTS.div_ceil(GROUP)).map(|_| OnceLock::new()).collect())
+    }
+
+    fn add_group(&self, group: usize) {
+        if let Some(group) = self.0.get(group) {
+            group.get_or_init(|| Box::new(std::array::from_fn(|_| Tally::default())));
+        }
+    }
+
+    /// The groups that are allocated.
+    fn groups(&self) -> impl Iterator<Item = usize> {
+        self.0.iter().enumerate().filter(|(_, group)| group.get().is_some()).map(|(number, _)| number)
+    }
+
+    fn get(&self, port: PortIndex) -> Option<&Tally> {
+        let port = usize::from(port.0);
+        self.0.get(port / GROUP)?.get()?.get(port % GROUP)
+    }
+}
 
 /// Samples the packets of a bridge.
 pub(super) struct BridgeSampler {
     shared: Arc<Sampler>,
     number: u32,
-    /// Allocated when the first port of a group is added.
-    groups: Box<[OnceLock<Group>]>,
+    tallies: PerThread<Tallies>,
 }
 
 impl BridgeSampler {
     /// Creates the sampler of the bridge with this number.
     pub(super) fn new(shared: Arc<Sampler>, number: u32) -> Self {
-        let groups = (0..MAX_PORTS.div_ceil(GROUP)).map(|_| OnceLock::new()).collect();
-        Self { shared, number, groups }
+        Self { shared, number, tallies: PerThread::default() }
     }
 
     fn tally(&self, worker: usize, port: PortIndex) -> Option<&Tally> {
-        let port = usize::from(port.0);
-        self.groups.get(port / GROUP)?.get()?.get(worker)?.get(port % GROUP)
+        self.tallies.get(worker)?.get(port)
     }
 
     /// Returns the number of packets of a port that could have been sampled, and the number of its samples lost because
     /// a page was full.
     pub(super) fn totals(&self, port: PortIndex) -> (u64, u64) {
-        let tallies = (0..self.shared.workers.len()).filter_map(|worker| self.tally(worker, port));
+        let tallies = self.tallies.iter().filter_map(|(_, tallies)| tallies.get(port));
         tallies.fold((0, 0), |(pool, drops), tally| {
             (pool.wrapping_add(tally.pool.load(Relaxed)), drops.wrapping_add(tally.drops.load(Relaxed)))
         })
@@ -235,15 +264,23 @@ impl BridgeSampler {
 
 impl Observer for BridgeSampler {
     fn interest(&self, port: PortIndex, _: &str) -> Interest {
-        if let Some(group) = self.groups.get(usize::from(port.0) / GROUP) {
-            let tallies = || std::array::from_fn(|_| Tally::default());
-            group.get_or_init(|| self.shared.workers.iter().map(|_| tallies()).collect());
-        }
+        self.tallies.iter().for_each(|(_, tallies)| tallies.add_group(usize::from(port.0) / GROUP));
         Interest { received: true, ..Interest::default() }
     }
 
+    fn prepare(&self, threads: Threads) {
+        self.shared.prepare(threads);
+        let tallies = |_| {
+            let tallies = Tallies::new();
+            let others = self.tallies.iter().next();
+            others.iter().flat_map(|(_, other)| other.groups()).for_each(|group| tallies.add_group(group));
+            Ok::<_, Infallible>(tallies)
+        };
+        let Ok(()) = self.tallies.prepare(threads, tallies);
+    }
+
     fn picks(&self, worker: usize, ingress: PortIndex, packets: usize) -> bool {
-        let (Some(tally), Some(worker)) = (self.tally(worker, ingress), self.shared.workers.get(worker))
+        let (Some(tally), Some(worker)) = (self.tally(worker, ingress), self.shared.threads.get(worker))
         else {
             return false;
         };
@@ -252,7 +289,7 @@ impl Observer for BridgeSampler {
     }
 
     fn observe(&self, index: usize, batch: &Sightings<'_>) {
-        let Some(worker) = self.shared.workers.get(index) else { return };
+        let Some(worker) = self.shared.threads.get(index) else { return };
         let (rate, header) = (worker.rate.load(Relaxed), self.shared.header.load(Relaxed) as usize);
         let mut page = worker.pages.write();
         worker.samples(batch.packets() as u64, |i| {

@@ -76,6 +76,11 @@ impl Quiescence {
         self.workers.get(i).is_none_or(|worker| worker.passed.load(Ordering::SeqCst) == ASLEEP)
     }
 
+    /// Whether a worker does not sleep.
+    pub fn is_any_awake(&self) -> bool {
+        self.workers.iter().any(|worker| worker.passed.load(Ordering::SeqCst) != ASLEEP)
+    }
+
     /// Marks whether a client holds worker `i` up; then [`Quiescence::wait`] does not wait for it.
     pub fn set_stuck(&self, i: usize, stuck: bool) {
         if let Some(worker) = self.workers.get(i) {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::bridge::port::{PortIndex, PortSettings};
 use crate::decide::batch::Batch;
 use crate::rx::arena::Arena;
+use crate::worker::per_thread::Threads;
 
 /// Decides where packets go.
 ///
@@ -39,11 +40,16 @@ pub trait SwitchLogic: Send + Sync {
     /// which the logic can [originate](Batch::originate) packets. The rules of [`SwitchLogic::forward`] apply.
     fn wake(&self, _batch: &mut Batch<'_>) {}
 
-    /// Prepares the logic for a bridge, in a switch of so many workers. Called by the control plane before everything
-    /// else; on failure, the bridge stays unchanged and the message is shown to the user.
-    fn prepare(&self, _workers: usize) -> Result<(), String> {
+    /// Prepares the logic for a bridge, in a switch with these threads. Called by the control plane before everything
+    /// else, and again before a worker is added, for more threads; then batches may be under way. On failure, the
+    /// bridge stays unchanged, or the worker is not added, and the message is shown to the user.
+    fn prepare(&self, _threads: Threads) -> Result<(), String> {
         Ok(())
     }
+
+    /// Announces that worker `worker` was removed. Its thread makes no more calls. Another worker gets the number after
+    /// the logic was [prepared](SwitchLogic::prepare) for it again, and finds nothing of this one's.
+    fn worker_removed(&self, _worker: usize) {}
 
     /// The arena where worker `worker` keeps private headers of batches for this logic; `None`: anywhere. Asked once
     /// for each worker whenever the bridge changes. Unused on bridges with mirrors or observers, which access headers

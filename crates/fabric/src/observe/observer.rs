@@ -25,12 +25,17 @@ pub use crate::observe::interest::Interest;
 use crate::observe::observers::{ObserverSlot, Observers};
 use crate::rx::RxBatch;
 use crate::rx::record::{Source, state};
+use crate::worker::per_thread::Threads;
 
 /// Is shown the packets of a bridge.
 pub trait Observer: Send + Sync {
     /// Returns the packets of a port that it wants to see. Called by the control plane for every port of the bridge, in
     /// the order of their indexes, whenever the bridge changes; an index is reused only after a change without it.
     fn interest(&self, port: PortIndex, name: &str) -> Interest;
+
+    /// Prepares the observer for these threads. Called by the control plane before everything else, and again before a
+    /// worker is added, for more threads; then batches may be under way.
+    fn prepare(&self, _threads: Threads) {}
 
     /// Decides whether to be shown the `packets` packets that came in at `ingress`: called by worker `worker` before it
     /// takes notes on them. An observer that samples refuses most batches, which then cost little more than this call.

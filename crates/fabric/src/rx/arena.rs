@@ -36,8 +36,11 @@ impl Arena {
     /// An arena of the [`ARENA_LEN`] bytes at `at`, which is a multiple of 64.
     ///
     /// # Safety
-    /// They stay readable and writable for as long as a bridge has the logic that supplies them, and only this worker
-    /// reads or writes them, and that logic while it is called with a batch of this worker.
+    /// They stay readable and writable for as long as a bridge has the logic that supplies them, or until the logic is
+    /// prepared for another worker with the number of this one, which was [removed]. Only this worker reads or writes
+    /// them, and that logic while it is called with a batch of this worker.
+    ///
+    /// [removed]: crate::SwitchLogic::worker_removed
     pub unsafe fn new(at: NonNull<u8>) -> Self {
         debug_assert!(at.as_ptr().addr().is_multiple_of(align_of::<HeaderSlot>()));
         Self(at)

@@ -13,7 +13,7 @@ use crate::deliver::queueing::{Queued, Retained};
 use crate::fault::OnFault;
 use crate::rx::RxQueue;
 use crate::wake::doorbell::EventBell;
-use crate::worker::handle::PendingTask;
+use crate::worker::request::PendingTask;
 use crate::worker::tasks::Task;
 use crate::worker::tasks::drain::{Drain, Gate};
 use crate::worker::tasks::take_in::TakeIn;
@@ -66,7 +66,7 @@ impl Switch {
         options: AttachOptions,
     ) -> Result<(), SwitchError> {
         let mut state = self.lock();
-        let State { bridges, next_token, .. } = &mut *state;
+        let State { bridges, next_token, workers, .. } = &mut *state;
         let bridge = bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
         let published = bridge.published.clone();
         let port = port_mut(bridge, at.port)?;
@@ -102,9 +102,9 @@ impl Switch {
                 token: next(next_token),
                 dead: false,
             };
-            let (worker, why) = match port.pins.get(&number).and_then(|cpu| self.worker_on(*cpu)) {
-                Some(worker) => (self.place_at(worker), Assignment::Pinned),
-                None => self.place(options.placement),
+            let (worker, why) = match port.pins.get(&number).and_then(|cpu| workers.on_cpu(*cpu)) {
+                Some(worker) => (workers.place_at(worker), Assignment::Pinned),
+                None => workers.place(options.placement),
             };
             rx.push(Assigned { worker, token: task.token, why, moved: 0 });
             tasks.push((worker, Task::TakeIn(Box::new(task))));
@@ -116,7 +116,7 @@ impl Switch {
                 let (egress, gate) = (std::mem::replace(egress, queued), (queueing.gate)(number));
                 let (counters, token) = (counters.clone(), next(next_token));
                 let drain = Drain::new(ring, gate, egress, counters, client.clone(), token);
-                let worker = self.place(options.placement).0;
+                let worker = workers.place(options.placement).0;
                 drains.push((worker, token));
                 tasks.push((worker, Task::Drain(Box::new(drain))));
             }
@@ -129,7 +129,7 @@ impl Switch {
         self.report_link(bridge, at.port, was_up);
         // The port is published before its first packet can arrive.
         for (worker, task) in tasks {
-            self.add(worker, task);
+            workers.add(worker, task);
         }
         Ok(())
     }
@@ -150,7 +150,8 @@ impl Switch {
 
     fn unplug(&self, at: PortRef, suspend: bool) -> Result<(), SwitchError> {
         let mut state = self.lock();
-        let bridge = state.bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
+        let State { bridges, workers, .. } = &mut *state;
+        let bridge = bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
         let port = port_mut(bridge, at.port)?;
         let was_up = port.is_up();
         port.suspended = suspend && (port.suspended || port.has_link());
@@ -169,8 +170,7 @@ impl Switch {
                 }
             }
         };
-        let places: Vec<_> = attached.rx.iter().map(|queue| (queue.worker, queue.token)).collect();
-        keep(self.ask(&places));
+        keep(attached.rx.iter().filter_map(|queue| workers.ask((queue.worker, queue.token))).collect());
         let client = &attached.client;
         let was_abandoned = client.is_abandoned();
         // Before the new state: a thread that comes late must neither take packets for, nor deliver to, the port's next
@@ -178,7 +178,7 @@ impl Switch {
         client.leave();
         self.publish(bridge);
         // Nothing more is retained for the client.
-        keep(self.ask(&attached.drains));
+        keep(attached.drains.iter().filter_map(|drain| workers.ask(*drain)).collect());
         self.group.clients.remove(client);
         client.close();
         self.report_link(bridge, at.port, was_up);

@@ -154,17 +154,20 @@ impl Switch {
     /// Moves receive queues from busy workers to less busy ones, by the load since the last call. Returns the moves.
     pub fn balance(&self) -> Vec<Moved> {
         let mut state = self.lock();
+        if state.workers.len() < 2 {
+            return Vec::new();
+        }
         let now = clock::cycles();
         let since = now.wrapping_sub(state.look.at);
         let share = |now: u64, then: u64| now.wrapping_sub(then) as f64 / since.max(1) as f64;
-        let look = Look {
+        let super::State { bridges, workers, look, .. } = &mut *state;
+        let next = Look {
             at: now,
-            workers: self.workers.iter().map(|worker| worker.counters.snapshot().busy_cycles).collect(),
+            workers: workers.iter().map(|worker| worker.handle.counters.snapshot().busy_cycles).collect(),
             queues: BTreeMap::new(),
         };
-        let before = std::mem::replace(&mut state.look, look);
+        let before = std::mem::replace(look, next);
         let (mut places, mut queues) = (Vec::new(), Vec::new());
-        let super::State { bridges, look, .. } = &mut *state;
         for (id, bridge) in bridges {
             for (index, port) in (0u16..).zip(&bridge.ports) {
                 let Some((port, attached)) =
@@ -186,11 +189,11 @@ impl Switch {
         if !PERIOD.contains(&clock::to_duration(since)) || before.workers.is_empty() {
             return Vec::new();
         }
-        let workers: Vec<_> = (self.workers.iter().zip(&look.workers).zip(&before.workers))
+        let workers: Vec<_> = (workers.iter().zip(&look.workers).zip(&before.workers))
             .map(|((worker, now), then)| WorkerLoad {
                 busy: share(*now, *then),
-                cpu: worker.cpu,
-                node: worker.node,
+                cpu: worker.handle.cpu,
+                node: worker.handle.node,
             })
             .collect();
         let busy: Vec<_> = workers.iter().map(|worker| worker.busy).collect();
@@ -202,10 +205,11 @@ impl Switch {
             assigned.moved = now;
             let from = assigned.worker;
             let percent = (busy.get(from).copied().unwrap_or(0.0) * 100.0) as u8;
-            let why = Assignment::Moved { from: self.cpu_of(from), busy: percent };
+            let (old, new) = (state.workers.cpu_of(from), state.workers.cpu_of(to));
+            let why = Assignment::Moved { from: old, busy: percent };
             let take = |worker: &WorkerHandle, token| worker.try_to_move(token, PATIENCE);
-            self.move_queue(&mut state, port, queue, to, why, take).ok()?;
-            Some(Moved { port, queue, from: self.cpu_of(from), to: self.cpu_of(to), busy: percent })
+            state.move_queue(port, queue, to, why, take).ok()?;
+            Some(Moved { port, queue, from: old, to: new, busy: percent })
         };
         // Until one is held up: where one waits, others would, too.
         moves.into_iter().map_while(carry_out).collect()

@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
-use super::{Bridge, BridgeId, PortRef, Switch, SwitchError, next};
+use super::{Bridge, BridgeId, PortRef, Switch, SwitchError, Workers, next};
 use crate::bridge::published::PublishedBridge;
 use crate::bridge::state::BridgeState;
 use crate::counters::QueueSnapshot;
 use crate::decide::logic::SwitchLogic;
+use crate::worker::handle::ThreadExit;
+use crate::worker::per_thread::Threads;
+use crate::worker::request::PendingTask;
 use crate::worker::tasks::alarm::Alarm;
 use crate::worker::tasks::{Task, Token};
 
@@ -17,7 +20,7 @@ impl Switch {
         if state.bridges.values().any(|b| b.name == name) {
             return Err(SwitchError::BridgeExists(name.into()));
         }
-        logic.prepare(self.threads()).map_err(SwitchError::Logic)?;
+        logic.prepare(Threads::of(state.workers.len())).map_err(SwitchError::Logic)?;
         let id = BridgeId(state.next_bridge);
         state.next_bridge += 1;
         let published =
@@ -34,8 +37,7 @@ impl Switch {
             observers,
             mirrors,
         };
-        let alarms = self.alarms(&bridge, &bridge.logic, next(&mut state.next_token));
-        self.set_alarms(&mut bridge, alarms);
+        set_alarms(&mut bridge, &state.workers, next(&mut state.next_token));
         state.bridges.insert(id, bridge);
         Ok(id)
     }
@@ -46,12 +48,18 @@ impl Switch {
         for port in ports {
             self.remove_port(PortRef { bridge: id, port })?;
         }
-        let bridge = self.lock().bridges.remove(&id).ok_or(SwitchError::Gone("bridge"))?;
-        self.remove_alarms(bridge.alarm);
-        if let Some((injector, worker, token)) = &bridge.injector {
-            if let Ok(Some(Task::Inject(task))) = self.take(*worker, *token) {
-                task.discard();
-            }
+        let mut state = self.lock();
+        let bridge = state.bridges.remove(&id).ok_or(SwitchError::Gone("bridge"))?;
+        let alarms = ask_for_alarms(&state.workers, bridge.alarm);
+        let injecting = bridge.injector.as_ref();
+        let injecting = injecting.and_then(|(_, worker, token)| state.workers.ask((*worker, *token)));
+        drop(state);
+        let deadline = ThreadExit::deadline();
+        alarms.into_iter().for_each(|alarm| drop(alarm.answer(deadline)));
+        if let Some(Ok(Some(Task::Inject(task)))) = injecting.map(|asked| asked.answer(deadline)) {
+            task.discard();
+        }
+        if let Some((injector, ..)) = &bridge.injector {
             injector.close();
         }
         self.settle();
@@ -71,39 +79,42 @@ impl Switch {
     pub fn set_logic(&self, id: BridgeId, logic: Arc<dyn SwitchLogic>) -> Result<(), SwitchError> {
         let state = &mut *self.lock();
         let bridge = state.bridges.get_mut(&id).ok_or(SwitchError::Gone("bridge"))?;
-        logic.prepare(self.threads()).map_err(SwitchError::Logic)?;
-        let alarms = self.alarms(bridge, &logic, next(&mut state.next_token));
+        logic.prepare(Threads::of(state.workers.len())).map_err(SwitchError::Logic)?;
         let old = std::mem::replace(&mut bridge.logic, logic);
         self.publish(bridge);
-        self.set_alarms(bridge, alarms);
+        set_alarms(bridge, &state.workers, next(&mut state.next_token));
         drop(old);
         Ok(())
-    }
-
-    /// Alarms of a logic that is about to be the bridge's: one for each worker, or none.
-    fn alarms(&self, bridge: &Bridge, logic: &Arc<dyn SwitchLogic>, token: Token) -> Vec<Alarm> {
-        let Some(period) = logic.period() else { return Vec::new() };
-        let alarm = |_| Alarm::every(period, bridge.published.clone(), bridge.originated.clone(), token);
-        self.workers.iter().map(alarm).collect()
-    }
-
-    /// Replaces the bridge's alarms.
-    fn set_alarms(&self, bridge: &mut Bridge, alarms: Vec<Alarm>) {
-        self.remove_alarms(bridge.alarm.take());
-        bridge.alarm = alarms.first().map(Alarm::token);
-        for (worker, alarm) in self.workers.iter().zip(alarms) {
-            worker.add(Task::Alarm(Box::new(alarm)));
-        }
-    }
-
-    fn remove_alarms(&self, token: Option<Token>) {
-        if let Some(token) = token {
-            self.workers.iter().for_each(|worker| drop(worker.take(token)));
-        }
     }
 
     /// Counters of packets that a bridge's logic originated in [`SwitchLogic::wake`] and that went nowhere.
     pub fn originated(&self, id: BridgeId) -> Result<QueueSnapshot, SwitchError> {
         Ok(self.lock().bridges.get(&id).ok_or(SwitchError::Gone("bridge"))?.originated.snapshot())
     }
+}
+
+/// The alarm that wakes a bridge's logic on one more worker, if the logic wants that.
+pub(super) fn alarm(bridge: &Bridge, token: Token) -> Option<Task> {
+    let period = bridge.logic.period()?;
+    let alarm = Alarm::every(period, bridge.published.clone(), bridge.originated.clone(), token);
+    Some(Task::Alarm(Box::new(alarm)))
+}
+
+/// Replaces the alarms of a bridge's previous logic by those of its logic.
+fn set_alarms(bridge: &mut Bridge, workers: &Workers, token: Token) {
+    let deadline = ThreadExit::deadline();
+    for alarm in ask_for_alarms(workers, bridge.alarm.take()) {
+        drop(alarm.answer(deadline));
+    }
+    for worker in workers.iter() {
+        if let Some(alarm) = alarm(bridge, token) {
+            worker.handle.add(alarm);
+            bridge.alarm = Some(token);
+        }
+    }
+}
+
+/// Asks the workers for the alarms with this token.
+fn ask_for_alarms(workers: &Workers, token: Option<Token>) -> Vec<PendingTask> {
+    token.map_or_else(Vec::new, |token| workers.iter().map(|worker| worker.handle.ask(token)).collect())
 }

@@ -28,8 +28,10 @@ impl Switch {
         }
         let injector = Injector::new().map_err(doorbell)?;
         let token = next(&mut state.next_token);
-        let worker = self.place(Placement::default()).0;
-        self.add(worker, Task::Inject(Box::new(Inject::new(&injector, bridge.published.clone(), token))));
+        let worker = state.workers.place(Placement::default()).0;
+        state
+            .workers
+            .add(worker, Task::Inject(Box::new(Inject::new(&injector, bridge.published.clone(), token))));
         bridge.injector = Some((injector.clone(), worker, token));
         Ok(injector)
     }

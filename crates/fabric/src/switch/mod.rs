@@ -9,7 +9,9 @@
 //! - `inject.rs`: packets of the control plane;
 //! - `observing.rs`: observers, mirrors, traces;
 //! - `publish.rs`: publishing the state that workers see;
-//! - `workers.rs`, `placement.rs`, `balance.rs`: choosing the worker of a task.
+//! - `worker_list.rs`, `placement.rs`: the workers, and choosing one for a task;
+//! - `scaling.rs`: adding and removing workers;
+//! - `workers.rs`, `balance.rs`: moving receive queues from worker to worker.
 
 mod attach;
 mod balance;
@@ -19,16 +21,17 @@ mod observing;
 mod placement;
 mod ports;
 mod publish;
+mod scaling;
+mod worker_list;
 mod workers;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::bridge::port::{Caps, MAX_PORTS, PortIndex, PortSettings};
 use crate::bridge::published::PublishedBridge;
 use crate::bridge::quiescence::{Quiescence, Reclaim};
-use crate::clock;
 use crate::counters::QueueCounters;
 use crate::decide::logic::SwitchLogic;
 use crate::deliver::client::Client;
@@ -38,19 +41,18 @@ use crate::observe::observer::Observer;
 use crate::protect::policing::RateLimits;
 use crate::protect::violations::Violations;
 use crate::rx::BatchLimits;
-use crate::worker::handle::WorkerHandle;
 use crate::worker::overrun::{Overrun, OverrunListener};
+use crate::worker::per_thread::{MAX_THREADS, MAX_WORKERS};
 use crate::worker::run::Pace;
-use crate::worker::start;
 use crate::worker::tasks::Token;
 use crate::worker::tasks::inject::{InjectError, Injector};
-use crate::worker::thread_group::{STAND_INS, SupportThreads, ThreadGroup};
-use crate::worker::thread_info::ThreadInfo;
+use crate::worker::thread_group::{SupportThreads, ThreadGroup};
 
 pub use attach::{AttachOptions, Attachment, Queueing};
 pub use balance::{LoadListener, Moved};
 pub use placement::Placement;
 pub use ports::PortSnapshot;
+use worker_list::Workers;
 pub use workers::{Assignment, QueueReport, WorkerReport};
 
 /// A bridge of a switch.
@@ -88,13 +90,39 @@ pub enum SwitchError {
     /// No worker runs on this CPU.
     #[error("no worker runs on CPU {0}; the workers' CPUs are {1:?}")]
     NoWorker(usize, Vec<usize>),
+    /// The switch has as many workers as it can have.
+    #[error("the switch has {MAX_WORKERS} workers, the most that it can have")]
+    TooManyWorkers,
+    /// A new worker did not start.
+    #[error("{0}")]
+    NoStart(String),
+    /// The thread of a removed worker runs still.
+    #[error(
+        "a client still holds up the thread of a worker that was removed; try again when its port is down"
+    )]
+    WorkerEnds,
+    /// The last worker cannot be removed.
+    #[error("the last worker cannot be removed")]
+    LastWorker,
+    /// A receive queue is pinned to the CPU whose last worker is to be removed.
+    #[error("queue {queue} of port {port:?} in bridge {bridge:?} is pinned to CPU {cpu}")]
+    PinnedThere {
+        /// Name of the bridge.
+        bridge: String,
+        /// Name of the port.
+        port: String,
+        /// Number of the queue.
+        queue: u16,
+        /// The CPU.
+        cpu: usize,
+    },
     /// The logic failed to prepare.
     #[error("{0}")]
     Logic(String),
     /// Something is attached to the port.
     #[error("the port already has a client")]
     Attached,
-    /// The queue's batch is held up by a client.
+    /// A client holds up the batch of a queue, or a logic has not returned from it.
     #[error("a client holds up the queue's worker; try again when its port is down")]
     HeldUp,
     /// The kernel refused an eventfd for a queue.
@@ -190,26 +218,24 @@ struct State {
     next_token: Token,
     next_observer: u64,
     look: balance::Look,
+    workers: Workers,
 }
 
 impl State {
     /// The worker of a receive queue.
     fn queue(&mut self, at: PortRef, queue: u16) -> Result<&mut Assigned, SwitchError> {
-        let bridge = self.bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
-        let attached = port_mut(bridge, at.port)?.attached.as_mut().ok_or(SwitchError::Gone("client"))?;
-        attached.rx.get_mut(usize::from(queue)).ok_or(SwitchError::Gone("queue"))
+        queue_of(&mut self.bridges, at, queue)
     }
 }
 
 /// A running switch. See the module.
 pub struct Switch {
-    // Drop order: the workers stop before anything that they use, and before their stand-ins.
-    workers: Vec<WorkerHandle>,
+    // Drop order: the stand-ins end before anything that they use. The workers have ended before (`Drop`).
     _support: SupportThreads,
     group: Arc<ThreadGroup>,
-    load: Vec<AtomicU32>,
     state: Mutex<State>,
-    started: u64,
+    batch: BatchLimits,
+    pace: Pace,
     link_listener: OnceLock<LinkListener>,
 }
 
@@ -229,28 +255,19 @@ pub struct LinkChange {
 pub type LinkListener = Box<dyn Fn(LinkChange) + Send + Sync>;
 
 impl Switch {
-    /// Starts the workers.
+    /// Starts the workers: those of the options, or one that is not pinned to a CPU.
     pub fn start(options: &SwitchOptions) -> std::io::Result<Self> {
-        let n = options.workers.len().max(1);
-        let infos: Vec<_> = (0..n + STAND_INS).map(ThreadInfo::new).collect();
-        let group = ThreadGroup::new(Arc::new(Reclaim::new(Arc::new(Quiescence::new(infos.len())))));
-        let workers = (0..n)
-            .zip(&infos)
-            .map(|(i, info)| {
-                let cpu = options.workers.get(i).copied().flatten();
-                start::worker(i, cpu, options.batch, options.pace, &group, info)
-            })
-            .collect::<std::io::Result<Vec<_>>>()?;
-        let support = SupportThreads::start(&group, &infos, options.batch)?;
-        let load = workers.iter().map(|_| AtomicU32::new(0)).collect();
+        let quiescence = Quiescence::new(MAX_THREADS);
+        let group = ThreadGroup::new(Arc::new(Reclaim::new(Arc::new(quiescence))));
+        let support = SupportThreads::start(&group, options.batch)?;
         let (state, link_listener) = (Mutex::default(), OnceLock::new());
-        Ok(Self { workers, _support: support, group, load, state, started: clock::cycles(), link_listener })
-    }
-
-    /// Number of switching threads: one for each worker, then the stand-ins. [`Batch::worker`](crate::Batch::worker) is
-    /// below this.
-    pub fn threads(&self) -> usize {
-        self.workers.len() + STAND_INS
+        let SwitchOptions { batch, pace, .. } = *options;
+        let switch = Self { _support: support, group, state, batch, pace, link_listener };
+        let workers = if options.workers.is_empty() { &[None] } else { options.workers.as_slice() };
+        for cpu in workers {
+            switch.add_worker(*cpu).map_err(std::io::Error::other)?;
+        }
+        Ok(switch)
     }
 
     /// Sets the listener to link changes; only the first call has an effect.
@@ -303,6 +320,7 @@ impl Drop for Switch {
     fn drop(&mut self) {
         // A relieved thread whose worker has ended has no state to take back.
         self.group.stopped.store(true, Relaxed);
+        self.lock().workers.end();
     }
 }
 
@@ -314,6 +332,17 @@ fn doorbell(error: std::io::Error) -> SwitchError {
 fn next(number: &mut u64) -> u64 {
     *number += 1;
     *number - 1
+}
+
+/// The worker of a receive queue.
+fn queue_of(
+    bridges: &mut BTreeMap<BridgeId, Bridge>,
+    at: PortRef,
+    queue: u16,
+) -> Result<&mut Assigned, SwitchError> {
+    let bridge = bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
+    let attached = port_mut(bridge, at.port)?.attached.as_mut().ok_or(SwitchError::Gone("client"))?;
+    attached.rx.get_mut(usize::from(queue)).ok_or(SwitchError::Gone("queue"))
 }
 
 fn port_mut(bridge: &mut Bridge, at: PortIndex) -> Result<&mut Port, SwitchError> {

@@ -8,6 +8,7 @@ use super::{BridgeId, ObserverId, PortRef, Switch, SwitchError, port_mut};
 use crate::observe::mirror::{Mirror, MirrorSnapshot};
 use crate::observe::observer::Observer;
 use crate::observe::trace::{self, TraceError, Traced};
+use crate::worker::per_thread::Threads;
 
 impl Switch {
     /// Adds an observer, which sees the packets of a bridge from the next batch on.
@@ -15,7 +16,9 @@ impl Switch {
         let mut state = self.lock();
         let added = ObserverId(state.next_observer);
         state.next_observer += 1;
+        let threads = Threads::of(state.workers.len());
         let bridge = state.bridges.get_mut(&id).ok_or(SwitchError::Gone("bridge"))?;
+        observer.prepare(threads);
         bridge.observers.push((added, observer));
         self.publish(bridge);
         Ok(added)

@@ -6,6 +6,7 @@ use super::{Bridge, Port, Switch};
 use crate::bridge::port::{Caps, PortIndex};
 use crate::bridge::state::{BridgeState, Lane, PortEntry};
 use crate::counters::DropReason;
+use crate::worker::per_thread::MAX_THREADS;
 
 impl Switch {
     /// Publishes a bridge's current state and waits until no worker, except stuck ones, uses the previous one.
@@ -25,7 +26,7 @@ impl Switch {
         let (logic, mirrors) = (bridge.logic.clone(), &bridge.mirrors);
         let counters = |at: PortIndex| bridge.ports.get(usize::from(at.0))?.as_ref()?.tx.first().cloned();
         let state = BridgeState::with_monitoring(logic, ports, lanes, mirrors, observers, counters);
-        let old = bridge.published.swap(state.with_arenas(self.threads()));
+        let old = bridge.published.swap(state.with_arenas(MAX_THREADS));
         self.group.reclaim.retire(old);
     }
 }

@@ -1,12 +1,11 @@
-//! Workers: choosing one for a task, moving a queue, reports.
+//! Receive queues and their workers: pinning, moving, reports.
 
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-
-use super::{Assigned, Placement, PortRef, State, Switch, SwitchError, port_mut};
+use super::{Assigned, PortRef, State, Switch, SwitchError, port_mut, queue_of};
 use crate::bridge::port::PortIndex;
 use crate::clock;
 use crate::counters::WorkerSnapshot;
-use crate::worker::handle::{PendingTask, WorkerHandle};
+use crate::worker::handle::WorkerHandle;
+use crate::worker::request::Stays;
 use crate::worker::tasks::{Task, Token};
 
 /// Report on a worker.
@@ -14,9 +13,11 @@ use crate::worker::tasks::{Task, Token};
 pub struct WorkerReport {
     /// CPU it is pinned to.
     pub cpu: Option<usize>,
-    /// Its counters since the start.
+    /// NUMA node of that CPU, if the kernel knows it.
+    pub node: Option<usize>,
+    /// Its counters since its start.
     pub counters: WorkerSnapshot,
-    /// Cycles since the start of the switch: with `busy_cycles`, the busy share.
+    /// Cycles since its start: with `busy_cycles`, the busy share.
     pub elapsed_cycles: u64,
     /// Receive queues that it owns.
     pub queues: Vec<QueueReport>,
@@ -49,6 +50,11 @@ pub enum Assignment {
         /// Percentage of its time that it spent on packets.
         busy: u8,
     },
+    /// The queue was moved because a worker was removed.
+    WorkerRemoved {
+        /// CPU of that worker.
+        cpu: Option<usize>,
+    },
     /// It is pinned there.
     Pinned,
     /// It was pinned there.
@@ -60,10 +66,11 @@ impl Switch {
     /// outlives the client.
     pub fn pin(&self, at: PortRef, queue: u16, cpu: usize) -> Result<(), SwitchError> {
         let mut state = self.lock();
-        let Some(to) = self.worker_on(cpu) else {
-            return Err(SwitchError::NoWorker(cpu, self.workers.iter().filter_map(|w| w.cpu).collect()));
-        };
-        self.move_queue(&mut state, at, queue, to, Assignment::Pinned, WorkerHandle::take_to_move)?;
+        let worker = state.queue(at, queue).map(|assigned| assigned.worker);
+        let is_there = |worker: &usize| state.workers.cpu_of(*worker) == Some(cpu);
+        let to = worker.ok().filter(is_there).or_else(|| state.workers.on_cpu(cpu));
+        let to = to.ok_or_else(|| state.workers.none_on(cpu))?;
+        state.move_queue(at, queue, to, Assignment::Pinned, WorkerHandle::take_to_move)?;
         let bridge = state.bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
         port_mut(bridge, at.port)?.pins.insert(queue, cpu);
         Ok(())
@@ -82,49 +89,15 @@ impl Switch {
         Ok(was_pinned)
     }
 
-    /// Moves a receive queue, which `take` takes from its worker, to worker `to`. Returns after its last batch at the old
-    /// one has completed.
-    pub(super) fn move_queue(
-        &self,
-        state: &mut State,
-        at: PortRef,
-        queue: u16,
-        to: usize,
-        why: Assignment,
-        take: impl FnOnce(&WorkerHandle, Token) -> Result<Option<Task>, PendingTask>,
-    ) -> Result<(), SwitchError> {
-        let assigned = state.queue(at, queue)?;
-        let from = assigned.worker;
-        if from != to {
-            let (Some(old), Some(new)) = (self.workers.get(from), self.workers.get(to)) else {
-                return Err(SwitchError::Gone("worker"));
-            };
-            let task = take(old, assigned.token).map_err(|_| SwitchError::HeldUp)?;
-            new.add(task.ok_or(SwitchError::Gone("queue"))?);
-            if let (Some(a), Some(b)) = (self.load.get(from), self.load.get(to)) {
-                a.fetch_sub(1, Relaxed);
-                b.fetch_add(1, Relaxed);
-            }
-        }
-        let moved = if matches!(why, Assignment::Moved { .. }) { clock::cycles() } else { 0 };
-        *assigned = Assigned { worker: to, token: assigned.token, why, moved };
-        Ok(())
-    }
-
-    /// The worker on a CPU.
-    pub(super) fn worker_on(&self, cpu: usize) -> Option<usize> {
-        self.workers.iter().position(|worker| worker.cpu == Some(cpu))
-    }
-
-    /// The CPU of a worker.
-    pub(super) fn cpu_of(&self, worker: usize) -> Option<usize> {
-        self.workers.get(worker)?.cpu
+    /// CPUs of the workers; `None` for one that is not pinned.
+    pub fn worker_cpus(&self) -> Vec<Option<usize>> {
+        self.lock().workers.iter().map(|worker| worker.handle.cpu).collect()
     }
 
     /// The workers, their counters and queues.
     pub fn workers(&self) -> Vec<WorkerReport> {
         let state = self.lock();
-        let mut queues = vec![Vec::new(); self.workers.len()];
+        let mut queues = vec![Vec::new(); state.workers.len()];
         for (id, bridge) in &state.bridges {
             for (index, port) in (0u16..).zip(&bridge.ports) {
                 let Some((port, attached)) = port.as_ref().and_then(|p| Some((p, p.attached.as_ref()?)))
@@ -140,62 +113,37 @@ impl Switch {
                 }
             }
         }
-        let elapsed_cycles = clock::cycles().wrapping_sub(self.started);
-        self.workers
-            .iter()
-            .zip(queues)
-            .map(|(w, queues)| WorkerReport {
-                cpu: w.cpu,
-                counters: w.counters.snapshot(),
-                elapsed_cycles,
+        let now = clock::cycles();
+        (state.workers.iter().zip(queues))
+            .map(|(worker, queues)| WorkerReport {
+                cpu: worker.handle.cpu,
+                node: worker.handle.node,
+                counters: worker.handle.counters.snapshot(),
+                elapsed_cycles: now.wrapping_sub(worker.started),
                 queues,
             })
             .collect()
     }
+}
 
-    /// Chooses the worker for another task: of those that suit best, the one with fewest tasks.
-    pub(super) fn place(&self, hint: Placement) -> (usize, Assignment) {
-        let rank = |(worker, load): (&WorkerHandle, &AtomicU32)| {
-            (std::cmp::Reverse(hint.suits(worker.cpu, worker.node)), load.load(Relaxed))
-        };
-        let ranks = self.workers.iter().zip(&self.load).map(rank);
-        let best = ranks.enumerate().min_by_key(|(_, rank)| *rank).map_or(0, |(worker, _)| worker);
-        let near = self.workers.get(best).is_some_and(|worker| hint.is_near(worker.cpu, worker.node));
-        (self.place_at(best), if near { Assignment::Near } else { Assignment::Fewest })
-    }
-
-    /// Chooses this worker for another task.
-    pub(super) fn place_at(&self, worker: usize) -> usize {
-        if let Some(load) = self.load.get(worker) {
-            load.fetch_add(1, Relaxed);
+impl State {
+    /// Moves a receive queue, which `take` takes from its worker, to worker `to`. Returns after its last batch at the
+    /// old one has completed.
+    pub(super) fn move_queue(
+        &mut self,
+        at: PortRef,
+        queue: u16,
+        to: usize,
+        why: Assignment,
+        take: impl FnOnce(&WorkerHandle, Token) -> Result<Option<Task>, Stays>,
+    ) -> Result<(), SwitchError> {
+        let Self { bridges, workers, .. } = self;
+        let assigned = queue_of(bridges, at, queue)?;
+        if assigned.worker != to {
+            workers.move_task(assigned.token, assigned.worker, to, take)?;
         }
-        worker
-    }
-
-    /// Gives a worker the task that was [placed](Switch::place) there.
-    pub(super) fn add(&self, worker: usize, task: Task) {
-        if let Some(worker) = self.workers.get(worker) {
-            worker.add(task);
-        }
-    }
-
-    /// Asks the workers for tasks that were placed there and are to be removed.
-    pub(super) fn ask(&self, tasks: &[(usize, Token)]) -> Vec<PendingTask> {
-        let ask = |(worker, token): &(usize, Token)| {
-            if let Some(load) = self.load.get(*worker) {
-                load.fetch_sub(1, Relaxed);
-            }
-            Some(self.workers.get(*worker)?.ask(*token))
-        };
-        tasks.iter().filter_map(ask).collect()
-    }
-
-    /// Takes a task from the worker where it was placed; returns after its last batch has completed, unless a client
-    /// holds it up.
-    pub(super) fn take(&self, worker: usize, token: Token) -> Result<Option<Task>, PendingTask> {
-        if let Some(load) = self.load.get(worker) {
-            load.fetch_sub(1, Relaxed);
-        }
-        self.workers.get(worker).map_or(Ok(None), |worker| worker.take(token))
+        let moved = if matches!(why, Assignment::Moved { .. }) { clock::cycles() } else { 0 };
+        *assigned = Assigned { worker: to, token: assigned.token, why, moved };
+        Ok(())
     }
 }

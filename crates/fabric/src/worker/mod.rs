@@ -7,8 +7,8 @@
 //! - `probe.rs`, `janitor.rs`: helpers of the watchdog: identify the client; run jobs that may block;
 //! - `handoff.rs`, `thread_info.rs`, `activity.rs`: the slot for the state meanwhile; what the watchdog sees of a
 //!   thread;
-//! - `thread_group.rs`, `start.rs`: start these threads;
-//! - `handle.rs`: the control plane's handle of a worker;
+//! - `thread_group.rs`, `start.rs`: start these threads; `per_thread.rs`: their numbers, and data of each;
+//! - `handle.rs`, `request.rs`: the control plane's handle of a worker; requests for tasks;
 //! - `tasks/`: the tasks: take in, drain, inject, alarm.
 
 pub(crate) mod activity;
@@ -16,7 +16,9 @@ pub(crate) mod handle;
 pub(crate) mod handoff;
 pub(crate) mod janitor;
 pub(crate) mod overrun;
+pub(crate) mod per_thread;
 pub(crate) mod probe;
+pub(crate) mod request;
 pub(crate) mod run;
 pub(crate) mod start;
 pub(crate) mod state;
@@ -26,4 +28,5 @@ pub(crate) mod thread_info;
 pub(crate) mod watchdog;
 
 pub use overrun::{Overrun, OverrunListener};
+pub use per_thread::{MAX_THREADS, MAX_WORKERS, PerThread, Threads};
 pub use run::Pace;

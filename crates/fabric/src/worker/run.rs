@@ -14,8 +14,9 @@
 //! [worker's state](crate::worker::state) is [handed off](crate::worker::handoff), where the
 //! [watchdog](crate::worker::watchdog) finds it.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::mpsc::{SendError, sync_channel};
+use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use rustix::event::Timespec;
@@ -28,7 +29,7 @@ use crate::fault::Fault;
 use crate::vital::Vital;
 use crate::wake::doorbell::{Doorbell, ThreadBell};
 use crate::worker::activity::Signal;
-use crate::worker::handle::{Answer, Command, Commands};
+use crate::worker::handle::{Command, Commands};
 use crate::worker::state::{AfterRun, WorkerState};
 use crate::worker::tasks::{Context, Next, Task};
 use crate::worker::thread_info::ThreadInfo;
@@ -262,22 +263,29 @@ impl Runner {
             match command {
                 Command::Add(task) => state = self.add(state, task)?,
                 Command::Remove(token, reply) => {
-                    if let Some(mut task) = state.remove(token, &reply, true) {
+                    if let Some(mut task) = state.remove(token, &reply) {
                         let (back, ()) = self.unwatch(state, &mut task);
                         // The caller waits for this, or has given up waiting.
-                        if let Err(unsent) = reply.send(Answer::Here(Some(task))) {
-                            self.reclaim.retire_later(unsent);
+                        if let Err(task) = reply.give(task) {
+                            self.reclaim.retire_later(task);
                         }
                         state = back.ok_or(End::Relieved(None))?;
                     }
                 }
                 Command::Move(token, reply) => {
-                    if let Some(mut task) = state.remove(token, &reply, false) {
+                    if let Some((s, mut task)) = state.lend_to_move(token, &reply) {
+                        let epoll = state.epoll.clone();
                         let (back, ()) = self.unwatch(state, &mut task);
-                        let unsent = reply.send(Answer::Here(Some(task))).err();
-                        state = back.ok_or(End::Relieved(None))?;
+                        let Some(mine) = back else {
+                            // Another thread has the state, and in it the slot of the task, which stays.
+                            reply.lent();
+                            let next = watch(&epoll, s, &mut task);
+                            return Err(End::Relieved(Some((task, next))));
+                        };
+                        state = mine;
+                        state.release(s);
                         // The caller has given up waiting: the task stays.
-                        if let Some(SendError(Answer::Here(Some(task)))) = unsent {
+                        if let Err(task) = reply.give(task) {
                             state = self.add(state, task)?;
                         }
                     }
@@ -286,8 +294,8 @@ impl Runner {
                     Ok(()) => {}
                     Err((mut task, requester)) => {
                         let (back, ()) = self.unwatch(state, &mut task);
-                        if let Err(unsent) = requester.send(Answer::Here(Some(task))) {
-                            self.reclaim.retire_later(unsent);
+                        if let Err(task) = requester.give(task) {
+                            self.reclaim.retire_later(task);
                         }
                         state = back.ok_or(End::Relieved(None))?;
                     }
@@ -304,21 +312,8 @@ impl Runner {
     }
 
     fn add(&mut self, mut state: Box<WorkerState>, mut task: Task) -> Result<Box<WorkerState>, End> {
-        let (s, first, epoll) = (state.reserve(task.token()), task.first(), state.epoll.clone());
-        let (data, flags) = WorkerState::watched_as(s);
-        let (back, next) = self.relievable_for(state, &mut task, |task| {
-            let watched =
-                task.doorbell().map_or(Ok(()), |doorbell| epoll::add(&epoll, doorbell, data, flags));
-            if let Err(error) = watched {
-                task.fail(Fault::Notify(error));
-                return Next::Never;
-            }
-            if first == Next::Round {
-                // Packets may have arrived before epoll watched the doorbell.
-                task.set_signalled(false);
-            }
-            first
-        });
+        let (s, epoll) = (state.reserve(task.token()), state.epoll.clone());
+        let (back, next) = self.relievable_for(state, &mut task, |task| watch(&epoll, s, task));
         let Some(mut state) = back else { return Err(End::Relieved(Some((task, next)))) };
         state.return_to(s, task);
         state.admit(s, next);
@@ -334,6 +329,21 @@ impl Runner {
             }
         })
     }
+}
+
+/// Watches the doorbell of a task that comes to slot `s`. Returns when it is to run. A client can hold the thread up.
+fn watch(epoll: &OwnedFd, s: usize, task: &mut Task) -> Next {
+    let ((data, flags), first) = (WorkerState::watched_as(s), task.first());
+    let watched = task.doorbell().map_or(Ok(()), |doorbell| epoll::add(epoll, doorbell, data, flags));
+    if let Err(error) = watched {
+        task.fail(Fault::Notify(error));
+        return Next::Never;
+    }
+    if first == Next::Round {
+        // Packets may have arrived before epoll watched the doorbell.
+        task.set_signalled(false);
+    }
+    first
 }
 
 /// Body of a worker's own thread: it serves, and takes over again after a stand-in has served for it.

@@ -1,7 +1,7 @@
-//! Starting a worker.
+//! Starting a worker's thread.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::sync_channel;
 
 use crate::rx::BatchLimits;
@@ -23,15 +23,16 @@ pub(crate) fn worker(
     let state = WorkerState::new(pace)?;
     let (counters, commands) = (state.counters.clone(), state.commands.clone());
     let mut runner = group.runner(info.clone(), limits, format!("worker {index}"))?;
-    let group = group.clone();
+    let removed = Arc::new(AtomicBool::new(false));
+    let (unpinned, group, ends) = (group.unpinned, group.clone(), removed.clone());
     let (started, answer) = sync_channel(1);
     let thread = spawn(&format!("mswitch-w{index}"), move || {
-        let pinned = cpu.map_or(Ok(()), pin);
-        let go = pinned.is_ok();
         runner.info.occupy();
+        let pinned = if cpu.is_some() { runner.info.pin(cpu, &unpinned) } else { Ok(()) };
+        let go = pinned.is_ok();
         let _ = started.send(pinned);
         if go {
-            work(&mut runner, state, || group.stopped.load(Relaxed));
+            work(&mut runner, state, || group.stopped.load(Relaxed) || ends.load(Relaxed));
         }
     })?;
     match answer.recv() {
@@ -45,20 +46,12 @@ pub(crate) fn worker(
         Err(_) => return Err(std::io::Error::other(format!("worker {index} did not start"))),
     }
     let node = cpu.and_then(node_of);
-    Ok(WorkerHandle { cpu, node, counters, commands, thread })
-}
-
-fn pin(cpu: usize) -> std::io::Result<()> {
-    let mut set = rustix::thread::CpuSet::new();
-    if cpu >= rustix::thread::CpuSet::MAX_CPU {
-        return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "no such CPU"));
-    }
-    set.set(cpu);
-    Ok(rustix::thread::sched_setaffinity(None, &set)?)
+    let (info, thread) = (info.clone(), Arc::new(thread));
+    Ok(WorkerHandle { info, cpu, node, unpinned, counters, commands, removed, thread })
 }
 
 /// NUMA node of a CPU, if the kernel knows its nodes.
-fn node_of(cpu: usize) -> Option<usize> {
+pub(crate) fn node_of(cpu: usize) -> Option<usize> {
     let entries = std::fs::read_dir(format!("/sys/devices/system/cpu/cpu{cpu}")).ok()?;
     let node = |name: std::ffi::OsString| name.to_str()?.strip_prefix("node")?.parse().ok();
     entries.flatten().find_map(|entry| node(entry.file_name()))

@@ -8,7 +8,6 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
 
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -21,7 +20,8 @@ use crate::counters::WorkerCounters;
 use crate::wake::doorbell::EventBell;
 use crate::wake::notifier::MOST;
 use crate::worker::activity::Signal;
-use crate::worker::handle::{Answer, Command, Commands};
+use crate::worker::handle::{Command, Commands};
+use crate::worker::request::Reply;
 use crate::worker::run::Pace;
 use crate::worker::tasks::{Next, Ran, Task, Token};
 
@@ -46,7 +46,7 @@ struct Slot {
     phase: Phase,
     last_packets: u64,
     /// Receives the task as soon as it is returned.
-    requester: Option<SyncSender<Answer>>,
+    requester: Option<Reply>,
 }
 
 /// State of a worker. See the module.
@@ -332,15 +332,10 @@ impl WorkerState {
     }
 
     /// Removes a task for the caller that waits for `reply`, and returns it unless it is lent. A lent task is removed
-    /// when it is returned if `for_good`; otherwise it stays.
-    pub(crate) fn remove(
-        &mut self,
-        token: Token,
-        reply: &SyncSender<Answer>,
-        for_good: bool,
-    ) -> Option<Task> {
+    /// when it is returned.
+    pub(crate) fn remove(&mut self, token: Token, reply: &Reply) -> Option<Task> {
         let Some(s) = self.find(token) else {
-            let _ = reply.send(Answer::Here(None));
+            reply.absent();
             return None;
         };
         let task = self.lend(s);
@@ -348,19 +343,31 @@ impl WorkerState {
             self.release(s);
             return task;
         }
-        if for_good {
-            self.forget(s);
-            if let Some(Some(slot)) = self.slots.get_mut(s) {
-                slot.phase = Phase::Dead;
-                slot.requester = Some(reply.clone());
-            }
+        self.forget(s);
+        if let Some(Some(slot)) = self.slots.get_mut(s) {
+            slot.phase = Phase::Dead;
+            slot.requester = Some(reply.clone());
         }
-        let _ = reply.send(Answer::Lent);
+        reply.lent();
         None
     }
 
+    /// Takes a task that is to move out of its slot, for the caller that waits for `reply`. A lent task stays. The slot
+    /// is [released](WorkerState::release) once the task has left.
+    pub(crate) fn lend_to_move(&mut self, token: Token, reply: &Reply) -> Option<(usize, Task)> {
+        let Some(s) = self.find(token) else {
+            reply.absent();
+            return None;
+        };
+        let task = self.lend(s);
+        if task.is_none() {
+            reply.lent();
+        }
+        Some((s, task?))
+    }
+
     /// Takes back the task of a thread that was relieved. `Err`: it goes to the caller that asked for it.
-    pub(crate) fn bring_back(&mut self, task: Task, next: Next) -> Result<(), (Task, SyncSender<Answer>)> {
+    pub(crate) fn bring_back(&mut self, task: Task, next: Next) -> Result<(), (Task, Reply)> {
         // The slot is reserved until the task is back.
         let Some(s) = self.find(task.token()) else { return Ok(()) };
         match self.slots.get_mut(s).and_then(|slot| slot.as_mut()?.requester.take()) {

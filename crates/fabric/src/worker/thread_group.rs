@@ -1,9 +1,11 @@
 //! The switching threads and their helpers: shared state, start and end.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Builder;
+
+use rustix::thread::{CpuSet, sched_getaffinity};
 
 use crate::bridge::quiescence::Reclaim;
 use crate::deliver::client::Clients;
@@ -11,9 +13,10 @@ use crate::rx::BatchLimits;
 use crate::vital::Vital;
 use crate::wake::doorbell::{Doorbell, ThreadBell};
 use crate::wake::muted::MutedClients;
-use crate::worker::handle::ThreadExit;
+use crate::worker::handle::{Commands, ThreadExit};
 use crate::worker::janitor::Janitor;
 use crate::worker::overrun::Overruns;
+use crate::worker::per_thread::{MAX_WORKERS, STAND_INS};
 use crate::worker::probe::Probers;
 use crate::worker::run::{End, Runner, bring_back};
 use crate::worker::state::WorkerState;
@@ -23,9 +26,6 @@ use crate::worker::watchdog::Watchdog;
 
 /// Called at intervals while a worker is awake, on the watchdog's thread: it must return at once.
 pub type LoadListener = Box<dyn Fn() + Send + Sync>;
-
-/// Stand-in threads: as many clients can hold workers up at once without effect on others.
-pub(crate) const STAND_INS: usize = 3;
 
 /// State that all switching threads share; it outlives them.
 pub(crate) struct ThreadGroup {
@@ -37,6 +37,14 @@ pub(crate) struct ThreadGroup {
     pub(crate) stopped: AtomicBool,
     pub(crate) overruns: Overruns,
     load_listener: OnceLock<LoadListener>,
+    /// CPUs for workers that are not pinned: those on which the switch was started.
+    pub(crate) unpinned: CpuSet,
+    /// Commands of worker 0, which ends last.
+    pub(crate) first_worker: OnceLock<Arc<Commands>>,
+    /// Number of workers.
+    pub(crate) workers: AtomicUsize,
+    /// Threads that the watchdog does not watch yet.
+    unwatched: Mutex<Vec<Arc<ThreadInfo>>>,
     /// Stand-ins without a worker, by position.
     idle: Mutex<Vec<usize>>,
 }
@@ -44,8 +52,23 @@ pub(crate) struct ThreadGroup {
 impl ThreadGroup {
     pub(crate) fn new(reclaim: Arc<Reclaim>) -> Arc<Self> {
         let idle = Mutex::new(Vec::with_capacity(STAND_INS));
-        let (clients, muted, doorbell, stopped, overruns, load_listener) = Default::default();
-        Arc::new(Self { reclaim, clients, muted, doorbell, stopped, overruns, load_listener, idle })
+        let (clients, muted, doorbell, stopped, overruns) = Default::default();
+        let (load_listener, first_worker, workers, unwatched) = Default::default();
+        let unpinned = sched_getaffinity(None).unwrap_or_else(|_| all_cpus());
+        Arc::new(Self {
+            reclaim,
+            clients,
+            muted,
+            doorbell,
+            stopped,
+            overruns,
+            load_listener,
+            unpinned,
+            first_worker,
+            workers,
+            unwatched,
+            idle,
+        })
     }
 
     /// A thread of the group, described by `info`.
@@ -66,16 +89,38 @@ impl ThreadGroup {
         let _ = self.load_listener.set(listener);
     }
 
-    /// Calls the listener.
+    /// Calls the listener, if there are workers between which queues can move.
     pub(crate) fn tell_load(&self) {
-        if let Some(listener) = self.load_listener.get() {
+        if let Some(listener) = self.load_listener.get()
+            && self.workers.load(Relaxed) > 1
+        {
             listener();
         }
+    }
+
+    /// Has the watchdog watch a thread from before it wakes on, in place of an earlier one with its number.
+    pub(crate) fn watch(&self, info: Arc<ThreadInfo>) {
+        self.unwatched().push(info);
+    }
+
+    /// Threads to watch since the last call.
+    pub(crate) fn newly_watched(&self) -> Vec<Arc<ThreadInfo>> {
+        std::mem::take(&mut *self.unwatched())
+    }
+
+    fn unwatched(&self) -> MutexGuard<'_, Vec<Arc<ThreadInfo>>> {
+        self.unwatched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn idle(&self) -> MutexGuard<'_, Vec<usize>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn all_cpus() -> CpuSet {
+    let mut all = CpuSet::new();
+    (0..CpuSet::MAX_CPU).for_each(|cpu| all.set(cpu));
+    all
 }
 
 /// Threads beside the workers' own: stand-ins, the watchdog and its helpers.
@@ -85,17 +130,14 @@ pub(crate) struct SupportThreads {
 }
 
 impl SupportThreads {
-    /// Starts them. `infos` describes all workers' threads, then the stand-ins.
-    pub(crate) fn start(
-        group: &Arc<ThreadGroup>,
-        infos: &[Arc<ThreadInfo>],
-        limits: BatchLimits,
-    ) -> std::io::Result<Self> {
+    /// Starts them.
+    pub(crate) fn start(group: &Arc<ThreadGroup>, limits: BatchLimits) -> std::io::Result<Self> {
         let (mut threads, mut inboxes) = (Vec::new(), Vec::new());
-        let stand_ins = infos.get(infos.len().saturating_sub(STAND_INS)..).unwrap_or_default();
-        for (place, info) in stand_ins.iter().enumerate() {
+        for place in 0..STAND_INS {
             let (inbox, states) = sync_channel(1);
-            let runner = group.runner(info.clone(), limits, format!("stand-in {place}"))?;
+            let info = ThreadInfo::new(MAX_WORKERS + place);
+            group.watch(info.clone());
+            let runner = group.runner(info, limits, format!("stand-in {place}"))?;
             let group = group.clone();
             threads
                 .push(spawn(&format!("mswitch-s{place}"), move || stand_in(&group, place, runner, &states))?);
@@ -105,7 +147,7 @@ impl SupportThreads {
         threads.push(thread);
         let (probers, probing) = Probers::start()?;
         threads.extend(probing);
-        let mut watchdog = Watchdog::new(group.clone(), infos.to_vec(), inboxes, janitor, probers);
+        let mut watchdog = Watchdog::new(group.clone(), inboxes, janitor, probers);
         threads.push(spawn("mswitch-watch", move || {
             let vital = Vital::new("the watchdog", "clients could hold workers up forever");
             let _guard = vital.guard();

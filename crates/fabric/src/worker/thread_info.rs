@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use rustix::thread::{CpuSet, sched_setaffinity};
+
 use crate::counters::bump;
 use crate::worker::activity::{ActiveClients, Activity};
 use crate::worker::handoff::Handoff;
@@ -59,6 +61,24 @@ impl ThreadInfo {
         let stat = File::open("/proc/thread-self/stat").ok();
         let id = rustix::thread::gettid().as_raw_nonzero().get();
         let _ = self.thread.set(Thread { id, stat });
+    }
+
+    /// Pins the thread described to a CPU, or lets it run on those of `unpinned`. Fails before it has registered.
+    pub(crate) fn pin(&self, cpu: Option<usize>, unpinned: &CpuSet) -> std::io::Result<()> {
+        let thread = self.thread.get().and_then(|thread| rustix::thread::Pid::from_raw(thread.id));
+        let thread = thread.ok_or(std::io::ErrorKind::NotFound)?;
+        let set = match cpu {
+            Some(cpu) if cpu >= CpuSet::MAX_CPU => {
+                return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "no such CPU"));
+            }
+            Some(cpu) => {
+                let mut only = CpuSet::new();
+                only.set(cpu);
+                only
+            }
+            None => *unpinned,
+        };
+        Ok(sched_setaffinity(Some(thread), &set)?)
     }
 
     /// Hands the worker's state off.

@@ -35,9 +35,10 @@ use std::time::{Duration, Instant};
 use crate::counters::bump;
 use crate::deliver::client::Client;
 use crate::fault::Fault;
-use crate::worker::handle::{Command, Commands};
+use crate::worker::handle::Command;
 use crate::worker::janitor::Janitor;
 use crate::worker::overrun::{self, Overrun};
+use crate::worker::per_thread::MAX_THREADS;
 use crate::worker::probe::{Probe, Probers};
 use crate::worker::state::WorkerState;
 use crate::worker::tasks::Token;
@@ -93,8 +94,8 @@ struct Stuck {
     proven: bool,
     /// The task that the thread keeps, once it is relieved.
     task: Option<Token>,
-    /// Commands of the worker that a stand-in has taken over.
-    relieved: Option<Arc<Commands>>,
+    /// A stand-in has taken its worker over.
+    relieved: bool,
 }
 
 /// Progress since the last look of a thread still at the same work.
@@ -120,7 +121,8 @@ struct Offender {
 /// The watchdog's thread. See the module.
 pub(crate) struct Watchdog {
     group: Arc<ThreadGroup>,
-    infos: Vec<Arc<ThreadInfo>>,
+    /// The threads, by number.
+    infos: Vec<Option<Arc<ThreadInfo>>>,
     seen: Vec<Seen>,
     offenders: Vec<Offender>,
     inboxes: Vec<SyncSender<Box<WorkerState>>>,
@@ -129,14 +131,14 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Watches the threads of `infos`. `inboxes` are those of the stand-ins among them.
+    /// Watches the group's threads. `inboxes` are those of the stand-ins among them.
     pub(crate) fn new(
         group: Arc<ThreadGroup>,
-        infos: Vec<Arc<ThreadInfo>>,
         inboxes: Vec<SyncSender<Box<WorkerState>>>,
         janitor: Janitor,
         probers: Probers,
     ) -> Self {
+        let infos = vec![None; MAX_THREADS];
         let seen = infos.iter().map(|_| Seen::default()).collect();
         Self { group, infos, seen, offenders: Vec::with_capacity(64), inboxes, janitor, probers }
     }
@@ -151,6 +153,7 @@ impl Watchdog {
                 quiet = 0;
             }
             sleep(PERIOD);
+            self.watch_new();
             for i in 0..self.infos.len() {
                 self.check(i);
             }
@@ -164,8 +167,19 @@ impl Watchdog {
 
     /// Whether a thread is awake, or reclamation holds something for a stuck one.
     fn is_needed(&self) -> bool {
-        let quiescence = &self.group.reclaim.quiescence;
-        self.infos.iter().any(|info| !quiescence.is_asleep(info.number)) || self.group.reclaim.has_held()
+        self.group.reclaim.quiescence.is_any_awake() || self.group.reclaim.has_held()
+    }
+
+    /// Watches the threads that were started since the last look.
+    fn watch_new(&mut self) {
+        for info in self.group.newly_watched() {
+            let i = info.number;
+            // The earlier thread with this number has ended.
+            self.came_back(i);
+            if let (Some(place), Some(seen)) = (self.infos.get_mut(i), self.seen.get_mut(i)) {
+                (*place, *seen) = (Some(info), Seen::default());
+            }
+        }
     }
 
     /// Drops what is no longer in use, on the janitor's thread: dropping may take time.
@@ -178,9 +192,9 @@ impl Watchdog {
 
     /// Checks whether thread `i` makes progress.
     fn check(&mut self, i: usize) {
-        let (Some(info), Some(seen)) = (self.infos.get(i), self.seen.get_mut(i)) else { return };
+        let (Some(Some(info)), Some(seen)) = (self.infos.get(i), self.seen.get_mut(i)) else { return };
         if let Some(stuck) = &seen.stuck {
-            let left = if stuck.relieved.is_some() {
+            let left = if stuck.relieved {
                 self.group.reclaim.quiescence.is_asleep(info.number)
             } else {
                 !info.handoff.is_occupied()
@@ -203,28 +217,29 @@ impl Watchdog {
         self.group.reclaim.quiescence.set_stuck(info.number, true);
         let (suspects, probes) = Default::default();
         seen.stuck =
-            Some(Stuck { work, looks: 1, suspects, probes, proven: false, task: None, relieved: None });
+            Some(Stuck { work, looks: 1, suspects, probes, proven: false, task: None, relieved: false });
         if earlier == work && progress != Progress::Running {
             self.find_suspects(i, progress);
         }
         self.note_overrun(i);
         self.relieve(i);
+        self.group.overruns.settle(i);
     }
 
     /// Checks thread `i` again, which was stuck at the last look.
     fn check_stuck(&mut self, i: usize) {
-        let (Some(info), Some(seen)) = (self.infos.get(i), self.seen.get_mut(i)) else { return };
+        let (Some(Some(info)), Some(seen)) = (self.infos.get(i), self.seen.get_mut(i)) else { return };
         let clients = info.activity.get();
         let Some(stuck) = &mut seen.stuck else { return };
         if clients != stuck.work.clients {
             // It got past that client; the next obstacle may be another one.
             (stuck.work.clients, stuck.looks, stuck.proven) = (clients, 0, false);
             let past = (std::mem::take(&mut stuck.suspects), std::mem::take(&mut stuck.probes));
-            let relieved = stuck.relieved.clone();
+            let relieved = stuck.relieved;
             self.end_overrun(i);
             past.0.iter().for_each(|client| self.update_quarantine(client));
             self.janitor.give(move || drop(past));
-            return self.send_skipped(i, relieved.as_deref());
+            return self.send_skipped(i, relieved);
         }
         let work = stuck.work;
         let progress = seen.progress(info, work);
@@ -245,7 +260,7 @@ impl Watchdog {
         self.find_culprit(i);
         let Some(stuck) = self.seen.get(i).and_then(|seen| seen.stuck.as_ref()) else { return };
         stuck.suspects.iter().for_each(|client| self.update_quarantine(client));
-        let (relieved, sure) = (stuck.relieved.is_some(), stuck.proven || stuck.work.clients.signalling);
+        let (relieved, sure) = (stuck.relieved, stuck.proven || stuck.work.clients.signalling);
         if let [one] = stuck.suspects.as_slice()
             && sure
             && stuck.looks >= FAULT_AFTER
@@ -258,6 +273,7 @@ impl Watchdog {
         } else if counts && work.clients.signalling {
             self.group.muted.mute(i, work.clients.to);
         }
+        self.group.overruns.settle(i);
     }
 
     /// Finds the clients that thread `i` may be stuck with, unless they are known.
@@ -301,9 +317,9 @@ impl Watchdog {
         let stuck = self.seen.iter().filter_map(|seen| seen.stuck.as_ref());
         let with_it: Vec<_> = stuck.filter(|stuck| stuck.suspects.iter().any(is_it)).collect();
         // Such a thread spins on a lock for as long as the lock's holder is stuck.
-        let waits = |(info, seen): (&Arc<ThreadInfo>, &Seen)| {
+        let waits = |(info, seen): (&Option<Arc<ThreadInfo>>, &Seen)| {
             let since = seen.work.filter(|work| seen.stuck.is_none() && work.clients.to == client.number);
-            since.is_some() && info.work() == since
+            since.is_some() && info.as_ref().and_then(|info| info.work()) == since
         };
         let others = with_it.len() + self.infos.iter().zip(&self.seen).filter(|at| waits(*at)).count();
         client.quarantine(!with_it.is_empty() && others > 1 || with_it.iter().any(|stuck| stuck.proven));
@@ -347,14 +363,14 @@ impl Watchdog {
         let Some(stuck) = seen.stuck.take() else { return };
         seen.work = None;
         self.end_overrun(i);
-        let Some(info) = self.infos.get(i) else { return };
-        if stuck.relieved.is_none() {
+        let Some(Some(info)) = self.infos.get(i) else { return };
+        if !stuck.relieved {
             // Otherwise the thread has cleared the mark itself.
             self.group.reclaim.quiescence.set_stuck(info.number, false);
         }
         stuck.suspects.iter().for_each(|client| self.update_quarantine(client));
         self.janitor.give(move || drop((stuck.suspects, stuck.probes)));
-        self.send_skipped(i, stuck.relieved.as_deref());
+        self.send_skipped(i, stuck.relieved);
     }
 
     /// Reports the batch of thread `i` if it overruns.
@@ -364,7 +380,7 @@ impl Watchdog {
             seen.overruns = true;
             let since = seen.since.unwrap_or_else(Instant::now);
             let task = seen.stuck.as_ref().and_then(|stuck| stuck.task);
-            self.group.overruns.begin(Overrun { thread: i, since, task });
+            self.group.overruns.begin(Overrun { thread: i, since, task, settled: false });
         }
     }
 
@@ -377,20 +393,24 @@ impl Watchdog {
         }
     }
 
-    /// Signals the receivers that were skipped because of thread `i`, except those of abandoned clients.
-    fn send_skipped(&self, i: usize, relieved: Option<&Commands>) {
+    /// Signals the receivers that were skipped because of thread `i`, except those of abandoned clients. Worker 0 does
+    /// that: the thread's own may have been removed meanwhile.
+    fn send_skipped(&self, i: usize, relieved: bool) {
         let mut skipped = self.group.muted.unmute(i);
         skipped.retain(|(_, client)| {
             self.group.clients.get(*client).is_some_and(|client| !client.is_abandoned())
         });
-        if let (Some(commands), false) = (relieved, skipped.is_empty()) {
-            commands.send(Command::Ring(skipped));
+        if let Some(worker) = self.group.first_worker.get()
+            && relieved
+            && !skipped.is_empty()
+        {
+            worker.send(Command::Ring(skipped));
         }
     }
 
     /// Gives the worker state of stuck thread `i` to a stand-in. Does nothing if the thread has meanwhile come out.
     fn relieve(&mut self, i: usize) {
-        let Some(info) = self.infos.get(i) else { return };
+        let Some(Some(info)) = self.infos.get(i) else { return };
         let others = self.seen.iter().filter_map(|seen| seen.stuck.as_ref()?.task);
         let kept: Vec<_> = others.collect();
         let Some(stuck) = self.seen.get_mut(i).and_then(|seen| seen.stuck.as_mut()) else { return };
@@ -398,7 +418,7 @@ impl Watchdog {
         let (Some(mut state), Some(inbox)) = (info.handoff.take(), self.inboxes.get(place)) else {
             return self.group.idle().push(place);
         };
-        stuck.relieved = Some(state.commands.clone());
+        stuck.relieved = true;
         stuck.task = state.lent().find(|task| !kept.contains(task));
         self.group.overruns.set_task(i, stuck.task);
         bump(&state.counters.relieved, 1);

@@ -1,6 +1,7 @@
 //! A sender and a receiver of numbered packets.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use fabric::switch::{BridgeId, PortRef};
@@ -72,4 +73,49 @@ impl Pair {
         self.take(|wanted, got| assert_eq!(wanted, got));
         std::thread::yield_now();
     }
+}
+
+/// Ends the senders also when the test fails.
+pub(crate) struct Stop<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Runs `control` while pairs exchange packets on other threads; they lose nothing.
+pub(crate) fn while_traffic_flows(switch: &Switch, pairs: &mut [Pair], control: impl FnOnce(&dyn Fn())) {
+    let (stop, steps) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for pair in pairs.iter_mut() {
+            let (stop, steps) = (&stop, &steps);
+            scope.spawn(move || {
+                while !stop.load(Ordering::Acquire) {
+                    let before = pair.received;
+                    pair.step();
+                    steps.fetch_add(pair.received - before, Ordering::AcqRel);
+                }
+                pair.settle();
+            });
+        }
+        let _stop = Stop(&stop);
+        // Returns after some more packets have passed.
+        control(&|| {
+            let now = steps.load(Ordering::Acquire);
+            super::wait_until("packets pass", || steps.load(Ordering::Acquire) > now + 20);
+        });
+    });
+    for pair in pairs {
+        assert!(pair.received > 0);
+        super::wait_until("the counters agree", || super::rig::packets(switch, pair.from).0 == pair.sent);
+        assert_eq!(super::rig::all_drops(switch, pair.from), 0);
+    }
+}
+
+/// Two CPUs that this process may use, if there are two.
+pub(crate) fn two_cpus() -> Option<(usize, usize)> {
+    let set = rustix::thread::sched_getaffinity(None).unwrap();
+    let mut cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu));
+    Some((cpus.next()?, cpus.next()?))
 }

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use fabric::worker::Threads;
 use fabric::{Batch, DropReason, PortIndex, PortSettings, SwitchLogic};
 use logic::{CommandInfo, Counter, Kind, Logic, LogicDescription, LogicError, State, Table};
 use proptest::collection::vec;
@@ -65,8 +66,8 @@ impl SwitchLogic for Scripted {
         }
     }
 
-    fn prepare(&self, workers: usize) -> Result<(), String> {
-        self.hear(format!("{workers} workers"));
+    fn prepare(&self, threads: Threads) -> Result<(), String> {
+        self.hear(format!("{} threads", threads.numbers().count()));
         if self.script == b"broken" { Err("it is broken".into()) } else { Ok(()) }
     }
 
@@ -80,6 +81,10 @@ impl SwitchLogic for Scripted {
 
     fn port_removed(&self, port: PortIndex) {
         self.hear(format!("{} removed", port.0));
+    }
+
+    fn worker_removed(&self, worker: usize) {
+        self.hear(format!("worker {worker} removed"));
     }
 }
 
@@ -213,21 +218,24 @@ proptest! {
 }
 
 #[test]
-fn every_stage_hears_of_ports_and_time() {
+fn every_stage_hears_of_ports_workers_and_time() {
     let logic = chain(&["test:.", "test:b"]);
     let rig = Rig::new(1, logic.clone());
     let [a, b] = rig.plain_ports();
     rig.switch.detach(b.at).unwrap();
     rig.switch.remove_port(b.at).unwrap();
     logic.tick(42);
+    rig.switch.add_worker(None).unwrap();
+    rig.switch.remove_worker(None).unwrap();
     drop(a);
     let all = heard(&*logic);
-    // Stand-in threads have numbers too.
-    assert_eq!(all[0][0], format!("{} workers", rig.switch.threads()));
+    // Three of them stand in for workers.
+    assert_eq!(all[0][0], "4 threads");
     let broken = rig.switch.set_logic(rig.bridge, chain(&["hub", "test:broken"])).unwrap_err();
     assert_eq!(broken.to_string(), "stage 2: it is broken");
     assert_eq!(all[0], all[1]);
-    assert!(all[0].ends_with(&["1 ports".into(), "1 removed".into(), "tick 42".into()]), "{all:?}");
+    let last = ["1 ports", "1 removed", "tick 42", "5 threads", "worker 1 removed"].map(String::from);
+    assert!(all[0].ends_with(&last), "{all:?}");
     assert!(all[0].contains(&"1 down".into()), "{all:?}");
 }
 

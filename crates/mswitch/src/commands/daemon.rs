@@ -53,5 +53,5 @@ pub(super) fn run(args: &DaemonArgs, socket: Option<PathBuf>) -> Result<(), Fail
         );
     }
     settings.socket = socket.or(settings.socket);
-    Ok(control::daemon::run(&config, &settings, file)?)
+    Ok(control::daemon::run(&config, &settings, args.workers.is_some(), file)?)
 }

@@ -19,7 +19,7 @@ pub(super) async fn run(client: &mut Client, output: Output) -> Result<(), Failu
     if !output.json {
         tokio::time::sleep(INTERVAL).await;
         let now = client.list_workers(proto::ListWorkersRequest {}).await?.into_inner();
-        recent = now.workers.iter().zip(&status.workers).map(|(now, then)| now.since(then)).collect();
+        recent = now.workers.iter().map(|now| now.since(status.workers.get(now.index as usize))).collect();
     }
     answer(output, &status, |status| render::status::status(status, &recent))
 }

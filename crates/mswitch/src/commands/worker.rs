@@ -5,7 +5,7 @@ use std::time::Duration;
 use control::client::Client;
 use control::proto;
 
-use super::answer;
+use super::{answer, note};
 use crate::cli::WorkerCommand;
 use crate::failure::Failure;
 use crate::render;
@@ -20,6 +20,15 @@ pub(super) async fn run(client: &mut Client, command: WorkerCommand) -> Result<(
                 reply.workers = now.since(&reply);
             }
             answer(output, &reply, render::worker::show)
+        }
+        WorkerCommand::Add { cpus } => {
+            let done = client.add_workers(proto::AddWorkersRequest { cpus }).await?;
+            done.into_inner().notes.iter().for_each(note);
+            Ok(())
+        }
+        WorkerCommand::Remove { cpus } => {
+            client.remove_workers(proto::RemoveWorkersRequest { cpus }).await?;
+            Ok(())
         }
         WorkerCommand::Pin { port, queue, cpu } => {
             client

@@ -21,7 +21,7 @@ pub(crate) fn show(reply: &proto::Workers) -> String {
 
 /// One row per worker.
 fn list(workers: &[proto::Worker]) -> String {
-    let columns = [
+    let mut columns = vec![
         Column::Right("#"),
         Column::Right("CPU"),
         Column::Right("BUSY"),
@@ -33,8 +33,13 @@ fn list(workers: &[proto::Worker]) -> String {
         Column::Right("RELIEVED"),
         Column::Left("QUEUES"),
     ];
+    // On a machine with several NUMA nodes.
+    let shows_nodes = workers.iter().any(|worker| worker.node != workers[0].node);
+    if shows_nodes {
+        columns.insert(2, Column::Right("NODE"));
+    }
     let row = |worker: &proto::Worker| {
-        vec![
+        let mut row = vec![
             worker.index.to_string(),
             worker.cpu.map_or_else(|| "any".into(), |cpu| cpu.to_string()),
             units::percent(worker.busy_share),
@@ -45,7 +50,11 @@ fn list(workers: &[proto::Worker]) -> String {
             units::count(worker.notifications),
             units::count(worker.relieved),
             queues(&worker.queues),
-        ]
+        ];
+        if shows_nodes {
+            row.insert(2, worker.node.map_or_else(|| "-".into(), |node| node.to_string()));
+        }
+        row
     };
     table(&columns, workers.iter().map(row).collect(), "no workers")
 }
@@ -86,6 +95,15 @@ fn queue_list(workers: &[proto::Worker]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nodes_are_shown_where_they_differ() {
+        let worker = |node| proto::Worker { node, ..Default::default() };
+        assert!(!list(&[worker(Some(0)), worker(Some(0))]).contains("NODE"));
+        let shown = list(&[worker(Some(0)), worker(Some(1)), worker(None)]);
+        let nodes: Vec<_> = shown.lines().map(|line| line.split_whitespace().nth(2).unwrap()).collect();
+        assert_eq!(nodes, ["NODE", "0", "1", "-"]);
+    }
 
     #[test]
     fn queues_are_grouped_by_port() {

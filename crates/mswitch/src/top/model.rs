@@ -149,7 +149,7 @@ impl Model {
         let hz = now.workers.cycles_per_second as f64;
         let earlier = &earlier.workers.workers;
         self.workers =
-            now.workers.workers.iter().zip(earlier).map(|(now, then)| worker(then, now, hz)).collect();
+            now.workers.workers.iter().map(|now| worker(earlier.get(now.index as usize), now, hz)).collect();
         self.bridges.clone_from(&now.bridges);
         if self.bridge.as_ref().is_some_and(|bridge| !self.bridges.contains(bridge)) {
             self.bridge = None;
@@ -219,7 +219,7 @@ fn flow(was: Option<&proto::QueueCounters>, is: Option<&proto::QueueCounters>, p
     }
 }
 
-fn worker(then: &proto::Worker, now: &proto::Worker, hz: f64) -> Worker {
+fn worker(then: Option<&proto::Worker>, now: &proto::Worker, hz: f64) -> Worker {
     let between = now.since(then);
     let seconds = if hz > 0.0 { between.elapsed_cycles as f64 / hz } else { 0.0 };
     let rate = |n: u64| if seconds > 0.0 { n as f64 / seconds } else { 0.0 };

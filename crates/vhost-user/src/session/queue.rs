@@ -1,5 +1,6 @@
 //! A virtqueue with its memory and the dirty log of its writes.
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::dirty_log::{DirtyLog, RingLog};
@@ -43,6 +44,11 @@ impl GuestQueue {
     #[inline]
     pub fn take(&mut self, chain: &mut Chain) -> Result<bool, QueueError> {
         self.queue.take(&self.memory, chain)
+    }
+
+    /// See [`Virtqueue::device_area`].
+    pub fn device_area(&self) -> (NonNull<u8>, usize) {
+        self.queue.device_area()
     }
 
     /// See [`Virtqueue::has_next`].

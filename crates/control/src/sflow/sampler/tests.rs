@@ -5,8 +5,9 @@ use super::*;
 /// Returns the indexes of the samples among `packets` packets, at a rate of 1 in `rate`, with these batch sizes in a
 /// cycle.
 fn sampled(rate: u32, packets: u64, batches: &[u64], seed: u64) -> Vec<u64> {
-    let sampler = Sampler::new(1, seed);
-    let worker = &sampler.workers[0];
+    let sampler = Sampler::new(seed);
+    sampler.prepare(Threads::of(1));
+    let worker = sampler.threads.get(0).unwrap();
     let (mut at, mut found) = (0, Vec::new());
     for batch in batches.iter().cycle() {
         if at >= packets {
@@ -81,8 +82,9 @@ fn extreme_rates_do_not_overflow() {
 
 #[test]
 fn a_new_rate_applies_immediately() {
-    let sampler = Sampler::new(1, 11);
-    let worker = &sampler.workers[0];
+    let sampler = Sampler::new(11);
+    sampler.prepare(Threads::of(1));
+    let worker = sampler.threads.get(0).unwrap();
     assert!(!worker.picks(1, 1_000_000_000));
     let mut found = 0;
     for _ in 0..1000 {
@@ -91,6 +93,18 @@ fn a_new_rate_applies_immediately() {
         }
     }
     assert!((850..1150).contains(&found), "{found} of 10,000 at 1 in 10");
+}
+
+#[test]
+fn a_new_worker_has_tallies_of_the_ports_that_are_there() {
+    let sampler = BridgeSampler::new(Arc::new(Sampler::new(1)), 0);
+    sampler.prepare(Threads::of(1));
+    sampler.interest(PortIndex(200), "p");
+    sampler.prepare(Threads::of(2));
+    assert!(sampler.picks(1, PortIndex(200), 7), "a rate of 1 picks every batch");
+    assert!(!sampler.picks(2, PortIndex(200), 7), "there is no worker 2");
+    assert!(!sampler.picks(1, PortIndex(7), 7), "there is no port 7");
+    assert_eq!(sampler.totals(PortIndex(200)), (7, 0));
 }
 
 #[test]
