@@ -1,35 +1,46 @@
-//! The copies that a switch makes, without the switch: packets in turn to buffers in turn, with the C library's
-//! `memcpy`.
+//! The copies that a switch makes, without the switch: packets in turn to rings in turn, with the C library's `memcpy`,
+//! each buffer fetched in time. What it loses with more memory, the switch cannot keep.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fabric::Slab;
+use fabric::{Slab, prefetch_write};
 use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 
 use crate::memory;
 use crate::replay::Packets;
 use crate::rig::{Interval, Result, Subject, WARM_UP, cpu_time};
-use crate::sink::Shape;
+use crate::sink::{Shape, Sink};
 
 /// Copies between two looks at the clock.
 const BURST: u64 = 64;
 
-/// Copies packets to the buffers of a ring.
+/// Packets ahead of the copy for which buffers are fetched.
+const AHEAD: u64 = 16;
+
+/// Copies packets to the buffers of rings.
 pub struct BareCopy {
     packets: Arc<Packets>,
     buffers: Slab,
     shape: Shape,
+    rings: u64,
     cpu: usize,
 }
 
 impl BareCopy {
-    /// Copies on this CPU.
-    pub fn new(packets: Arc<Packets>, shape: Shape, cpu: usize) -> Self {
-        let len = shape.entries as usize * shape.buffer;
+    /// Copies to so many rings on this CPU.
+    pub fn new(packets: Arc<Packets>, shape: Shape, rings: usize, cpu: usize) -> Self {
+        let len = rings * shape.entries as usize * shape.buffer;
         let buffers = Slab::new(len);
         memory::back(&buffers, len);
-        Self { packets, buffers, shape, cpu }
+        Self { packets, buffers, shape, rings: rings as u64, cpu }
+    }
+
+    /// Where packet `i` goes.
+    fn buffer(&self, i: u64) -> usize {
+        let (ring, entries) = (i % self.rings, u64::from(self.shape.entries));
+        let entry = (i / self.rings + u64::from(Sink::first(ring as usize))) % entries;
+        (ring * entries + entry) as usize * self.shape.buffer
     }
 
     /// Copies for a while, as the only user of the buffers; returns the number of copies.
@@ -37,9 +48,11 @@ impl BareCopy {
         let (end, mut copies) = (Instant::now() + time, 0u64);
         while Instant::now() < end {
             for i in copies..copies + BURST {
-                let to = (i % u64::from(self.shape.entries)) as usize * self.shape.buffer;
+                if let Some(later) = self.buffers.get(self.buffer(i + AHEAD), 1) {
+                    prefetch_write(later.as_ptr());
+                }
                 let (from, len) = self.packets.get(i as usize % self.packets.count());
-                if let (Some(from), Some(to)) = (from, self.buffers.get(to, len)) {
+                if let (Some(from), Some(to)) = (from, self.buffers.get(self.buffer(i), len)) {
                     // SAFETY: `len` bytes of two slabs; nobody writes the one or uses the other meanwhile.
                     unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), len) };
                 }

@@ -46,18 +46,25 @@ impl Sink {
         let bytes = shape.entries as usize * shape.buffer;
         let memory = Arc::new(Slab::new(count * bytes));
         memory::back(&memory, count * bytes);
-        let ring = |i| {
+        let ring = |i: usize| {
+            let first = Self::first(i);
             let sink = Self {
                 shape,
                 memory: memory.clone(),
                 start: i * bytes,
                 lens: (0..shape.entries).map(|_| AtomicU32::new(0)).collect(),
-                published: AtomicU32::new(0),
+                published: AtomicU32::new(first),
                 audit: audit.cloned(),
             };
-            Arc::new(TxRing::new(sink, (), 0))
+            Arc::new(TxRing::new(sink, (), first))
         };
         (0..count).map(ring).collect()
+    }
+
+    /// The first entry that ring `i` uses: rings in step would use the same few sets of the caches, as their memory is
+    /// laid out alike.
+    pub(crate) fn first(i: usize) -> u32 {
+        (i as u32).wrapping_mul(0x9e37_79b1)
     }
 
     /// The first byte of an entry's buffer.

@@ -30,7 +30,7 @@ fn run(options: &Options, show: &mut dyn FnMut(Point)) -> Result<()> {
     for (count, entries) in SETS {
         let shape = Shape { entries, buffer: BUFFER };
         let packets = || Arc::new(Packets::new(count, LEN, |_, packet| address(packet, 0)));
-        let bare = BareCopy::new(packets(), shape, options.cpu());
+        let bare = BareCopy::new(packets(), shape, 1, options.cpu());
         let burst = count.min(entries as usize).min(16);
         let sender = Sender { packets: Source::Repeated(packets()), burst, cpu: options.cpu() };
         let rig = Rig::new(
