@@ -59,8 +59,11 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Packets delivered in a second of a worker's CPU time, all workers together.
+    /// Packets delivered in a second of a worker's CPU time, all workers together; 0 if they had none.
     pub fn rate(&self) -> f64 {
+        if self.cpu.is_zero() {
+            return 0.0;
+        }
         self.packets.saturating_sub(self.drops) as f64 / self.cpu.as_secs_f64()
     }
 

@@ -60,9 +60,10 @@ impl Series {
         Spread::of(self.rates.iter().copied())
     }
 
-    /// Ratio to another series, turn by turn.
+    /// Ratio to another series, turn by turn, without turns in which that had no CPU.
     pub fn ratio(&self, base: &Series) -> Option<Spread> {
-        Spread::of(self.rates.iter().zip(&base.rates).map(|(rate, base)| rate / base))
+        let turns = self.rates.iter().zip(&base.rates).filter(|(_, base)| **base > 0.0);
+        Spread::of(turns.map(|(rate, base)| rate / base))
     }
 }
 
@@ -102,5 +103,6 @@ mod tests {
         // A disturbance of the second turn, which both meet.
         let ratio = series(&[2.0, 1.0, 2.0]).ratio(&series(&[4.0, 2.0, 4.0])).unwrap();
         assert_eq!(ratio, Spread { min: 0.5, median: 0.5, max: 0.5 });
+        assert_eq!(series(&[2.0]).ratio(&series(&[0.0])), None);
     }
 }
