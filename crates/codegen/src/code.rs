@@ -28,21 +28,14 @@ pub(crate) struct Functions {
     addresses: Vec<usize>,
     /// Kept for the addresses in the code.
     _operands: Vec<Box<Operand>>,
-    /// Bytes of the largest stack frame.
-    pub(crate) largest_frame: u32,
 }
 
 impl Functions {
     /// Makes functions of machine code, each at its offset.
-    pub(crate) fn new(
-        code: &[u8],
-        offsets: &[usize],
-        operands: Vec<Box<Operand>>,
-        largest_frame: u32,
-    ) -> std::io::Result<Self> {
+    pub(crate) fn new(code: &[u8], offsets: &[usize], operands: Vec<Box<Operand>>) -> std::io::Result<Self> {
         let memory = Executable::new(code)?;
         let addresses = offsets.iter().map(|offset| memory.at(*offset) as usize).collect();
-        Ok(Self { memory, addresses, _operands: operands, largest_frame })
+        Ok(Self { memory, addresses, _operands: operands })
     }
 
     /// Bytes of memory.

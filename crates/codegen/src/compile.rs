@@ -200,7 +200,7 @@ impl Compiler {
         if found > self.options.stack {
             return Err(Unsupported::Stack { found, limit: self.options.stack });
         }
-        Functions::new(&self.code, &self.offsets, operands, self.largest_frame)
+        Functions::new(&self.code, &self.offsets, operands)
             .map_err(|error| Unsupported::Memory(error.to_string()))
     }
 }

@@ -3,10 +3,13 @@
 //! An [`Engine`] belongs to the thread that changes the [`State`]. It turns every bundle of changes into a new
 //! [`View`]; workers meet it with their next batch, and nothing they do waits for it.
 //!
-//! Invariants: a view is published after everything in it is complete, code included; the previous views are kept until
-//! no worker holds them, so that a worker never frees memory.
+//! Invariants:
+//! - a view is published after everything in it is complete, code included;
+//! - a bundle whose actions cannot be compiled changes nothing;
+//! - the previous views are kept, oldest first, until no worker holds them, and with each what it alone still needs: so
+//!   a worker never frees memory, and no record is freed under a worker.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -17,8 +20,7 @@ use pipeline::state::{Bundle, Change, Installed, InstalledGroup, State};
 
 use crate::code::{ActionCode, Actions, Code, Function};
 use crate::compile::{Options, Unsupported, compile, compile_action};
-use crate::form::{Reader, Scan, ScanEntry};
-use crate::keys::KeyLayout;
+use crate::form::{Form, Writer};
 use crate::view::{Call, GroupView, Outcome, ProfileView, Record, TableView, View, Views};
 
 /// A compiled program and what follows its state.
@@ -27,7 +29,22 @@ pub struct Engine {
     options: Options,
     view: View,
     published: Views,
-    retired: VecDeque<Arc<View>>,
+    tables: Vec<Writer>,
+    /// Previous views, and the handles of entries that only they have.
+    retired: VecDeque<(Arc<View>, Vec<(TableId, u32)>)>,
+}
+
+/// A table as packets look it up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TableInfo {
+    /// Form.
+    pub form: Form,
+    /// Number of entries.
+    pub entries: usize,
+    /// Number of different masks.
+    pub masks: usize,
+    /// Bytes that lookups read, without the entries' actions.
+    pub memory: usize,
 }
 
 impl Engine {
@@ -38,40 +55,54 @@ impl Engine {
     pub fn new(state: &State, options: Options) -> Result<Self, Unsupported> {
         let program = state.program().clone();
         let code = Arc::new(compile(&program, &options)?);
-        let mut view = View {
-            code,
-            actions: Arc::default(),
-            tables: vec![],
-            profiles: program.profiles.iter().map(|_| Arc::default()).collect(),
-            groups: program.groups.iter().map(|_| Arc::default()).collect(),
-            replicas: vec![],
-            values: vec![],
-            arrays: state.arrays().clone(),
-        };
-        let mut compiler =
-            Calls { options: &options, code: view.code.clone(), actions: view.actions.clone() };
+        let mut calls = Calls { options: &options, code: code.clone(), actions: Arc::default() };
+        let (mut tables, mut table_views) = (Vec::new(), Vec::new());
         for (i, schema) in program.tables.iter().enumerate() {
-            let layout = Arc::new(KeyLayout::new(&program, schema));
-            view.tables.push(Arc::new(table_view(&mut compiler, state, TableId::at(i), layout)?));
-        }
-        for i in 0..program.profiles.len() {
-            let profile = profile_view(&mut compiler, state, ProfileId::at(i))?;
-            view.profiles.iter_mut().skip(i).take(1).for_each(|slot| *slot = profile.clone());
-        }
-        for (i, slot) in view.groups.iter_mut().enumerate() {
-            let mut groups = BTreeMap::new();
-            for (id, group) in state.groups(GroupTableId::at(i)) {
-                groups.insert(id, Arc::new(group_view(&mut compiler, state, group)?));
+            let mut writer = Writer::new(&program, schema);
+            let table = state.table(TableId::at(i));
+            writer.begin(false);
+            for installed in table.into_iter().flat_map(|table| table.entries()) {
+                if let Some(record) = record(&mut calls, state, installed)? {
+                    writer.add(installed, record);
+                }
             }
-            *slot = Arc::new(groups);
+            let reader = writer.finish();
+            table_views.push(Arc::new(TableView {
+                reader: Arc::new(reader),
+                default: default(&mut calls, state, TableId::at(i))?,
+                counts: table.map(|table| table.counts().clone()).unwrap_or_default(),
+                counted: schema.counter.is_some(),
+                timed: schema.timeouts,
+                profile: schema.profile,
+                words: writer.words(),
+            }));
+            tables.push(writer);
+        }
+        let (mut profiles, mut groups) = (Vec::new(), Vec::new());
+        for i in 0..program.profiles.len() {
+            profiles.push(profile_view(&mut calls, state, ProfileId::at(i))?);
+        }
+        for i in 0..program.groups.len() {
+            let mut of_table = BTreeMap::new();
+            for (id, group) in state.groups(GroupTableId::at(i)) {
+                of_table.insert(id, Arc::new(group_view(&mut calls, state, group)?));
+            }
+            groups.push(Arc::new(of_table));
         }
         let lists = |i| state.replications(ReplicasId::at(i)).map(|(id, list)| (id, list.clone())).collect();
-        view.replicas = (0..program.replicas.len()).map(|i| Arc::new(lists(i))).collect();
         let values = |i| Arc::new(state.values(ValueSetId::at(i)).to_vec());
-        view.values = (0..program.value_sets.len()).map(values).collect();
-        view.actions = compiler.actions;
+        let view = View {
+            code,
+            actions: calls.actions,
+            tables: table_views,
+            profiles,
+            groups,
+            replicas: (0..program.replicas.len()).map(|i| Arc::new(lists(i))).collect(),
+            values: (0..program.value_sets.len()).map(values).collect(),
+            arrays: state.arrays().clone(),
+        };
         let published = Views(Arc::new(ArcSwap::from_pointee(view.clone())));
-        Ok(Self { options, view, published, retired: VecDeque::new() })
+        Ok(Self { options, view, published, tables, retired: VecDeque::new() })
     }
 
     /// Returns what workers load views from.
@@ -84,26 +115,42 @@ impl Engine {
         &self.view.code
     }
 
-    /// Makes a bundle that the state has applied visible to packets.
+    /// Returns how a table is looked up.
+    pub fn table(&self, id: TableId) -> Option<TableInfo> {
+        let writer = self.tables.get(id.index())?;
+        let (form, entries, masks, memory) = (writer.form(), writer.len(), writer.masks(), writer.memory());
+        Some(TableInfo { form, entries, masks, memory })
+    }
+
+    /// Makes a bundle that the state has applied visible to packets. Bundles have to come in the order of their
+    /// generations, each before the state changes again.
     ///
     /// # Errors
-    /// Why an action that it uses is not compiled. Packets see the state before the bundle then; the interpreter has to
-    /// take over.
+    /// Why an action that it uses is not compiled. Nothing has changed then, and the interpreter has to take over: the
+    /// engine cannot follow later bundles.
     pub fn follow(&mut self, state: &State, bundle: &Bundle) -> Result<(), Unsupported> {
         let mut view = self.view.clone();
-        let mut compiler =
+        let mut calls =
             Calls { options: &self.options, code: view.code.clone(), actions: view.actions.clone() };
-        let mut tables = std::collections::BTreeSet::new();
+        // First what may fail.
+        let mut entries = Vec::new();
         for change in &bundle.changes {
             match change {
-                Change::Added(table, _)
-                | Change::Modified(table, ..)
-                | Change::Removed(table, _)
-                | Change::Default(table) => {
-                    tables.insert(*table);
+                Change::Added(table, installed) | Change::Modified(table, _, installed) => {
+                    if let Some(record) = record(&mut calls, state, installed)? {
+                        let is_new = matches!(change, Change::Added(..));
+                        entries.push((*table, installed.clone(), Some((record, is_new))));
+                    }
+                }
+                Change::Removed(table, installed) => entries.push((*table, installed.clone(), None)),
+                Change::Default(id) => {
+                    let default = default(&mut calls, state, *id)?;
+                    if let Some(table) = view.tables.get_mut(id.index()) {
+                        *table = Arc::new(table.with_default(default));
+                    }
                 }
                 Change::Profile(id) => {
-                    let profile = profile_view(&mut compiler, state, *id)?;
+                    let profile = profile_view(&mut calls, state, *id)?;
                     set(&mut view.profiles, id.index(), profile);
                 }
                 Change::Group(id, number) => {
@@ -111,7 +158,7 @@ impl Engine {
                         view.groups.get(id.index()).map_or_else(BTreeMap::new, |g| (**g).clone());
                     match state.group(*id, *number) {
                         Some(group) => {
-                            groups.insert(*number, Arc::new(group_view(&mut compiler, state, group)?));
+                            groups.insert(*number, Arc::new(group_view(&mut calls, state, group)?));
                         }
                         None => drop(groups.remove(number)),
                     }
@@ -129,24 +176,68 @@ impl Engine {
                 Change::Values(id) => set(&mut view.values, id.index(), Arc::new(state.values(*id).to_vec())),
             }
         }
-        for id in tables {
-            let Some(schema) = view.code.program.tables.get(id.index()) else { continue };
-            let layout = Arc::new(KeyLayout::new(&view.code.program, schema));
-            let table = Arc::new(table_view(&mut compiler, state, id, layout)?);
-            set(&mut view.tables, id.index(), table);
-        }
-        view.actions = compiler.actions;
+        view.actions = calls.actions;
+        let garbage = self.change_tables(&mut view, entries, bundle.changes.len() == 1);
         self.view = view;
-        self.publish();
+        self.publish(garbage);
         Ok(())
     }
 
-    fn publish(&mut self) {
+    /// Changes entries; returns what previous views may still use.
+    fn change_tables(
+        &mut self,
+        view: &mut View,
+        entries: Vec<(TableId, Arc<Installed>, Option<(Record, bool)>)>,
+        single: bool,
+    ) -> Vec<(TableId, u32)> {
+        let mut garbage = Vec::new();
+        let touched: BTreeSet<TableId> = entries.iter().map(|(table, ..)| *table).collect();
+        for id in &touched {
+            self.tables.iter_mut().skip(id.index()).take(1).for_each(|writer| writer.begin(single));
+        }
+        for (id, installed, change) in entries {
+            let Some(writer) = self.tables.get_mut(id.index()) else { continue };
+            let retired = match change {
+                Some((record, true)) => {
+                    writer.add(&installed, record);
+                    None
+                }
+                Some((record, false)) => writer.modify(&installed, record),
+                None => writer.remove(installed.id),
+            };
+            garbage.extend(retired.map(|retired| (id, retired)));
+        }
+        for id in touched {
+            let (Some(writer), Some(table)) =
+                (self.tables.get_mut(id.index()), view.tables.get_mut(id.index()))
+            else {
+                continue;
+            };
+            *table = Arc::new(table.with_reader(writer.finish()));
+        }
+        garbage
+    }
+
+    /// Makes lookups faster after many changes, where a structure has outgrown its form; packets use the previous one
+    /// meanwhile. For times at which nothing else is to be done. Returns whether there was something to do.
+    pub fn improve(&mut self) -> bool {
+        self.tables.iter_mut().fold(false, |any, writer| writer.improve() || any)
+    }
+
+    fn publish(&mut self, garbage: Vec<(TableId, u32)>) {
         let old = self.published.0.swap(Arc::new(self.view.clone()));
-        self.retired.push_back(old);
+        self.retired.push_back((old, garbage));
+        self.reclaim();
+    }
+
+    /// Frees what no worker can use any more. Every change does it; after the last change it may be called again.
+    pub fn reclaim(&mut self) {
         // `get_mut` acquires the last worker's release.
-        while self.retired.front_mut().is_some_and(|view| Arc::get_mut(view).is_some()) {
-            self.retired.pop_front();
+        while self.retired.front_mut().is_some_and(|(view, _)| Arc::get_mut(view).is_some()) {
+            let Some((_, garbage)) = self.retired.pop_front() else { break };
+            for (id, handle) in garbage {
+                self.tables.iter_mut().skip(id.index()).take(1).for_each(|writer| writer.release(handle));
+            }
         }
     }
 }
@@ -203,34 +294,11 @@ fn record(
     Ok(Some(Record { installed: installed.clone(), outcome }))
 }
 
-fn table_view(
-    calls: &mut Calls<'_>,
-    state: &State,
-    id: TableId,
-    layout: Arc<KeyLayout>,
-) -> Result<TableView, Unsupported> {
-    let code = calls.code.clone();
-    let (schema, table) = (code.program.tables.get(id.index()), state.table(id));
-    let mut entries = Vec::new();
-    for installed in table.into_iter().flat_map(|table| table.entries()) {
-        if let Some(record) = record(calls, state, installed)? {
-            let ternary = layout.ternary(&installed.entry);
-            entries.push(ScanEntry { ternary, record: Arc::new(record) });
-        }
+fn default(calls: &mut Calls<'_>, state: &State, id: TableId) -> Result<Option<Arc<Call>>, Unsupported> {
+    match state.table(id).and_then(|table| table.default_action()) {
+        Some(call) => Ok(calls.call(state, call)?.map(Arc::new)),
+        None => Ok(None),
     }
-    let default = match table.and_then(|table| table.default_action()) {
-        Some(call) => calls.call(state, call)?.map(Arc::new),
-        None => None,
-    };
-    Ok(TableView {
-        default,
-        counts: table.map(|table| table.counts().clone()).unwrap_or_default(),
-        counted: schema.is_some_and(|schema| schema.counter.is_some()),
-        timed: schema.is_some_and(|schema| schema.timeouts),
-        profile: schema.and_then(|schema| schema.profile),
-        words: layout.words,
-        reader: Reader::Scan(Scan::new(layout, entries)),
-    })
 }
 
 fn profile_view(

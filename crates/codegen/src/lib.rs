@@ -17,8 +17,8 @@
 //! | `view`    | what packets see; `engine`: the control side that makes it                                     |
 //! | `flow`    | how functions of code end, as numbers                                                          |
 //!
-//! Unsafe code is in four places, each block with its argument: `memory`, `code` (addresses become functions), `runtime`
-//! (the frame, calls in both directions) and `view` (addresses of arguments). What generated code may touch is argued in
+//! Unsafe code is in five places, each block with its argument: `memory`, `code` (addresses become functions), `runtime`
+//! (the frame, calls in both directions), `view` (addresses of arguments) and `form/slab.rs` (addresses of records). What generated code may touch is argued in
 //! `emit`.
 
 mod code;
@@ -35,6 +35,7 @@ mod view;
 
 pub use code::Code;
 pub use compile::{Options, Unsupported, compile};
-pub use engine::Engine;
+pub use engine::{Engine, TableInfo};
+pub use form::Form;
 pub use runtime::{Effect, Effects, Packet, Worker};
 pub use view::{View, Views};

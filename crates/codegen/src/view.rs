@@ -59,7 +59,7 @@ pub(crate) enum Outcome {
 /// A table.
 #[derive(Debug)]
 pub(crate) struct TableView {
-    pub(crate) reader: Reader,
+    pub(crate) reader: Arc<Reader>,
     pub(crate) default: Option<Arc<Call>>,
     pub(crate) counts: Arc<LookupCounts>,
     /// Whether hits are counted.
@@ -71,6 +71,14 @@ pub(crate) struct TableView {
 }
 
 impl TableView {
+    pub(crate) fn with_reader(&self, reader: Reader) -> Self {
+        Self { reader: Arc::new(reader), counts: self.counts.clone(), default: self.default.clone(), ..*self }
+    }
+
+    pub(crate) fn with_default(&self, default: Option<Arc<Call>>) -> Self {
+        Self { reader: self.reader.clone(), counts: self.counts.clone(), default, ..*self }
+    }
+
     /// Words of a key.
     pub(crate) fn words(&self) -> usize {
         self.words

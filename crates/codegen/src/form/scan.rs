@@ -3,53 +3,63 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use pipeline::ir::KeyMatch;
 use pipeline::state::Installed;
+use tables::{Lookup, MISS};
 
+use super::order::rank;
 use crate::keys::{KeyLayout, Ternary};
-use crate::view::Record;
 
-/// Precedence of an entry: the larger wins.
-pub(crate) fn rank(installed: &Installed) -> (u32, u16, Reverse<u64>) {
-    let lengths = installed.entry.matches.iter().map(|condition| match condition.is {
-        KeyMatch::Prefix(_, len) => len,
-        _ => 0,
-    });
-    (installed.entry.priority, lengths.max().unwrap_or(0), Reverse(installed.id.0))
-}
-
-/// An entry with its condition on the words of a key.
-#[derive(Debug, Clone)]
-pub(crate) struct ScanEntry {
-    /// The condition; `None` if it has ranges, which are tested key by key.
-    pub(crate) ternary: Option<Ternary>,
-    pub(crate) record: Arc<Record>,
+/// Conditions of an entry.
+#[derive(Clone)]
+pub(super) enum Conditions {
+    /// Any of these.
+    Ternary(Vec<Ternary>),
+    /// Those of the entry, tested key by key.
+    Keys(Arc<Installed>),
 }
 
 /// All entries of a table, the first one having precedence.
-#[derive(Debug)]
-pub(crate) struct Scan {
+pub(super) struct Scan {
     layout: Arc<KeyLayout>,
-    entries: Arc<[ScanEntry]>,
+    entries: Box<[(Conditions, u32)]>,
 }
 
 impl Scan {
-    pub(crate) fn new(layout: Arc<KeyLayout>, mut entries: Vec<ScanEntry>) -> Self {
-        entries.sort_by_key(|entry| Reverse(rank(&entry.record.installed)));
-        Self { layout, entries: entries.into() }
+    /// Makes the list of entries with their conditions and handles.
+    pub(super) fn new(
+        layout: Arc<KeyLayout>,
+        entries: impl Iterator<Item = (Arc<Installed>, Option<Vec<Ternary>>, u32)>,
+    ) -> Self {
+        let mut entries: Vec<_> = entries.collect();
+        entries.sort_by_key(|(installed, ..)| Reverse(rank(installed)));
+        let conditions = |(installed, ternaries, handle): (_, Option<Vec<Ternary>>, u32)| {
+            (ternaries.map_or(Conditions::Keys(installed), Conditions::Ternary), handle)
+        };
+        Self { layout, entries: entries.into_iter().map(conditions).collect() }
     }
 
-    pub(crate) fn find(&self, key: &[u64]) -> Option<&Record> {
-        self.entries.iter().find(|entry| self.matches(entry, key)).map(|entry| &*entry.record)
-    }
-
-    fn matches(&self, entry: &ScanEntry, key: &[u64]) -> bool {
-        if let Some(Ternary { value, mask }) = &entry.ternary {
-            return key.iter().zip(value.iter().zip(mask)).all(|(key, (value, mask))| key & mask == *value);
+    fn matches(&self, conditions: &Conditions, key: &[u64]) -> bool {
+        match conditions {
+            Conditions::Ternary(any) => any.iter().any(|ternary| ternary.matches(key)),
+            Conditions::Keys(installed) => installed.entry.matches.iter().all(|condition| {
+                let value = self.layout.value(condition.key as usize, key);
+                value.is_some_and(|value| condition.is.contains(&value))
+            }),
         }
-        entry.record.installed.entry.matches.iter().all(|condition| {
-            let value = self.layout.value(condition.key as usize, key);
-            value.is_some_and(|value| condition.is.contains(&value))
-        })
+    }
+}
+
+impl Lookup for Scan {
+    fn words(&self) -> usize {
+        self.layout.words
+    }
+
+    fn lookup_flat(&self, keys: &[u64], out: &mut [u32]) {
+        keys.chunks_exact(self.layout.words).zip(out).for_each(|(key, out)| *out = self.find(key));
+    }
+
+    fn find(&self, key: &[u64]) -> u32 {
+        let found = self.entries.iter().find(|(conditions, _)| self.matches(conditions, key));
+        found.map_or(MISS, |(_, handle)| *handle)
     }
 }
