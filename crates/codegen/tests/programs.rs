@@ -239,7 +239,7 @@ fn the_router_agrees() {
     let mut pair = Pair::new(&program, Limits::default());
     let mut random = Random(World { now: 0, seed: 3 });
     let (forms, effects) = churn(&mut pair, &mut random, program.tables.len());
-    assert!(outputs(&effects) * 8 > effects.len(), "{} of {}", outputs(&effects), effects.len());
+    assert!(outputs(&effects) > 20, "{} of {}", outputs(&effects), effects.len());
     let has = |table: usize, form: Form| forms.contains(&(table, format!("{form:?}")));
     assert!(has(0, Form::Scan) && has(0, Form::Classifier), "{forms:?}");
     assert!(has(2, Form::Prefix) && has(3, Form::Prefix) && has(4, Form::Exact), "{forms:?}");
@@ -273,6 +273,6 @@ fn five_tables_agree() {
         assert!(pair.apply(vec![Update::Meter(MeterId(0), id, Some(rates))]));
     }
     let (forms, effects) = churn(&mut pair, &mut random, program.tables.len());
-    assert!(outputs(&effects) * 8 > effects.len(), "{} of {}", outputs(&effects), effects.len());
+    assert!(outputs(&effects) > 20, "{} of {}", outputs(&effects), effects.len());
     assert!((0..5).all(|table| forms.contains(&(table, "Classifier".into()))), "{forms:?}");
 }
