@@ -76,7 +76,8 @@ fn state(text: &str) -> State {
 /// A packet of 60 bytes to `10.(n >> 16).(n >> 8).n`: IPv4, UDP.
 fn frame(n: usize) -> Vec<u8> {
     let mut bytes = [&[2, 0, 0, 0, 0, 1][..], &[2, 0, 0, 0, 0, 9], &[8, 0]].concat();
-    let mut header = [0x45, 0, 0, 46, 0, 1, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, (n >> 16) as u8, (n >> 8) as u8, n as u8];
+    let mut header =
+        [0x45, 0, 0, 46, 0, 1, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, (n >> 16) as u8, (n >> 8) as u8, n as u8];
     let sum = packet::checksum::Sum::of(&header).finish();
     header[10..12].copy_from_slice(&sum.to_be_bytes());
     bytes.extend(header);
@@ -90,7 +91,8 @@ fn router(entries: usize) -> State {
     let permit = ["entry priority 20 { port: 16w1; } -> permit();".to_owned()];
     insert(&mut state, 0, permit.into_iter());
     insert(&mut state, 1, ["entry { dst: 48w0x020000000001; } -> permit();".to_owned()].into_iter());
-    let routes = (0..entries).map(|n| format!("entry {{ dst: 32w{:#x}/32; }} -> route(16w1);", 0x0a00_0000 + n));
+    let routes =
+        (0..entries).map(|n| format!("entry {{ dst: 32w{:#x}/32; }} -> route(16w1);", 0x0a00_0000 + n));
     insert(&mut state, 2, routes);
     let hop = ["entry { hop: 16w1; } -> hop(48w0x0200000000aa, 48w0x020000000001, 12w0, 16w7);".to_owned()];
     insert(&mut state, 4, hop.into_iter());

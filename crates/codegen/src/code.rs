@@ -27,12 +27,12 @@ pub(crate) struct Functions {
     /// Address of each function.
     addresses: Vec<usize>,
     /// Kept for the addresses in the code.
-    _operands: Vec<Box<Operand>>,
+    _operands: Vec<Arc<Operand>>,
 }
 
 impl Functions {
     /// Makes functions of machine code, each at its offset.
-    pub(crate) fn new(code: &[u8], offsets: &[usize], operands: Vec<Box<Operand>>) -> std::io::Result<Self> {
+    pub(crate) fn new(code: &[u8], offsets: &[usize], operands: Vec<Arc<Operand>>) -> std::io::Result<Self> {
         let memory = Executable::new(code)?;
         let addresses = offsets.iter().map(|offset| memory.at(*offset) as usize).collect();
         Ok(Self { memory, addresses, _operands: operands })

@@ -4,6 +4,7 @@
 //! ([`Options`]), and says why ([`Unsupported`]); the interpreter runs such programs.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 
 use cranelift_codegen::Context;
 use cranelift_codegen::control::ControlPlane;
@@ -193,7 +194,7 @@ impl Compiler {
         Ok(())
     }
 
-    fn finish(self, operands: Vec<Box<crate::code::Operand>>) -> Result<Functions, Unsupported> {
+    fn finish(self, operands: Vec<Arc<crate::code::Operand>>) -> Result<Functions, Unsupported> {
         // Each function of code is at least one level deeper than its caller.
         let depth = self.options.limits.depth as usize;
         let found = depth.saturating_mul(self.largest_frame as usize + RUNTIME_FRAME);

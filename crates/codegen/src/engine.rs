@@ -30,8 +30,17 @@ pub struct Engine {
     view: View,
     published: Views,
     tables: Vec<Writer>,
-    /// Previous views, and the handles of entries that only they have.
-    retired: VecDeque<(Arc<View>, Vec<(TableId, u32)>)>,
+    retired: VecDeque<Retired>,
+}
+
+/// A previous view, and the handles of entries that only it and older ones have.
+type Retired = (Arc<View>, Vec<(TableId, u32)>);
+
+/// A change of an entry, with its new record.
+enum EntryChange {
+    Add(Record),
+    Modify(Record),
+    Remove,
 }
 
 /// A table as packets look it up.
@@ -136,13 +145,17 @@ impl Engine {
         let mut entries = Vec::new();
         for change in &bundle.changes {
             match change {
-                Change::Added(table, installed) | Change::Modified(table, _, installed) => {
-                    if let Some(record) = record(&mut calls, state, installed)? {
-                        let is_new = matches!(change, Change::Added(..));
-                        entries.push((*table, installed.clone(), Some((record, is_new))));
-                    }
+                Change::Added(table, installed) => {
+                    let record = record(&mut calls, state, installed)?.map(EntryChange::Add);
+                    entries.extend(record.map(|change| (*table, installed.clone(), change)));
                 }
-                Change::Removed(table, installed) => entries.push((*table, installed.clone(), None)),
+                Change::Modified(table, _, installed) => {
+                    let record = record(&mut calls, state, installed)?.map(EntryChange::Modify);
+                    entries.extend(record.map(|change| (*table, installed.clone(), change)));
+                }
+                Change::Removed(table, installed) => {
+                    entries.push((*table, installed.clone(), EntryChange::Remove));
+                }
                 Change::Default(id) => {
                     let default = default(&mut calls, state, *id)?;
                     if let Some(table) = view.tables.get_mut(id.index()) {
@@ -187,7 +200,7 @@ impl Engine {
     fn change_tables(
         &mut self,
         view: &mut View,
-        entries: Vec<(TableId, Arc<Installed>, Option<(Record, bool)>)>,
+        entries: Vec<(TableId, Arc<Installed>, EntryChange)>,
         single: bool,
     ) -> Vec<(TableId, u32)> {
         let mut garbage = Vec::new();
@@ -198,12 +211,12 @@ impl Engine {
         for (id, installed, change) in entries {
             let Some(writer) = self.tables.get_mut(id.index()) else { continue };
             let retired = match change {
-                Some((record, true)) => {
+                EntryChange::Add(record) => {
                     writer.add(&installed, record);
                     None
                 }
-                Some((record, false)) => writer.modify(&installed, record),
-                None => writer.remove(installed.id),
+                EntryChange::Modify(record) => writer.modify(&installed, record),
+                EntryChange::Remove => writer.remove(installed.id),
             };
             garbage.extend(retired.map(|retired| (id, retired)));
         }
@@ -221,7 +234,11 @@ impl Engine {
     /// Makes lookups faster after many changes, where a structure has outgrown its form; packets use the previous one
     /// meanwhile. For times at which nothing else is to be done. Returns whether there was something to do.
     pub fn improve(&mut self) -> bool {
-        self.tables.iter_mut().fold(false, |any, writer| writer.improve() || any)
+        let mut any = false;
+        for writer in &mut self.tables {
+            any |= writer.improve();
+        }
+        any
     }
 
     fn publish(&mut self, garbage: Vec<(TableId, u32)>) {

@@ -22,6 +22,8 @@ mod parser;
 mod place;
 mod stmt;
 
+use std::sync::Arc;
+
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::immediates::Imm64;
 use cranelift_codegen::ir::{
@@ -79,7 +81,7 @@ pub(crate) struct Shared<'a> {
     pub(crate) layout: &'a Layout,
     pub(crate) limits: &'a Limits,
     /// Operands that code refers to by address.
-    pub(crate) constants: std::cell::RefCell<Vec<Box<crate::code::Operand>>>,
+    pub(crate) constants: std::cell::RefCell<Vec<Arc<crate::code::Operand>>>,
 }
 
 /// Emits one function.

@@ -1,5 +1,7 @@
 //! Statements.
 
+use std::sync::Arc;
+
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{BlockArg, InstBuilder, Value, types};
 use pipeline::interp::{Dropped, Limit};
@@ -332,8 +334,8 @@ impl Emit<'_, '_> {
     }
 
     fn send(&mut self, send: &Send) {
-        let operand = Box::new(Operand::Send(send.clone()));
-        let address = std::ptr::from_ref(&*operand);
+        let operand = Arc::new(Operand::Send(send.clone()));
+        let address = Arc::as_ptr(&operand);
         self.cx.constants.borrow_mut().push(operand);
         let [class, queue, limit] =
             [&send.class, &send.queue, &send.limit].map(|value| self.optional(value.as_ref()).1);

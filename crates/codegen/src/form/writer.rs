@@ -134,9 +134,8 @@ impl Writer {
         let ternaries = entry.ternaries.clone();
         let order = self.order.get(rank(installed)).unwrap_or(0);
         if let Some(structure) = self.writable(ternaries.as_deref().map_or(0, <[_]>::len)) {
-            let all = ternaries.iter().flatten();
-            let done =
-                all.map(|ternary| structure.replace(ternary, order, handle)).collect::<Result<(), _>>();
+            let mut all = ternaries.iter().flatten();
+            let done = all.try_for_each(|ternary| structure.replace(ternary, order, handle));
             self.stale |= done.is_err();
         }
         Some(old)
