@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pipeline::Checked;
 use pipeline::interp::Limits;
-use pipeline::ir::{ActionId, BlockId, ParserId, Send, StageId};
+use pipeline::ir::{ActionId, BlockId, ParserId, Send, Slot, StageId, VarId};
 
 use crate::layout::Layout;
 use crate::memory::Executable;
@@ -59,6 +59,8 @@ pub struct Code {
     pub(crate) layout: Layout,
     /// Blocks, actions, parsers, selections of groups, selections of profiles.
     pub(crate) functions: Functions,
+    /// Variables that the environment fills in.
+    pub(crate) slots: Vec<(VarId, Slot)>,
     /// For each stage, whether deparsing changes only the packet's form.
     pub(crate) emits_only: Vec<bool>,
 }

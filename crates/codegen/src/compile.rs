@@ -14,7 +14,7 @@ use cranelift_codegen::settings::{self, Configurable};
 use cranelift_frontend::FunctionBuilderContext;
 use pipeline::Checked;
 use pipeline::interp::Limits;
-use pipeline::ir::{Action, Param, Selection, Stmt};
+use pipeline::ir::{Action, Param, Selection, Stmt, VarId};
 
 use crate::code::{ActionCode, Code, Functions};
 use crate::emit::{Emit, Shared, signature};
@@ -100,7 +100,9 @@ pub fn compile(program: &Checked, options: &Options) -> Result<Code, Unsupported
         body.is_none_or(|(_, body)| emits_only(body))
     });
     let emits_only = emits_only.collect();
-    Ok(Code { program: program.clone(), limits: options.limits, functions, emits_only, layout })
+    let slots = program.vars.iter().enumerate();
+    let slots = slots.filter_map(|(i, var)| Some((VarId::at(i), var.slot?))).collect();
+    Ok(Code { program: program.clone(), limits: options.limits, functions, slots, emits_only, layout })
 }
 
 /// Compiles an action that was added to a compiled program.

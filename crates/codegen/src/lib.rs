@@ -17,9 +17,12 @@
 //! | `view`    | what packets see; `engine`: the control side that makes it                                     |
 //! | `flow`    | how functions of code end, as numbers                                                          |
 //!
-//! Unsafe code is in five places, each block with its argument: `memory`, `code` (addresses become functions), `runtime`
-//! (the frame, calls in both directions), `view` (addresses of arguments) and `form/slab.rs` (addresses of records). What generated code may touch is argued in
-//! `emit`.
+//! An environment ([`pipeline::env::Env`]) must not panic: below generated code there is no unwinding, and the process
+//! would abort.
+//!
+//! Unsafe code is in these places, each block with its argument: `memory`, `code` (addresses become functions),
+//! `runtime` (the frame, calls in both directions, hits to be counted), `view` (addresses of arguments) and
+//! `form/slab.rs` (addresses of records). What generated code may touch is argued in `emit`.
 
 mod code;
 mod compile;

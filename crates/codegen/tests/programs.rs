@@ -210,12 +210,13 @@ fn churn(pair: &mut Pair, random: &mut Random, tables: usize) -> (BTreeSet<(usiz
                 pair.apply(vec![update]);
             }
         }
-        for _ in 0..3 {
-            let bytes = random.packet();
-            let port = random.below(6) as u32;
-            let hash = random.below(1 << 32) as u32;
-            effects.extend(pair.check(&Received { flow_hash: hash, ..Received::whole(&bytes, port) }));
-        }
+        let packets: Vec<_> =
+            (0..4).map(|_| (random.packet(), random.below(6) as u32, random.below(1 << 32) as u32)).collect();
+        let batch: Vec<_> = packets
+            .iter()
+            .map(|(bytes, port, hash)| Received { flow_hash: *hash, ..Received::whole(bytes, *port) })
+            .collect();
+        effects.extend(pair.check_batch(&batch));
         pair.advance(1_000_000);
         let info = pair.engine.table(TableId::at(table)).unwrap();
         assert_eq!(info.entries, pair.compiled.table(TableId::at(table)).unwrap().len());

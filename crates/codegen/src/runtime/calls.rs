@@ -325,14 +325,11 @@ calls! {
         // SAFETY: code has laid out a key of this table, so many words.
         let key = unsafe { std::slice::from_raw_parts(key, table.words()) };
         let record = table.find(key);
-        table.counts.lookups.fetch_add(1, Relaxed);
+        let bytes = m.scratch.pass.borrow().len.into();
+        m.scratch.tallies.borrow_mut().add(id.index(), record, table.counted, bytes);
         m.set_word(Layout::hit(id) as usize / 8, record.map_or(0, |record| std::ptr::from_ref(record) as u64));
         m.origin.set(Some((id, record.map(|record| record.installed.id))));
         let Some(record) = record else { return table.default_call() };
-        table.counts.hits.fetch_add(1, Relaxed);
-        if table.counted {
-            record.installed.stats.hits.count(m.scratch.pass.borrow().len.into());
-        }
         if table.timed {
             let now = m.env.borrow_mut().now();
             record.installed.stats.last_hit.store(now, Relaxed);

@@ -9,7 +9,8 @@
 //! [`word::MACHINE`] is the machine's address meanwhile.
 //!
 //! - `calls.rs`: functions that code calls; `wide.rs`: those that only compute;
-//! - `pass.rs`: stages; `send.rs`: destinations; `group.rs`: groups and selections; `form.rs`, `list.rs`, `effects.rs`.
+//! - `pass.rs`: stages; `send.rs`: destinations; `group.rs`: groups and selections; `form.rs`, `list.rs`, `effects.rs`;
+//! - `tally.rs`: hits that are counted together.
 
 pub(crate) mod calls;
 mod effects;
@@ -18,6 +19,7 @@ mod group;
 mod list;
 mod pass;
 mod send;
+mod tally;
 mod wide;
 
 use std::cell::{Cell, RefCell};
@@ -26,7 +28,7 @@ use std::sync::MutexGuard;
 
 use pipeline::env::Env;
 use pipeline::interp::{Dropped, Limit, Received};
-use pipeline::ir::{BlockId, Constant, HeaderId, TableId, Var, VarId};
+use pipeline::ir::{BlockId, Constant, HeaderId, TableId, VarId};
 use pipeline::state::EntryId;
 
 use crate::code::Function;
@@ -38,6 +40,7 @@ pub use effects::{Effect, Effects, Packet};
 use form::Form;
 use list::List;
 use pass::{Arrival, Pass};
+use tally::Tallies;
 
 /// Memory of one thread that runs packets.
 #[derive(Debug, Default)]
@@ -57,6 +60,7 @@ pub(crate) struct Scratch {
     /// What a parser sees, where it is not one piece of the received packet.
     pub(crate) window: RefCell<Vec<u8>>,
     waiting: RefCell<VecDeque<Arrival>>,
+    pub(crate) tallies: RefCell<Tallies>,
     /// Memory of forms that are made and used up.
     pub(crate) form: RefCell<Form>,
 }
@@ -87,10 +91,34 @@ impl Worker {
 
     /// Takes a received packet through the program of a view, and appends what happens to `effects`.
     pub fn run(&mut self, view: &View, env: &mut dyn Env, received: &Received<'_>, effects: &mut Effects) {
+        self.packet(view, env, received, effects);
+        self.scratch.tallies.borrow_mut().flush(view);
+    }
+
+    /// Takes a batch of received packets through the program of a view, one after the other, and appends what happens
+    /// to `effects`. `ends` receives the number of effects in the list after each packet. Hits are counted together at
+    /// the end.
+    pub fn run_batch<'r>(
+        &mut self,
+        view: &View,
+        env: &mut dyn Env,
+        packets: impl IntoIterator<Item = Received<'r>>,
+        effects: &mut Effects,
+        ends: &mut Vec<usize>,
+    ) {
+        for received in packets {
+            self.packet(view, env, &received, effects);
+            ends.push(effects.list.len());
+        }
+        self.scratch.tallies.borrow_mut().flush(view);
+    }
+
+    fn packet(&mut self, view: &View, env: &mut dyn Env, received: &Received<'_>, effects: &mut Effects) {
         let words = view.code.layout.size.div_ceil(8);
         if self.frame.len() < words {
             self.frame.resize(words, 0);
         }
+        self.scratch.tallies.borrow_mut().prepare(view);
         let first_effect = effects.list.len();
         let machine = Machine {
             view,
@@ -209,7 +237,8 @@ impl<'a> Machine<'a> {
     }
 
     /// Sets a variable to the low bits of a number.
-    pub(crate) fn set_var(&self, id: VarId, var: &Var, number: u64) {
+    pub(crate) fn set_var(&self, id: VarId, number: u64) {
+        let Some(var) = self.view.code.program.vars.get(id.index()) else { return };
         let (at, width) = (self.view.code.layout.var(id), var.ty.width());
         let low = if width < 64 { number & ((1 << width) - 1) } else { number };
         self.set_word(at as usize / 8, low);

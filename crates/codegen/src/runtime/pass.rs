@@ -166,27 +166,26 @@ impl Machine<'_> {
     /// Sets the variables that are bound to intrinsic metadata.
     fn fill_slots(&self, about: &About, len: u32, stage_time: u64, queue: Queue, must_parse: bool) {
         let received: &Received<'_> = self.received;
-        for (i, var) in self.view.code.program.vars.iter().enumerate() {
-            let number = match var.slot {
-                None => continue,
+        for (id, slot) in &self.view.code.slots {
+            let number = match slot {
                 // A stage without a parser keeps the error of the stage that parsed.
-                Some(Slot::ParserError) if !must_parse => continue,
-                Some(Slot::ParserError) => 0,
-                Some(Slot::IngressPort) => received.port.into(),
-                Some(Slot::EgressPort) => about.egress.unwrap_or(0).into(),
-                Some(Slot::PacketLength) => len.into(),
-                Some(Slot::IngressTime) => received.time,
-                Some(Slot::StageTime) => stage_time,
-                Some(Slot::Instance) => about.instance.into(),
-                Some(Slot::Replica) => about.replica.into(),
-                Some(Slot::Class) => about.class.unwrap_or(received.class).into(),
-                Some(Slot::EnqueueDepth) => queue.enqueue_depth.into(),
-                Some(Slot::DequeueDepth) => queue.dequeue_depth.into(),
-                Some(Slot::QueueDelay) => queue.delay,
-                Some(Slot::FlowHash) => received.flow_hash.into(),
-                Some(Slot::Flags) => received.flags,
+                Slot::ParserError if !must_parse => continue,
+                Slot::ParserError => 0,
+                Slot::IngressPort => received.port.into(),
+                Slot::EgressPort => about.egress.unwrap_or(0).into(),
+                Slot::PacketLength => len.into(),
+                Slot::IngressTime => received.time,
+                Slot::StageTime => stage_time,
+                Slot::Instance => about.instance.into(),
+                Slot::Replica => about.replica.into(),
+                Slot::Class => about.class.unwrap_or(received.class).into(),
+                Slot::EnqueueDepth => queue.enqueue_depth.into(),
+                Slot::DequeueDepth => queue.dequeue_depth.into(),
+                Slot::QueueDelay => queue.delay,
+                Slot::FlowHash => received.flow_hash.into(),
+                Slot::Flags => received.flags,
             };
-            self.set_var(VarId::at(i), var, number);
+            self.set_var(*id, number);
         }
     }
 
@@ -217,10 +216,8 @@ impl Machine<'_> {
         let (at, error) = (self.word(word::AT), self.word(word::ERROR));
         self.set_word(word::FAULT, 0);
         self.scratch.pass.borrow_mut().payload.skip(u32::try_from(at).unwrap_or(u32::MAX));
-        for (i, var) in code.program.vars.iter().enumerate() {
-            if var.slot == Some(Slot::ParserError) {
-                self.set_var(VarId::at(i), var, error);
-            }
+        for (id, _) in code.slots.iter().filter(|(_, slot)| *slot == Slot::ParserError) {
+            self.set_var(*id, error);
         }
     }
 

@@ -46,11 +46,36 @@ impl Pair {
 
     /// Runs a packet in both and compares what it causes.
     pub(crate) fn check(&mut self, received: &Received<'_>) -> Vec<interp::Effect> {
-        let [first, second] = &mut self.worlds;
-        let expected = interp::run(&self.interpreted, first, received, &self.limits, false).effects;
+        let expected = self.interpret(received);
         let mut effects = Effects::default();
-        self.worker.run(&self.views.load(), second, received, &mut effects);
+        self.worker.run(&self.views.load(), &mut self.worlds[1], received, &mut effects);
         let found = effects.to_interp();
+        self.compare(received, &expected, &found);
+        found
+    }
+
+    /// Runs a batch of packets in both and compares what each causes.
+    pub(crate) fn check_batch(&mut self, batch: &[Received<'_>]) -> Vec<interp::Effect> {
+        let expected: Vec<_> = batch.iter().map(|received| self.interpret(received)).collect();
+        let (mut effects, mut ends) = (Effects::default(), vec![]);
+        let packets = batch.iter().copied();
+        self.worker.run_batch(&self.views.load(), &mut self.worlds[1], packets, &mut effects, &mut ends);
+        assert_eq!(ends.len(), batch.len());
+        let all = effects.to_interp();
+        let mut start = 0;
+        for ((received, expected), end) in batch.iter().zip(&expected).zip(ends) {
+            self.compare(received, expected, &all[start..end]);
+            start = end;
+        }
+        assert_eq!(start, all.len());
+        all
+    }
+
+    fn interpret(&mut self, received: &Received<'_>) -> Vec<interp::Effect> {
+        interp::run(&self.interpreted, &mut self.worlds[0], received, &self.limits, false).effects
+    }
+
+    fn compare(&self, received: &Received<'_>, expected: &[interp::Effect], found: &[interp::Effect]) {
         if found != expected {
             let mut again = World { now: 1_000_000, seed: 7 };
             let trace = interp::run(&self.interpreted, &mut again, received, &self.limits, true).trace;
@@ -60,8 +85,7 @@ impl Pair {
                 trace.join("\n")
             );
         }
-        assert_eq!(first.seed, second.seed, "random numbers drawn");
-        found
+        assert_eq!(self.worlds[0].seed, self.worlds[1].seed, "random numbers drawn");
     }
 
     pub(crate) fn advance(&mut self, nanoseconds: u64) {
