@@ -57,6 +57,13 @@ impl Bits {
         Self::from_u64(1, value.into())
     }
 
+    /// Returns the low `width` bits of a number given as 64-bit limbs, least significant first.
+    pub fn from_limbs(width: u16, limbs: &[u64]) -> Self {
+        let mut bits = Self::zero(width);
+        bits.limbs.iter_mut().zip(limbs).for_each(|(to, from)| *to = *from);
+        bits.trimmed()
+    }
+
     /// Returns the low `width` bits of a big-endian number.
     pub fn from_bytes(width: u16, bytes: &[u8]) -> Self {
         let mut bits = Self::zero(width);

@@ -318,6 +318,18 @@ impl<const N: usize> Lookup for ExactReader<N> {
     fn lookup_flat(&self, keys: &[u64], out: &mut [u32]) {
         self.lookup(keys.as_chunks::<N>().0, out);
     }
+
+    fn find(&self, key: &[u64]) -> u32 {
+        let view = self.0.load();
+        let Some(key) = key.as_chunks::<N>().0.first() else { return MISS };
+        let mut masked = *key;
+        for (word, mask) in masked.iter_mut().zip(&view.mask) {
+            *word &= mask;
+        }
+        let hash = view.secret.hash(&masked);
+        let found = view.segment(hash).and_then(|segment| segment.find(Place::of(hash), &masked));
+        found.map_or(MISS, |(_, _, word)| handle(word))
+    }
 }
 
 /// An exact-match table of keys of `N` words; the writer's side.

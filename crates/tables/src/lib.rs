@@ -70,4 +70,7 @@ pub trait Lookup: Send + Sync {
     /// Looks up keys that lie one after the other. `out` receives one handle, or [`MISS`], for each whole key; surplus
     /// words and surplus room in `out` are ignored.
     fn lookup_flat(&self, keys: &[u64], out: &mut [u32]);
+
+    /// Looks up one key: cheaper than a batch of one. Returns its handle or [`MISS`]; [`MISS`] too for less than a key.
+    fn find(&self, key: &[u64]) -> u32;
 }

@@ -214,6 +214,21 @@ impl<const N: usize> Lookup for LpmReader<N> {
     fn lookup_flat(&self, keys: &[u64], out: &mut [u32]) {
         self.lookup(keys.as_chunks::<N>().0, out);
     }
+
+    fn find(&self, key: &[u64]) -> u32 {
+        let view = self.0.load();
+        let (space, direct) = &**view;
+        let Some(key) = key.as_chunks::<N>().0.first() else { return MISS };
+        let bits = left_aligned(key);
+        let entry = direct.entry(bits).map_or(u64::from(MISS), |entry| entry.load(Ordering::Acquire));
+        let mut lane = Lane { bits, node: (entry >> 32) as Ref, short: entry as u32, at: 0 };
+        let mut depth = DIRECT_BITS;
+        while lane.node != 0 {
+            step(space, &mut lane, depth);
+            depth += STRIDE;
+        }
+        if lane.at == 0 { lane.short } else { space.load(lane.at) as u32 }
+    }
 }
 
 /// A node taken apart.

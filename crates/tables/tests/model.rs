@@ -46,6 +46,7 @@ proptest! {
         reader.lookup(&probes, &mut out);
         for (probe, found) in probes.iter().zip(out) {
             prop_assert_eq!(found, model.get(&masked(probe)).copied().unwrap_or(MISS));
+            prop_assert_eq!(reader.find(probe), found);
             prop_assert_eq!(table.get(probe), model.get(&masked(probe)).copied());
         }
         let mut each = HashMap::new();
@@ -72,7 +73,8 @@ proptest! {
         let keys: Vec<[u64; 2]> = probes.iter().map(|bits| [(bits >> 64) as u64, *bits as u64]).collect();
         let mut out = vec![0; keys.len()];
         reader.lookup(&keys, &mut out);
-        for (bits, found) in probes.iter().zip(&out) {
+        for ((bits, found), key) in probes.iter().zip(&out).zip(&keys) {
+            prop_assert_eq!(reader.find(key), *found);
             let longest = model
                 .iter()
                 .filter(|(prefix, _)| Prefix::new(*bits, prefix.len()) == **prefix)
@@ -135,6 +137,10 @@ proptest! {
             let highest = model.keys().filter(|rule| rule.matches(probe)).map(|rule| rule.priority).max();
             let of_found = model.iter().find(|(_, handle)| **handle == found).map(|(rule, _)| *rule);
             prop_assert_eq!(of_found.map(|rule| rule.priority), highest);
+            let alone = reader.find(probe);
+            let of_alone = model.iter().find(|(_, handle)| **handle == alone).map(|(rule, _)| *rule);
+            prop_assert!(of_alone.is_none_or(|rule| rule.matches(probe)));
+            prop_assert_eq!(of_alone.map(|rule| rule.priority), highest);
             prop_assert!(of_found.is_none_or(|rule| rule.matches(probe)));
             prop_assert_eq!(found == MISS, highest.is_none());
         }

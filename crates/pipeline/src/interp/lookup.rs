@@ -24,10 +24,10 @@ impl Machine<'_> {
         };
         let keys: Vec<_> = schema.keys.iter().map(|key| self.eval(&key.value, pass, &[])).collect();
         let found = find(table.entries().map(AsRef::as_ref), &keys);
-        table.lookups.fetch_add(1, Relaxed);
+        table.counts.lookups.fetch_add(1, Relaxed);
         self.event(|| Event::Lookup(id, keys, found.map(|entry| entry.id)));
         if let Some(entry) = found {
-            table.hits.fetch_add(1, Relaxed);
+            table.counts.hits.fetch_add(1, Relaxed);
             self.count_hit(schema, entry, pass);
         }
         let hit = found.map(|entry| entry.id);

@@ -38,8 +38,8 @@ use crate::validate::{Checked, Invalid, validate_action};
 pub use arrays::{Arrays, Stats};
 pub use meter::{Color, MeterCell, Rates};
 pub use objects::{
-    Bucket, Choice, EntryStats, Expiry, Group, GroupKind, Installed, InstalledGroup, ProfileState, Replica,
-    Replication, TableState,
+    Bucket, Choice, EntryStats, Expiry, Group, GroupKind, Installed, InstalledGroup, LookupCounts, ProfileState,
+    Replica, Replication, TableState,
 };
 pub use update::{Bundle, Change, Update, UpdateError, UpdateProblem};
 
@@ -65,7 +65,7 @@ pub struct State {
     groups: Vec<BTreeMap<u32, Arc<InstalledGroup>>>,
     replicas: Vec<BTreeMap<u32, Replication>>,
     value_sets: Vec<Values>,
-    arrays: Arrays,
+    arrays: Arc<Arrays>,
 }
 
 impl State {
@@ -82,7 +82,7 @@ impl State {
             groups: program.groups.iter().map(|_| BTreeMap::new()).collect(),
             replicas: program.replicas.iter().map(|_| BTreeMap::new()).collect(),
             value_sets: program.value_sets.iter().map(|_| Vec::new()).collect(),
-            arrays: Arrays::new(&program),
+            arrays: Arc::new(Arrays::new(&program)),
             program,
         };
         state.install_initial();
@@ -124,13 +124,18 @@ impl State {
         self.replicas.get(list.index())?.get(&id)
     }
 
+    /// All replication lists of a table.
+    pub fn replications(&self, list: ReplicasId) -> impl Iterator<Item = (u32, &Replication)> {
+        self.replicas.get(list.index()).into_iter().flatten().map(|(id, list)| (*id, list))
+    }
+
     /// The tuples of a value set.
     pub fn values(&self, set: ValueSetId) -> &[Vec<Option<KeyMatch>>] {
         self.value_sets.get(set.index()).map_or(&[], Vec::as_slice)
     }
 
-    /// Counters, meters and registers.
-    pub fn arrays(&self) -> &Arrays {
+    /// Counters, meters and registers. Generated code shares them.
+    pub fn arrays(&self) -> &Arc<Arrays> {
         &self.arrays
     }
 

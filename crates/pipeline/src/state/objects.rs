@@ -64,10 +64,17 @@ pub struct TableState {
     pub(super) index: HashMap<(Vec<Match>, u32), EntryId>,
     /// Action after a miss.
     pub(crate) default: Option<ActionCall>,
+    /// Counts of lookups.
+    pub(crate) counts: Arc<LookupCounts>,
+}
+
+/// Counts of a table's lookups, which generated code shares.
+#[derive(Debug, Default)]
+pub struct LookupCounts {
     /// Lookups.
-    pub(crate) lookups: AtomicU64,
+    pub lookups: AtomicU64,
     /// Lookups that hit.
-    pub(crate) hits: AtomicU64,
+    pub hits: AtomicU64,
 }
 
 impl TableState {
@@ -103,7 +110,12 @@ impl TableState {
 
     /// Lookups, and how many of them hit.
     pub fn lookups(&self) -> (u64, u64) {
-        (self.lookups.load(Relaxed), self.hits.load(Relaxed))
+        (self.counts.lookups.load(Relaxed), self.counts.hits.load(Relaxed))
+    }
+
+    /// The counters behind [`TableState::lookups`].
+    pub fn counts(&self) -> &Arc<LookupCounts> {
+        &self.counts
     }
 }
 

@@ -141,7 +141,7 @@ impl<'p> Checker<'p> {
     }
 }
 
-/// Type of an expression without parameters; `None` if it has none.
-pub(crate) fn expr_type(program: &Program, expr: &Expr) -> Option<Type> {
+/// Returns the type of an expression without parameters, a table's key for example; `None` if it has none.
+pub fn expr_type(program: &Program, expr: &Expr) -> Option<Type> {
     Checker::new(program).ty(expr)
 }

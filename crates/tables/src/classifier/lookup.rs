@@ -25,6 +25,8 @@ struct Match {
     handle: u32,
 }
 
+const NONE: Match = Match { priority: None, handle: MISS };
+
 impl Match {
     #[inline(always)]
     fn is_beaten_by(self, slot: Slot) -> bool {
@@ -72,18 +74,18 @@ impl<const N: usize> ClassifierReader<N> {
         let view = self.0.load();
         let (space, root) = &**view;
         for (keys, out) in keys.chunks(BATCH).zip(out.chunks_mut(BATCH)) {
-            Search { space, keys, found: [Match { priority: None, handle: MISS }; BATCH] }.run(*root, out);
+            Search { space, keys, found: [NONE; BATCH] }.run(*root, out);
         }
     }
 }
 
-struct Search<'a, const N: usize> {
+struct Search<'a, const N: usize, const B: usize> {
     space: &'a Space,
     keys: &'a [[u64; N]],
-    found: [Match; BATCH],
+    found: [Match; B],
 }
 
-impl<const N: usize> Search<'_, N> {
+impl<const N: usize, const B: usize> Search<'_, N, B> {
     fn run(mut self, root: Ref, out: &mut [u32]) {
         let root = Slot(self.space.load(root));
         let mut round = Queue::new();
@@ -184,7 +186,6 @@ impl<const N: usize> Search<'_, N> {
     }
 
     /// Completes one search at once. Recursion is as deep as the tree, which its builder bounds.
-    #[cold]
     fn search(&mut self, number: u8, slot: Slot) {
         let index = usize::from(number);
         let Some(key) = self.keys.get(index) else { return };
@@ -229,5 +230,14 @@ impl<const N: usize> Lookup for ClassifierReader<N> {
 
     fn lookup_flat(&self, keys: &[u64], out: &mut [u32]) {
         self.lookup(keys.as_chunks::<N>().0, out);
+    }
+
+    fn find(&self, key: &[u64]) -> u32 {
+        let view = self.0.load();
+        let (space, root) = &**view;
+        let mut search = Search { space, keys: key.as_chunks::<N>().0, found: [NONE; 1] };
+        search.search(0, Slot(space.load(*root)));
+        let [found] = search.found;
+        found.handle
     }
 }

@@ -1,0 +1,129 @@
+//! Compiled programs and actions: machine code, and what it refers to by address.
+
+use std::sync::Arc;
+
+use pipeline::Checked;
+use pipeline::interp::Limits;
+use pipeline::ir::{ActionId, BlockId, ParserId, Send, Slot, StageId, VarId};
+
+use crate::layout::Layout;
+use crate::memory::Executable;
+
+/// An operand that is too large for a register: code has its address.
+#[derive(Debug)]
+pub(crate) enum Operand {
+    /// A destination.
+    Send(Send),
+}
+
+/// The type of every function of generated code: frame, arguments, depth; returns how it ended ([`crate::flow`]), a
+/// selection its hash.
+pub(crate) type Function = unsafe extern "C" fn(*mut u64, *const u64, u64) -> i64;
+
+/// Functions in one piece of memory.
+#[derive(Debug)]
+pub(crate) struct Functions {
+    memory: Executable,
+    /// Address of each function.
+    addresses: Vec<usize>,
+    /// Kept for the addresses in the code.
+    _operands: Vec<Arc<Operand>>,
+}
+
+impl Functions {
+    /// Makes functions of machine code, each at its offset.
+    pub(crate) fn new(code: &[u8], offsets: &[usize], operands: Vec<Arc<Operand>>) -> std::io::Result<Self> {
+        let memory = Executable::new(code)?;
+        let addresses = offsets.iter().map(|offset| memory.at(*offset) as usize).collect();
+        Ok(Self { memory, addresses, _operands: operands })
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn len(&self) -> usize {
+        self.memory.len()
+    }
+
+    fn get(&self, i: usize) -> Option<Function> {
+        let address = *self.addresses.get(i)?;
+        // SAFETY: the address is that of a function that `compile` emitted with this signature, in memory that is
+        // executable as long as `self` lives.
+        Some(unsafe { std::mem::transmute::<usize, Function>(address) })
+    }
+}
+
+/// A compiled program.
+#[derive(Debug)]
+pub struct Code {
+    pub(crate) program: Checked,
+    pub(crate) limits: Limits,
+    pub(crate) layout: Layout,
+    /// Blocks, actions, parsers, selections of groups, selections of profiles.
+    pub(crate) functions: Functions,
+    /// Variables that the environment fills in.
+    pub(crate) slots: Vec<(VarId, Slot)>,
+    /// For each stage, whether deparsing changes only the packet's form.
+    pub(crate) emits_only: Vec<bool>,
+}
+
+impl Code {
+    /// Bytes of machine code, in whole pages.
+    pub fn len(&self) -> usize {
+        self.functions.len()
+    }
+
+    /// Whether there is no code. A program has at least one block.
+    pub fn is_empty(&self) -> bool {
+        self.functions.addresses.is_empty()
+    }
+
+    /// Address of the blocks' addresses, which those of actions follow.
+    pub(crate) fn blocks(&self) -> *const usize {
+        self.functions.addresses.as_ptr()
+    }
+
+    pub(crate) fn block(&self, id: BlockId) -> Option<Function> {
+        self.functions.get(id.index()).filter(|_| id.index() < self.program.blocks.len())
+    }
+
+    pub(crate) fn action(&self, id: ActionId) -> Option<Function> {
+        let own = id.index() < self.program.actions.len();
+        self.functions.get(self.program.blocks.len() + id.index()).filter(|_| own)
+    }
+
+    pub(crate) fn parser(&self, id: ParserId) -> Option<Function> {
+        self.functions.get(self.program.blocks.len() + self.program.actions.len() + id.index())
+    }
+
+    fn selections(&self) -> usize {
+        self.program.blocks.len() + self.program.actions.len() + self.program.parsers.len()
+    }
+
+    /// The selection of a table of groups.
+    pub(crate) fn group_selection(&self, table: usize) -> Option<Function> {
+        self.functions.get(self.selections() + table)
+    }
+
+    /// The selection of a profile.
+    pub(crate) fn profile_selection(&self, profile: usize) -> Option<Function> {
+        self.functions.get(self.selections() + self.program.groups.len() + profile)
+    }
+
+    pub(crate) fn emits_only(&self, stage: StageId) -> bool {
+        self.emits_only.get(stage.index()).copied().unwrap_or(false)
+    }
+}
+
+/// A compiled action that the control plane defined at run time.
+#[derive(Debug)]
+pub(crate) struct ActionCode {
+    pub(crate) functions: Functions,
+}
+
+impl ActionCode {
+    pub(crate) fn function(&self) -> Option<Function> {
+        self.functions.get(0)
+    }
+}
+
+/// Code of defined actions.
+pub(crate) type Actions = std::collections::HashMap<ActionId, Arc<ActionCode>>;

@@ -1,0 +1,299 @@
+//! The control side of a table: its entries, its form, and changes of both.
+//!
+//! Changes arrive between [`Writer::begin`] and [`Writer::finish`], which returns the reader for the next view. A
+//! bundle of one change writes to the structure that packets read: one store makes it visible. Others write to a fork,
+//! or to a new structure, which packets meet with their next view.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use pipeline::ir::{MatchKind, Program, Table, Type};
+use pipeline::state::{EntryId, Installed};
+use tables::Lookup;
+
+use super::order::{Order, rank};
+use super::scan::Scan;
+use super::slab::Slab;
+use super::structure::{self, Misfit, Structure};
+use super::{FEW, Form, Reader, WIDEST};
+use crate::keys::{KeyLayout, Ternary};
+use crate::view::Record;
+
+struct Entry {
+    installed: Arc<Installed>,
+    ternaries: Option<Vec<Ternary>>,
+    handle: u32,
+}
+
+/// A table's entries and the structure that they are in.
+pub(crate) struct Writer {
+    layout: Arc<KeyLayout>,
+    /// Width of the only key, if that is a prefix.
+    prefix: Option<u16>,
+    slab: Slab,
+    entries: HashMap<EntryId, Entry>,
+    /// How many conditions have each mask.
+    masks: HashMap<Vec<u64>, usize>,
+    /// Entries that only a scan finds.
+    odd: usize,
+    /// Whether two entries had equal conditions since the table was last scanned.
+    equal: bool,
+    form: Form,
+    structure: Option<Box<dyn Structure>>,
+    order: Order,
+    lookup: Arc<dyn Lookup>,
+    /// Changes since the structure was built.
+    changes: usize,
+    in_place: bool,
+    forked: bool,
+    /// Whether the structure has to be built anew.
+    stale: bool,
+}
+
+impl std::fmt::Debug for Writer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writer").field("form", &self.form).finish_non_exhaustive()
+    }
+}
+
+impl Writer {
+    /// An empty table.
+    pub(crate) fn new(program: &Program, schema: &Table) -> Self {
+        let layout = Arc::new(KeyLayout::new(program, schema));
+        let prefix = match &schema.keys[..] {
+            [key] if key.kind == MatchKind::Lpm => pipeline::validate::expr_type(program, &key.value)
+                .map(Type::width)
+                .filter(|width| *width <= 128),
+            _ => None,
+        };
+        let lookup = Arc::new(Scan::new(layout.clone(), std::iter::empty()));
+        Self {
+            layout,
+            prefix,
+            slab: Slab::default(),
+            entries: HashMap::new(),
+            masks: HashMap::new(),
+            odd: 0,
+            equal: false,
+            form: Form::Scan,
+            structure: None,
+            order: Order::default(),
+            lookup,
+            changes: 0,
+            in_place: false,
+            forked: false,
+            stale: false,
+        }
+    }
+
+    /// Words of a key.
+    pub(crate) fn words(&self) -> usize {
+        self.layout.words
+    }
+
+    pub(crate) fn form(&self) -> Form {
+        self.form
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Number of different masks.
+    pub(crate) fn masks(&self) -> usize {
+        self.masks.len()
+    }
+
+    /// Bytes that lookups read, without records.
+    pub(crate) fn memory(&self) -> usize {
+        self.structure.as_ref().map_or(0, |structure| structure.memory())
+    }
+
+    /// Begins a bundle; `single` if it has one change in all.
+    pub(crate) fn begin(&mut self, single: bool) {
+        (self.in_place, self.forked) = (single, false);
+    }
+
+    /// Adds an entry.
+    pub(crate) fn add(&mut self, installed: &Arc<Installed>, record: Record) {
+        let handle = self.slab.insert(record);
+        let ternaries = self.layout.ternaries(&installed.entry);
+        self.count(ternaries.as_deref(), true);
+        if self.insert(installed, ternaries.as_deref(), handle).is_err() {
+            self.stale = true;
+        }
+        self.entries.insert(installed.id, Entry { installed: installed.clone(), ternaries, handle });
+    }
+
+    /// Replaces an entry by one with the same conditions and priority. Returns the handle that previous views may use.
+    pub(crate) fn modify(&mut self, installed: &Arc<Installed>, record: Record) -> Option<u32> {
+        let handle = self.slab.insert(record);
+        let Some(entry) = self.entries.get_mut(&installed.id) else { return Some(handle) };
+        entry.installed = installed.clone();
+        let old = std::mem::replace(&mut entry.handle, handle);
+        let ternaries = entry.ternaries.clone();
+        let order = self.order.get(rank(installed)).unwrap_or(0);
+        if let Some(structure) = self.writable(ternaries.as_deref().map_or(0, <[_]>::len)) {
+            let mut all = ternaries.iter().flatten();
+            let done = all.try_for_each(|ternary| structure.replace(ternary, order, handle));
+            self.stale |= done.is_err();
+        }
+        Some(old)
+    }
+
+    /// Removes an entry. Returns the handle that previous views may use.
+    pub(crate) fn remove(&mut self, id: EntryId) -> Option<u32> {
+        let entry = self.entries.remove(&id)?;
+        self.count(entry.ternaries.as_deref(), false);
+        if self.take(&entry.installed, entry.ternaries.as_deref()).is_err() {
+            self.stale = true;
+        }
+        Some(entry.handle)
+    }
+
+    /// Frees a handle and its record, which no reader can use any more.
+    pub(crate) fn release(&mut self, handle: u32) {
+        self.slab.release(handle);
+    }
+
+    /// Ends a bundle: a reader of the entries as they are now.
+    pub(crate) fn finish(&mut self) -> Reader {
+        let wanted = self.wanted();
+        if self.stale || wanted != self.form || self.form == Form::Scan {
+            self.build(wanted);
+        } else if let Some(structure) = &mut self.structure {
+            if self.forked {
+                structure.commit();
+            }
+            self.lookup = structure.reader();
+        }
+        self.reader()
+    }
+
+    /// Makes lookups faster after many changes; whether there was something to do.
+    pub(crate) fn improve(&mut self) -> bool {
+        self.structure.as_mut().is_some_and(|structure| structure.improve())
+    }
+
+    fn reader(&self) -> Reader {
+        Reader { lookup: self.lookup.clone(), records: self.slab.chunks() }
+    }
+
+    /// The structure, in a fork if packets must not see the change yet.
+    fn writable(&mut self, pieces: usize) -> Option<&mut Box<dyn Structure>> {
+        self.changes += 1;
+        if self.stale {
+            return None;
+        }
+        // An entry of several conditions must appear as a whole.
+        if (!self.in_place || pieces > 1)
+            && !self.forked
+            && let Some(structure) = &mut self.structure
+        {
+            let fork = structure.fork();
+            *structure = fork;
+            self.forked = true;
+        }
+        self.structure.as_mut()
+    }
+
+    fn insert(
+        &mut self,
+        installed: &Installed,
+        ternaries: Option<&[Ternary]>,
+        handle: u32,
+    ) -> Result<(), Misfit> {
+        let rank = rank(installed);
+        let order = match self.form {
+            Form::Classifier if !self.stale => self.order.insert(rank).ok_or(Misfit)?,
+            _ => 0,
+        };
+        let Some(structure) = self.writable(ternaries.map_or(0, <[_]>::len)) else { return Ok(()) };
+        let ternaries = ternaries.ok_or(Misfit)?;
+        ternaries.iter().try_for_each(|ternary| structure.insert(ternary, order, handle))
+    }
+
+    fn take(&mut self, installed: &Installed, ternaries: Option<&[Ternary]>) -> Result<(), Misfit> {
+        let rank = rank(installed);
+        let order = self.order.get(rank).unwrap_or(0);
+        self.order.remove(rank);
+        let Some(structure) = self.writable(ternaries.map_or(0, <[_]>::len)) else { return Ok(()) };
+        let ternaries = ternaries.ok_or(Misfit)?;
+        ternaries.iter().try_for_each(|ternary| structure.remove(ternary, order))
+    }
+
+    fn count(&mut self, ternaries: Option<&[Ternary]>, added: bool) {
+        let Some(ternaries) = ternaries else {
+            self.odd = if added { self.odd + 1 } else { self.odd.saturating_sub(1) };
+            return;
+        };
+        for ternary in ternaries {
+            match self.masks.get_mut(&ternary.mask) {
+                Some(count) if added => *count += 1,
+                Some(count) if *count > 1 => *count -= 1,
+                Some(_) => drop(self.masks.remove(&ternary.mask)),
+                None if added => drop(self.masks.insert(ternary.mask.clone(), 1)),
+                None => {}
+            }
+        }
+    }
+
+    /// The form that suits the entries.
+    fn wanted(&self) -> Form {
+        let (len, built) = (self.entries.len(), self.form != Form::Scan);
+        // A table whose size changes around a limit stays as it is.
+        let few = if built { FEW / 2 } else { FEW };
+        if self.odd > 0 || self.layout.words > WIDEST || len <= few {
+            return Form::Scan;
+        }
+        let keeps = built && !self.stale && self.changes <= len;
+        match self.form {
+            Form::Classifier | Form::Prefix if keeps => self.form,
+            _ if self.masks.len() == 1 && !self.equal => Form::Exact,
+            _ if self.prefix.is_some() => Form::Prefix,
+            _ => Form::Classifier,
+        }
+    }
+
+    /// Builds a structure of all entries, in this form or in one that suits more.
+    fn build(&mut self, wanted: Form) {
+        (self.stale, self.changes, self.forked) = (false, 0, false);
+        self.order = Order::default();
+        self.structure = None;
+        self.form = Form::Scan;
+        if wanted == Form::Scan {
+            self.equal = false;
+        }
+        for form in [wanted, Form::Classifier] {
+            if form == Form::Scan || self.fill(form).is_ok() {
+                break;
+            }
+            self.equal |= form == Form::Exact;
+        }
+        if self.structure.is_none() {
+            self.order = Order::default();
+            let entries = self.entries.values();
+            let entries =
+                entries.map(|entry| (entry.installed.clone(), entry.ternaries.clone(), entry.handle));
+            self.lookup = Arc::new(Scan::new(self.layout.clone(), entries));
+        }
+    }
+
+    fn fill(&mut self, form: Form) -> Result<(), Misfit> {
+        let mask = self.masks.keys().next().map_or(&[][..], Vec::as_slice);
+        let structure = structure::new(form, self.layout.words, mask, self.prefix.unwrap_or(0));
+        let mut structure = structure.ok_or(Misfit)?;
+        if form == Form::Classifier {
+            self.order = Order::of(self.entries.values().map(|entry| rank(&entry.installed)));
+        }
+        let order = &self.order;
+        let mut all = self.entries.values().flat_map(|entry| {
+            let number = order.get(rank(&entry.installed)).unwrap_or(0);
+            entry.ternaries.iter().flatten().map(move |ternary| (ternary, number, entry.handle))
+        });
+        structure.fill(&mut all)?;
+        self.lookup = structure.reader();
+        (self.form, self.structure) = (form, Some(structure));
+        Ok(())
+    }
+}

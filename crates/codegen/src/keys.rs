@@ -1,0 +1,169 @@
+//! Keys of tables as 64-bit words, in which generated code looks them up.
+//!
+//! Keys of up to 64 bits share words, the first one in the most significant bits. A wider one has words of its own, its
+//! first bit the most significant of the first. So a prefix of the only key is a prefix of the words.
+
+use pipeline::bits::Bits;
+use pipeline::ir::{KeyMatch, Program, Table, Type};
+
+/// Place of a key in the words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Placed {
+    /// First word.
+    pub(crate) word: usize,
+    /// Bits to the right of the key in its last word.
+    pub(crate) shift: u32,
+    /// Width of the key, bits.
+    pub(crate) width: u16,
+}
+
+impl Placed {
+    /// Words that the key has bits in.
+    pub(crate) fn words(self) -> usize {
+        super::emit::limbs_of(self.width)
+    }
+}
+
+/// Most conditions that one entry stands for.
+pub(crate) const MOST_CONDITIONS: usize = 64;
+
+/// Places of all keys of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct KeyLayout {
+    /// In the order of the keys.
+    pub(crate) keys: Vec<Placed>,
+    /// Words of all keys, at least 1.
+    pub(crate) words: usize,
+}
+
+/// A condition on all words: bits and which of them count.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Ternary {
+    /// Bits; zero outside of the mask.
+    pub(crate) value: Vec<u64>,
+    /// Bits that count.
+    pub(crate) mask: Vec<u64>,
+}
+
+impl Ternary {
+    /// The condition with a further one, on one key.
+    fn with(&self, placed: Placed, (value, mask): &(Bits, Bits)) -> Self {
+        let mut ternary = self.clone();
+        place(placed, value, &mut ternary.value);
+        place(placed, mask, &mut ternary.mask);
+        ternary
+    }
+
+    /// Whether a key fulfils it.
+    pub(crate) fn matches(&self, key: &[u64]) -> bool {
+        key.iter().zip(self.value.iter().zip(&self.mask)).all(|(key, (value, mask))| key & mask == *value)
+    }
+}
+
+/// The prefixes that together are the numbers from `low` to `high`, as values and masks.
+fn prefixes(low: u64, high: u64, width: u16) -> Vec<(Bits, Bits)> {
+    let (mut low, high) = (u128::from(low), u128::from(high));
+    let mut found = Vec::new();
+    while low <= high {
+        // The largest block that begins here and does not exceed the range.
+        let aligned = if low == 0 { u32::from(width) } else { low.trailing_zeros() };
+        let fitting = (high - low + 1).ilog2();
+        let bits = aligned.min(fitting);
+        let ones = Bits::ones(width);
+        found.push((Bits::from_u128(width, low), ones.shl(bits.into())));
+        low += 1 << bits;
+    }
+    found
+}
+
+impl KeyLayout {
+    pub(crate) fn new(program: &Program, table: &Table) -> Self {
+        let mut keys = Vec::new();
+        let (mut words, mut free) = (0, 0);
+        for key in &table.keys {
+            let width = pipeline::validate::expr_type(program, &key.value).map_or(1, Type::width);
+            if width > 64 {
+                let count = usize::from(width.div_ceil(64));
+                let shift = count as u32 * 64 - u32::from(width);
+                keys.push(Placed { word: words, shift, width });
+                words += count;
+                free = 0;
+                continue;
+            }
+            if free < u32::from(width) {
+                words += 1;
+                free = 64;
+            }
+            free -= u32::from(width);
+            keys.push(Placed { word: words - 1, shift: free, width });
+        }
+        Self { keys, words: words.max(1) }
+    }
+
+    /// The conditions that an entry stands for: a range is one for each of its prefixes. `None` if there would be more
+    /// than [`MOST_CONDITIONS`], or if a key wider than 64 bits has a range.
+    pub(crate) fn ternaries(&self, entry: &pipeline::ir::Entry) -> Option<Vec<Ternary>> {
+        let mut all = vec![Ternary { value: vec![0; self.words], mask: vec![0; self.words] }];
+        for condition in &entry.matches {
+            let placed = *self.keys.get(condition.key as usize)?;
+            let ones = Bits::ones(placed.width);
+            let own = match &condition.is {
+                KeyMatch::Exact(value) => vec![(value.clone(), ones)],
+                KeyMatch::Prefix(value, len) => {
+                    vec![(value.clone(), ones.shl(u64::from(placed.width.saturating_sub(*len))))]
+                }
+                KeyMatch::Mask(value, mask) => vec![(value.clone(), mask.clone())],
+                KeyMatch::Range(low, high) if low == high => vec![(low.clone(), ones)],
+                KeyMatch::Range(low, high) if low.is_zero() && *high == ones => continue,
+                KeyMatch::Range(low, high) if placed.width <= 64 => {
+                    prefixes(low.low_u64(), high.low_u64(), placed.width)
+                }
+                KeyMatch::Range(..) => return None,
+            };
+            if all.len() * own.len() > MOST_CONDITIONS {
+                return None;
+            }
+            all = all.iter().flat_map(|before| own.iter().map(move |own| before.with(placed, own))).collect();
+        }
+        Some(all)
+    }
+
+    /// Takes a key's value out of the words.
+    pub(crate) fn value(&self, key: usize, words: &[u64]) -> Option<Bits> {
+        let placed = self.keys.get(key)?;
+        let own = words.get(placed.word..placed.word + placed.words())?;
+        let bytes: Vec<u8> = own.iter().flat_map(|word| word.to_be_bytes()).collect();
+        let whole = own.len() as u16 * 64;
+        Some(Bits::from_bytes(whole, &bytes).shr(placed.shift.into()).resize(placed.width))
+    }
+}
+
+/// Puts a value into its place.
+fn place(placed: Placed, value: &Bits, words: &mut [u64]) {
+    let whole = value.resize(placed.words() as u16 * 64).shl(placed.shift.into());
+    let own = words.iter_mut().skip(placed.word).take(placed.words());
+    own.zip(whole.limbs().iter().rev()).for_each(|(word, limb)| *word |= limb);
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn prefixes_are_the_range(a in 0u64..200, b in 0u64..200, probe in 0u64..256) {
+            let (low, high) = (a.min(b), a.max(b));
+            let probe_bits = Bits::from_u64(8, probe);
+            let within = prefixes(low, high, 8).iter().filter(|(value, mask)| probe_bits.and(mask) == *value).count();
+            prop_assert_eq!(within, usize::from((low..=high).contains(&probe)));
+        }
+    }
+
+    #[test]
+    fn extreme_ranges_end() {
+        assert_eq!(prefixes(0, u64::MAX, 64).len(), 1);
+        assert_eq!(prefixes(1, u64::MAX, 64).len(), 64);
+    }
+}

@@ -1,0 +1,113 @@
+//! What packets cause, in memory that the caller keeps from batch to batch.
+
+use std::ops::Range;
+
+use pipeline::interp::{self, Dropped, Exit};
+use pipeline::ir::{Constant, DigestId, TableId};
+use pipeline::state::EntryId;
+
+/// A packet that leaves: bytes of [`Effects::bytes`], then bytes `from..to` of the received packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Packet {
+    /// Its new bytes, in [`Effects::bytes`].
+    pub head: Range<usize>,
+    /// First byte of the received packet that follows.
+    pub from: u32,
+    /// End of these bytes.
+    pub to: u32,
+}
+
+/// Something that happens to a packet or because of it: the counterpart of [`interp::Effect`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// A packet leaves.
+    Output {
+        /// Where to.
+        to: Exit,
+        /// The packet.
+        packet: Packet,
+        /// Traffic class, if the program chose one.
+        class: Option<u8>,
+        /// Egress queue, if the program chose one.
+        queue: Option<u16>,
+    },
+    /// A packet goes to the controller.
+    Controller {
+        /// Reason.
+        reason: u8,
+        /// The packet.
+        packet: Packet,
+        /// Most bytes that the controller wants.
+        limit: Option<u16>,
+        /// The statement's data, in [`Effects::bytes`].
+        data: Range<usize>,
+        /// Table that was looked up last, and the entry hit.
+        origin: Option<(TableId, Option<EntryId>)>,
+    },
+    /// Values go to the control plane.
+    Digest {
+        /// Kind.
+        digest: DigestId,
+        /// Values.
+        values: Vec<Constant>,
+    },
+    /// A packet is dropped.
+    Drop(Dropped),
+}
+
+/// A list of effects.
+#[derive(Debug, Default)]
+pub struct Effects {
+    pub(crate) list: Vec<Effect>,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Effects {
+    /// Forgets all effects; keeps the memory.
+    pub fn clear(&mut self) {
+        self.list.clear();
+        self.bytes.clear();
+    }
+
+    /// Effects, in order.
+    pub fn list(&self) -> &[Effect] {
+        &self.list
+    }
+
+    /// Bytes of a range that an effect names.
+    pub fn bytes(&self, range: &Range<usize>) -> &[u8] {
+        self.bytes.get(range.clone()).unwrap_or_default()
+    }
+
+    pub(crate) fn keep(&mut self, bytes: &[u8]) -> Range<usize> {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        start..self.bytes.len()
+    }
+
+    /// Returns the effects as the interpreter reports them.
+    pub fn to_interp(&self) -> Vec<interp::Effect> {
+        let form = |packet: &Packet| interp::Form {
+            head: self.bytes(&packet.head).to_vec(),
+            from: packet.from,
+            to: packet.to,
+        };
+        let effect = |effect: &Effect| match effect {
+            Effect::Output { to, packet, class, queue } => {
+                interp::Effect::Output { to: *to, packet: form(packet), class: *class, queue: *queue }
+            }
+            Effect::Controller { reason, packet, limit, data, origin } => interp::Effect::Controller {
+                reason: *reason,
+                packet: form(packet),
+                limit: *limit,
+                data: self.bytes(data).to_vec(),
+                origin: *origin,
+            },
+            Effect::Digest { digest, values } => {
+                interp::Effect::Digest { digest: *digest, values: values.clone() }
+            }
+            Effect::Drop(reason) => interp::Effect::Drop(*reason),
+        };
+        self.list.iter().map(effect).collect()
+    }
+}

@@ -1,0 +1,278 @@
+//! What runs around generated code: passes, and the statements that are calls.
+//!
+//! A [`Worker`] has the memory that packets need and is used by one thread; [`Worker::run`] takes a packet through a
+//! program, as [`pipeline::interp::run`] does. The [`Machine`] is what one packet's code and the runtime share. Code
+//! calls the runtime ([`calls`]), which calls code in turn (deparsers, buckets of groups, selections): so the machine is
+//! only ever borrowed shared, and its parts are cells.
+//!
+//! Invariants: the frame is at least as long as the layout says and does not move while a packet runs; its word
+//! [`word::MACHINE`] is the machine's address meanwhile.
+//!
+//! - `calls.rs`: functions that code calls; `wide.rs`: those that only compute;
+//! - `pass.rs`: stages; `send.rs`: destinations; `group.rs`: groups and selections; `form.rs`, `list.rs`, `effects.rs`;
+//! - `tally.rs`: hits that are counted together.
+
+pub(crate) mod calls;
+mod effects;
+mod form;
+mod group;
+mod list;
+mod pass;
+mod send;
+mod tally;
+mod wide;
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::sync::MutexGuard;
+
+use pipeline::env::Env;
+use pipeline::interp::{Dropped, Limit, Received};
+use pipeline::ir::{BlockId, Constant, HeaderId, TableId, VarId};
+use pipeline::state::EntryId;
+
+use crate::code::Function;
+use crate::flow;
+use crate::layout::word;
+use crate::view::View;
+
+pub use effects::{Effect, Effects, Packet};
+use form::Form;
+use list::List;
+use pass::{Arrival, Pass};
+use tally::Tallies;
+
+/// Memory of one thread that runs packets.
+#[derive(Debug, Default)]
+pub struct Worker {
+    frame: Vec<u64>,
+    scratch: Scratch,
+}
+
+/// Buffers, kept from packet to packet.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    pub(crate) pass: RefCell<Pass>,
+    pub(crate) list: RefCell<List>,
+    pub(crate) values: RefCell<Vec<Constant>>,
+    pub(crate) results: RefCell<Vec<Constant>>,
+    pub(crate) emitted: RefCell<Vec<u8>>,
+    /// What a parser sees, where it is not one piece of the received packet.
+    pub(crate) window: RefCell<Vec<u8>>,
+    waiting: RefCell<VecDeque<Arrival>>,
+    pub(crate) tallies: RefCell<Tallies>,
+    /// Memory of forms that are made and used up.
+    pub(crate) form: RefCell<Form>,
+}
+
+/// What one packet's code and the runtime share.
+pub(crate) struct Machine<'a> {
+    pub(crate) view: &'a View,
+    pub(crate) received: &'a Received<'a>,
+    pub(crate) env: RefCell<&'a mut dyn Env>,
+    pub(crate) effects: RefCell<&'a mut Effects>,
+    /// Effects of earlier packets in the list.
+    first_effect: usize,
+    pub(crate) scratch: &'a Scratch,
+    frame: *mut u64,
+    passes: Cell<u32>,
+    /// The registers' lock, in an atomic statement.
+    pub(crate) guard: RefCell<Option<MutexGuard<'a, ()>>>,
+    /// The table that was looked up last, and the entry hit.
+    pub(crate) origin: Cell<Option<(TableId, Option<EntryId>)>>,
+    pub(crate) sent: Cell<bool>,
+}
+
+impl Worker {
+    /// A worker without memory; it takes what the first packet needs.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes a received packet through the program of a view, and appends what happens to `effects`.
+    pub fn run(&mut self, view: &View, env: &mut dyn Env, received: &Received<'_>, effects: &mut Effects) {
+        self.packet(view, env, received, effects);
+        self.scratch.tallies.borrow_mut().flush(view);
+    }
+
+    /// Takes a batch of received packets through the program of a view, one after the other, and appends what happens
+    /// to `effects`. `ends` receives the number of effects in the list after each packet. Hits are counted together at
+    /// the end.
+    pub fn run_batch<'r>(
+        &mut self,
+        view: &View,
+        env: &mut dyn Env,
+        packets: impl IntoIterator<Item = Received<'r>>,
+        effects: &mut Effects,
+        ends: &mut Vec<usize>,
+    ) {
+        for received in packets {
+            self.packet(view, env, &received, effects);
+            ends.push(effects.list.len());
+        }
+        self.scratch.tallies.borrow_mut().flush(view);
+    }
+
+    fn packet(&mut self, view: &View, env: &mut dyn Env, received: &Received<'_>, effects: &mut Effects) {
+        let words = view.code.layout.size.div_ceil(8);
+        if self.frame.len() < words {
+            self.frame.resize(words, 0);
+        }
+        self.scratch.tallies.borrow_mut().prepare(view);
+        let first_effect = effects.list.len();
+        let machine = Machine {
+            view,
+            received,
+            env: RefCell::new(env),
+            effects: RefCell::new(effects),
+            first_effect,
+            scratch: &self.scratch,
+            frame: self.frame.as_mut_ptr(),
+            passes: Cell::new(0),
+            guard: RefCell::new(None),
+            origin: Cell::new(None),
+            sent: Cell::new(false),
+        };
+        machine.set_word(word::MACHINE, std::ptr::from_ref(&machine) as u64);
+        machine.set_word(word::BLOCKS, view.code.blocks() as u64);
+        machine.set_word(word::STEPS, 0);
+        machine.first_pass();
+        loop {
+            let Some(arrival) = self.scratch.waiting.borrow_mut().pop_front() else { break };
+            machine.later_pass(arrival);
+        }
+    }
+}
+
+impl<'a> Machine<'a> {
+    pub(crate) fn word(&self, i: usize) -> u64 {
+        debug_assert!(i < self.view.code.layout.size.div_ceil(8));
+        // SAFETY: `run` has made the frame at least as long as the layout, and words of the layout are inside. Only
+        // this thread uses the frame, through this pointer.
+        unsafe { self.frame.add(i).read() }
+    }
+
+    pub(crate) fn set_word(&self, i: usize, value: u64) {
+        debug_assert!(i < self.view.code.layout.size.div_ceil(8));
+        // SAFETY: as for `word`.
+        unsafe { self.frame.add(i).write(value) }
+    }
+
+    /// Words of the frame between two byte offsets of the layout, multiples of 8.
+    pub(crate) fn words(&self, from: i32, to: i32) -> &[u64] {
+        let (from, to) = (from as usize / 8, to as usize / 8);
+        debug_assert!(from <= to && to <= self.view.code.layout.size.div_ceil(8));
+        // SAFETY: inside the frame, as for `word`; no code runs while the caller uses the slice, and nothing in this
+        // module writes meanwhile.
+        unsafe { std::slice::from_raw_parts(self.frame.add(from), to - from) }
+    }
+
+    /// Sets the words from a byte offset of the layout on.
+    pub(crate) fn set_words(&self, from: i32, words: &[u64]) {
+        let at = from as usize / 8;
+        debug_assert!(at + words.len() <= self.view.code.layout.size.div_ceil(8));
+        // SAFETY: inside the frame, as for `word`; the source is no part of it.
+        unsafe { std::ptr::copy_nonoverlapping(words.as_ptr(), self.frame.add(at), words.len()) }
+    }
+
+    /// Zeroes the words between two byte offsets of the layout.
+    pub(crate) fn clear_words(&self, from: i32, to: i32) {
+        let (from, to) = (from as usize / 8, to as usize / 8);
+        debug_assert!(from <= to && to <= self.view.code.layout.size.div_ceil(8));
+        // SAFETY: inside the frame, as for `word`.
+        unsafe { self.frame.add(from).write_bytes(0, to - from) }
+    }
+
+    /// Bytes of the frame at a byte offset.
+    pub(crate) fn bytes(&self, from: i32, len: usize) -> &[u8] {
+        debug_assert!(from as usize + len <= self.view.code.layout.size);
+        // SAFETY: inside the frame, as for `words`.
+        unsafe { std::slice::from_raw_parts(self.frame.cast::<u8>().add(from as usize), len) }
+    }
+
+    /// Runs a function of generated code.
+    pub(crate) fn execute(&self, function: Function, args: *const u64, depth: u64) -> i64 {
+        // SAFETY: the function is of `view.code` or of the view's actions, which live as long as the view; the frame has
+        // their layout and names this machine; `args` are laid out for the function by whoever made the action call
+        // (null for others, which have no parameters). What it touches is argued in `emit`.
+        unsafe { function(self.frame, args, depth) }
+    }
+
+    /// Runs a block, and those that take its place.
+    pub(crate) fn block(&self, mut block: BlockId, depth: u64) -> i64 {
+        loop {
+            if let Some(reason) = self.step() {
+                return flow::drop_code(reason);
+            }
+            let Some(function) = self.view.code.block(block) else { return flow::NEXT };
+            let end = self.execute(function, std::ptr::null(), depth);
+            match flow::goto(end) {
+                Some(next) => block = next,
+                None => return end,
+            }
+        }
+    }
+
+    /// Counts a step; the reason to end if there were too many.
+    pub(crate) fn step(&self) -> Option<Dropped> {
+        let steps = self.word(word::STEPS) + 1;
+        self.set_word(word::STEPS, steps);
+        (steps > self.view.code.limits.steps.into()).then_some(Dropped::Limit(Limit::Steps))
+    }
+
+    /// Adds an effect; false if there are too many.
+    pub(crate) fn effect(&self, effect: Effect) -> bool {
+        let mut effects = self.effects.borrow_mut();
+        let fits = effects.list.len() - self.first_effect < self.view.code.limits.effects;
+        if fits {
+            effects.list.push(effect);
+        }
+        fits
+    }
+
+    /// Drops the packet of a pass, or of a bucket.
+    pub(crate) fn drop_packet(&self, reason: Dropped) {
+        self.sent.set(true);
+        self.effects.borrow_mut().list.push(Effect::Drop(reason));
+    }
+
+    /// Sets a variable to the low bits of a number.
+    pub(crate) fn set_var(&self, id: VarId, number: u64) {
+        let Some(var) = self.view.code.program.vars.get(id.index()) else { return };
+        let (at, width) = (self.view.code.layout.var(id), var.ty.width());
+        let low = if width < 64 { number & ((1 << width) - 1) } else { number };
+        self.set_word(at as usize / 8, low);
+        for i in 1..usize::from(width.div_ceil(64)) {
+            self.set_word(at as usize / 8 + i, 0);
+        }
+    }
+
+    /// Whether a header is valid.
+    pub(crate) fn is_valid(&self, id: HeaderId) -> bool {
+        self.word(self.view.code.layout.header(id) as usize / 8) != 0
+    }
+
+    /// Appends a valid header's bytes to what was emitted.
+    pub(crate) fn emit(&self, id: HeaderId) {
+        let Some(ty) = self.view.code.layout.header_type(id) else { return };
+        if !self.is_valid(id) {
+            return;
+        }
+        let mut emitted = self.scratch.emitted.borrow_mut();
+        // What exceeds the limit is refused in the end; here it only must not grow without bounds.
+        if emitted.len() > self.view.code.limits.headers {
+            return;
+        }
+        let at = self.view.code.layout.header(id);
+        let fixed = self.bytes(at + crate::layout::FIXED, ty.fixed);
+        let Some(varbit) = ty.varbit else { return emitted.extend_from_slice(fixed) };
+        let bits = self.word((at + varbit.len) as usize / 8) as usize;
+        let variable = self.bytes(at + varbit.len + 8, bits.div_ceil(8));
+        let front = varbit.at as usize;
+        let mut list = List::default();
+        list.push_bits(fixed, 0, front);
+        list.push_bits(variable, 0, bits);
+        list.push_bits(fixed, front, ty.fixed * 8 - front);
+        emitted.extend_from_slice(list.bytes());
+    }
+}

@@ -1,0 +1,293 @@
+//! Passes: one packet in one stage.
+
+use pipeline::env::Queue;
+use pipeline::interp::{Dropped, Limit, Received};
+use pipeline::ir::{HeaderId, ParserId, Slot, StageId, VarId};
+
+use super::{Form, Machine};
+use crate::flow;
+use crate::layout::word;
+
+/// A packet that enters a stage.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    pub(crate) stage: StageId,
+    pub(crate) content: Content,
+    pub(crate) about: About,
+}
+
+/// What enters.
+#[derive(Debug)]
+pub(crate) enum Content {
+    /// Bytes and carried variables.
+    Bytes(Form, Vec<(VarId, Vec<u64>)>),
+    /// The frame's data as it is, the payload, and the packet as its parser received it.
+    Parsed(Data, Form),
+}
+
+/// A snapshot of what a program computes with.
+#[derive(Debug, Clone)]
+pub(crate) struct Data {
+    pub(crate) words: Vec<u64>,
+    pub(crate) payload: Form,
+    pub(crate) truncate: Option<u32>,
+}
+
+/// What is known about a packet.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct About {
+    pub(crate) parser: Option<ParserId>,
+    pub(crate) egress: Option<u32>,
+    pub(crate) replica: u16,
+    pub(crate) instance: u8,
+    pub(crate) class: Option<u8>,
+    pub(crate) queue: Option<u16>,
+    pub(crate) limit: Option<u32>,
+    pub(crate) rounds: u32,
+}
+
+/// A pass, besides what is in the frame.
+#[derive(Debug, Default)]
+pub(crate) struct Pass {
+    pub(crate) stage: u32,
+    pub(crate) payload: Form,
+    pub(crate) truncate: Option<u32>,
+    /// The packet as its parser received it.
+    pub(crate) original: Form,
+    pub(crate) about: About,
+    /// Length on entry.
+    pub(crate) len: u32,
+}
+
+impl Pass {
+    pub(crate) fn stage(&self) -> StageId {
+        StageId(self.stage)
+    }
+}
+
+impl Machine<'_> {
+    /// The pass of the received packet.
+    pub(super) fn first_pass(&self) {
+        let to = Form::received_len(self.received);
+        {
+            let mut pass = self.scratch.pass.borrow_mut();
+            pass.stage = 0;
+            pass.payload.set(&[], 0, to);
+            pass.original.set(&[], 0, to);
+            pass.truncate = None;
+            pass.about = About::default();
+            pass.len = to;
+        }
+        self.clear_data();
+        self.pass(true);
+    }
+
+    /// The pass of a packet that was sent to a stage.
+    pub(super) fn later_pass(&self, arrival: Arrival) {
+        let must_parse = {
+            let mut pass = self.scratch.pass.borrow_mut();
+            pass.stage = arrival.stage.0;
+            pass.about = arrival.about;
+            match arrival.content {
+                Content::Bytes(form, carried) => {
+                    self.clear_data();
+                    for (var, words) in &carried {
+                        self.set_words(self.view.code.layout.var(*var), words);
+                    }
+                    pass.len = form.len();
+                    pass.payload.copy_from(&form);
+                    pass.original = form;
+                    pass.truncate = None;
+                    true
+                }
+                Content::Parsed(data, original) => {
+                    self.set_words(self.view.code.layout.data, &data.words);
+                    pass.payload = data.payload;
+                    pass.truncate = data.truncate;
+                    pass.original = original;
+                    // Of headers that are already there, the payload is only a part.
+                    pass.len = pass.payload.len().saturating_add(self.header_bytes());
+                    false
+                }
+            }
+        };
+        self.pass(must_parse);
+    }
+
+    fn clear_data(&self) {
+        let layout = &self.view.code.layout;
+        self.clear_words(layout.data, layout.end);
+    }
+
+    /// Takes the packet through its stage.
+    fn pass(&self, must_parse: bool) {
+        let code = &self.view.code;
+        self.passes.set(self.passes.get() + 1);
+        if self.passes.get() > code.limits.passes {
+            return self.drop_packet(Dropped::Limit(Limit::Passes));
+        }
+        let stage = self.scratch.pass.borrow().stage();
+        let Some(schema) = code.program.stages.get(stage.index()) else { return };
+        self.origin.set(None);
+        self.sent.set(false);
+        // The entries hit.
+        self.clear_words((word::HITS * 8) as i32, code.layout.data);
+        self.set_word(word::FAULT, 0);
+        self.enter(schema.parser, must_parse);
+        let mut end = self.block(schema.control, 0);
+        if let (Some(finish), None) = (schema.finish, flow::dropped(end)) {
+            end = self.block(finish, 0);
+        }
+        match flow::dropped(end) {
+            Some(reason) => self.drop_packet(reason),
+            None if !self.sent.get() => self.drop_packet(Dropped::NoDestination),
+            None => {}
+        }
+    }
+
+    fn enter(&self, parser: Option<ParserId>, must_parse: bool) {
+        let (about, len) = {
+            let mut pass = self.scratch.pass.borrow_mut();
+            pass.about.parser = parser.or(pass.about.parser);
+            (pass.about, pass.len)
+        };
+        let (stage_time, queue) = {
+            let mut env = self.env.borrow_mut();
+            let time = env.now();
+            let class = about.class.unwrap_or(self.received.class);
+            (time, about.egress.map_or_else(Queue::default, |port| env.queue(port, class)))
+        };
+        self.fill_slots(&about, len, stage_time, queue, must_parse);
+        if must_parse || parser.is_some() {
+            self.parse(0);
+        }
+    }
+
+    /// Sets the variables that are bound to intrinsic metadata.
+    fn fill_slots(&self, about: &About, len: u32, stage_time: u64, queue: Queue, must_parse: bool) {
+        let received: &Received<'_> = self.received;
+        for (id, slot) in &self.view.code.slots {
+            let number = match slot {
+                // A stage without a parser keeps the error of the stage that parsed.
+                Slot::ParserError if !must_parse => continue,
+                Slot::ParserError => 0,
+                Slot::IngressPort => received.port.into(),
+                Slot::EgressPort => about.egress.unwrap_or(0).into(),
+                Slot::PacketLength => len.into(),
+                Slot::IngressTime => received.time,
+                Slot::StageTime => stage_time,
+                Slot::Instance => about.instance.into(),
+                Slot::Replica => about.replica.into(),
+                Slot::Class => about.class.unwrap_or(received.class).into(),
+                Slot::EnqueueDepth => queue.enqueue_depth.into(),
+                Slot::DequeueDepth => queue.dequeue_depth.into(),
+                Slot::QueueDelay => queue.delay,
+                Slot::FlowHash => received.flow_hash.into(),
+                Slot::Flags => received.flags,
+            };
+            self.set_var(*id, number);
+        }
+    }
+
+    /// Makes the headers of the pass from its payload.
+    fn parse(&self, depth: u64) {
+        let code = &self.view.code;
+        let parser = self.scratch.pass.borrow().about.parser;
+        let Some(function) = parser.and_then(|id| code.parser(id)) else { return };
+        {
+            let pass = self.scratch.pass.borrow();
+            let tail = pass.payload.tail(self.received);
+            let seen = if pass.payload.head.is_empty() {
+                tail
+            } else {
+                let mut window = self.scratch.window.borrow_mut();
+                window.clear();
+                window.extend_from_slice(&pass.payload.head);
+                window.extend_from_slice(tail);
+                // The buffer does not change before the parser ends.
+                let (at, len) = (window.as_ptr(), window.len());
+                // SAFETY: the buffer was just filled; only `parse` changes it, and a parser does not lead to another.
+                unsafe { std::slice::from_raw_parts(at, len) }
+            };
+            self.set_word(word::WINDOW, seen.as_ptr() as u64);
+            self.set_word(word::WINDOW_LEN, seen.len().min(code.limits.window) as u64);
+        }
+        self.execute(function, std::ptr::null(), depth);
+        let (at, error) = (self.word(word::AT), self.word(word::ERROR));
+        self.set_word(word::FAULT, 0);
+        self.scratch.pass.borrow_mut().payload.skip(u32::try_from(at).unwrap_or(u32::MAX));
+        for (id, _) in code.slots.iter().filter(|(_, slot)| *slot == Slot::ParserError) {
+            self.set_var(*id, error);
+        }
+    }
+
+    /// A snapshot of the data.
+    pub(super) fn snapshot(&self) -> Data {
+        let layout = &self.view.code.layout;
+        let pass = self.scratch.pass.borrow();
+        Data {
+            words: self.words(layout.data, layout.end).to_vec(),
+            payload: pass.payload.clone(),
+            truncate: pass.truncate,
+        }
+    }
+
+    pub(super) fn restore(&self, data: Data) {
+        self.set_words(self.view.code.layout.data, &data.words);
+        let mut pass = self.scratch.pass.borrow_mut();
+        (pass.payload, pass.truncate) = (data.payload, data.truncate);
+    }
+
+    /// Makes the packet's bytes as they would leave now, in `scratch.form`.
+    pub(super) fn deparse(&self, depth: u64) -> Result<(), Dropped> {
+        let code = &self.view.code;
+        let stage = self.scratch.pass.borrow().stage();
+        self.scratch.emitted.borrow_mut().clear();
+        let deparser = code.program.stages.get(stage.index()).and_then(|stage| stage.deparser);
+        match deparser.and_then(|block| code.block(block)) {
+            Some(function) => {
+                let before = (!code.emits_only(stage)).then(|| self.snapshot());
+                let end = self.execute(function, std::ptr::null(), depth);
+                before.into_iter().for_each(|before| self.restore(before));
+                if let Some(reason) = flow::dropped(end) {
+                    return Err(reason);
+                }
+            }
+            None => (0..code.layout.headers()).for_each(|i| self.emit(HeaderId::at(i))),
+        }
+        let (pass, emitted) = (self.scratch.pass.borrow(), self.scratch.emitted.borrow());
+        let mut form = self.scratch.form.borrow_mut();
+        form.set(&emitted, pass.payload.from, pass.payload.to);
+        form.head.extend_from_slice(&pass.payload.head);
+        pass.truncate.iter().for_each(|len| form.cut(*len));
+        if form.head.len() > code.limits.headers { Err(Dropped::Limit(Limit::Headers)) } else { Ok(()) }
+    }
+
+    /// Deparses and parses again; variables stay.
+    pub(super) fn reparse(&self, depth: u64) -> Result<(), Dropped> {
+        self.deparse(depth)?;
+        let layout = &self.view.code.layout;
+        self.clear_words(layout.vars_end, layout.end);
+        {
+            let (mut pass, form) = (self.scratch.pass.borrow_mut(), self.scratch.form.borrow());
+            pass.payload.copy_from(&form);
+            pass.original.copy_from(&form);
+            pass.truncate = None;
+        }
+        self.parse(depth);
+        Ok(())
+    }
+
+    /// Bytes of the valid headers.
+    fn header_bytes(&self) -> u32 {
+        let layout = &self.view.code.layout;
+        let ids = (0..layout.headers()).map(HeaderId::at).filter(|id| self.is_valid(*id));
+        let bytes = ids.filter_map(|id| {
+            let ty = layout.header_type(id)?;
+            let variable =
+                ty.varbit.map_or(0, |varbit| self.word((layout.header(id) + varbit.len) as usize / 8));
+            Some(ty.fixed as u32 + (variable / 8) as u32)
+        });
+        bytes.sum()
+    }
+}

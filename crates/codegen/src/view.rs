@@ -1,0 +1,135 @@
+//! What packets see: code, tables, groups, and so on, as one bundle of updates left them.
+//!
+//! A view is immutable but for table structures that accept single changes in place; whoever holds one sees each bundle
+//! of several changes whole or not at all. Workers load the current view once per batch ([`Views::load`]).
+//!
+//! Invariants: addresses that generated code gets from a view (calls, records) are valid as long as the view is held.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arc_swap::{ArcSwap, Guard};
+use pipeline::ir::{ActionCall, ProfileId};
+use pipeline::state::{Arrays, Choice, Installed, InstalledGroup, LookupCounts, Replication, Values};
+
+use crate::code::{Actions, Code, Function};
+use crate::form::Reader;
+
+/// An action with its arguments, as generated code calls it.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Call {
+    /// Code of the action.
+    pub(crate) code: Function,
+    /// Its arguments: the limbs of all parameters, one after the other.
+    pub(crate) args: *const u64,
+    /// Its number.
+    pub(crate) action: u64,
+    _args: Box<[u64]>,
+}
+
+// SAFETY: `args` is the address of `_args`, which nobody writes to.
+unsafe impl Send for Call {}
+// SAFETY: as above.
+unsafe impl Sync for Call {}
+
+impl Call {
+    /// Lays out the arguments of a call whose action has this code. The state has checked their types.
+    pub(crate) fn new(code: Function, call: &ActionCall) -> Self {
+        let args: Box<[u64]> = call.args.iter().flat_map(|arg| arg.value.limbs().iter().copied()).collect();
+        Self { code, args: args.as_ptr(), action: call.action.0.into(), _args: args }
+    }
+}
+
+/// An entry of a table, as packets see it.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) installed: Arc<Installed>,
+    pub(crate) outcome: Outcome,
+}
+
+/// What an entry does.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Call(Call),
+    Member(u32),
+    Group(u32),
+}
+
+/// A table.
+#[derive(Debug)]
+pub(crate) struct TableView {
+    pub(crate) reader: Arc<Reader>,
+    pub(crate) default: Option<Arc<Call>>,
+    pub(crate) counts: Arc<LookupCounts>,
+    /// Whether hits are counted.
+    pub(crate) counted: bool,
+    /// Whether hits are timed.
+    pub(crate) timed: bool,
+    pub(crate) profile: Option<ProfileId>,
+    pub(crate) words: usize,
+}
+
+impl TableView {
+    pub(crate) fn with_reader(&self, reader: Reader) -> Self {
+        Self { reader: Arc::new(reader), counts: self.counts.clone(), default: self.default.clone(), ..*self }
+    }
+
+    pub(crate) fn with_default(&self, default: Option<Arc<Call>>) -> Self {
+        Self { reader: self.reader.clone(), counts: self.counts.clone(), default, ..*self }
+    }
+
+    /// Words of a key.
+    pub(crate) fn words(&self) -> usize {
+        self.words
+    }
+
+    /// The entry that a key hits.
+    pub(crate) fn find(&self, key: &[u64]) -> Option<&Record> {
+        self.reader.find(key)
+    }
+
+    /// The action after a miss.
+    pub(crate) fn default_call(&self) -> *const Call {
+        self.default.as_deref().map_or(std::ptr::null(), std::ptr::from_ref)
+    }
+}
+
+/// Members and groups of a profile.
+#[derive(Debug, Default)]
+pub(crate) struct ProfileView {
+    pub(crate) members: BTreeMap<u32, Call>,
+    pub(crate) groups: BTreeMap<u32, Vec<Choice>>,
+}
+
+/// A group with the calls of its buckets.
+#[derive(Debug)]
+pub(crate) struct GroupView {
+    pub(crate) installed: Arc<InstalledGroup>,
+    pub(crate) calls: Vec<Call>,
+}
+
+/// What packets see.
+#[derive(Debug, Clone)]
+pub struct View {
+    pub(crate) code: Arc<Code>,
+    /// Kept for the addresses in calls.
+    pub(crate) actions: Arc<Actions>,
+    pub(crate) tables: Vec<Arc<TableView>>,
+    pub(crate) profiles: Vec<Arc<ProfileView>>,
+    pub(crate) groups: Vec<Arc<BTreeMap<u32, Arc<GroupView>>>>,
+    pub(crate) replicas: Vec<Arc<BTreeMap<u32, Replication>>>,
+    pub(crate) values: Vec<Arc<Values>>,
+    pub(crate) arrays: Arc<Arrays>,
+}
+
+/// Gives workers the current view.
+#[derive(Debug, Clone)]
+pub struct Views(pub(crate) Arc<ArcSwap<View>>);
+
+impl Views {
+    /// Returns the current view: wait-free, and held for one batch.
+    pub fn load(&self) -> Guard<Arc<View>> {
+        self.0.load()
+    }
+}

@@ -1,0 +1,150 @@
+//! Packets while tables change: bundles are seen whole, and changes of form lose no entry.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use codegen::{Effect, Effects, Engine, Form, Options, Worker};
+use pipeline::fuzzing::World;
+use pipeline::interp::{Exit, Received};
+use pipeline::ir::TableId;
+use pipeline::state::{State, Update};
+use pipeline::{Checked, text};
+
+/// Two tables that each say which bundle they are of; a packet that meets two different ones is dropped.
+const PROGRAM: &str = "program two {
+  header h_t { a: bit<32>; }
+  instance h: h_t;
+  var left: bit<32>;
+  var right: bit<32>;
+  reason torn;
+  action set_left(v: bit<32>) { left = $v; }
+  action set_right(v: bit<32>) { right = $v; }
+  table first { key a: ternary = h.a; actions set_left; size 100000; }
+  table second { key a: ternary = h.a; actions set_right; size 100000; }
+  parser p { state start { extract h; goto accept; } }
+  block control {
+    apply first;
+    apply second;
+    if (left != right) { drop torn; }
+    send current port left;
+  }
+  stage s { parser p; control control; }
+}";
+
+fn entry(state: &State, table: u32, text: &str) -> pipeline::ir::Entry {
+    text::parse_entry(state.program(), TableId(table), text, &|_| None).unwrap()
+}
+
+/// Entries for the packet's key.
+fn version(state: &State, n: u32) -> [pipeline::ir::Entry; 2] {
+    let of = |table, action| {
+        entry(
+            state,
+            table,
+            &format!("entry priority 5 {{ a: 32w7 &&& 32w0xffffffff; }} -> {action}(32w{n});"),
+        )
+    };
+    [of(0, "set_left"), of(1, "set_right")]
+}
+
+#[test]
+fn packets_meet_whole_bundles_while_forms_change() {
+    let program = text::parse(PROGRAM).unwrap_or_else(|error| panic!("{error}"));
+    let mut state = State::new(Checked::new(program).unwrap());
+    let [left, right] = version(&state, 1);
+    state.apply(vec![Update::Insert(TableId(0), left), Update::Insert(TableId(1), right)], 0).unwrap();
+    let mut engine = Engine::new(&state, Options::default()).unwrap();
+    let views = engine.views();
+    let (started, done) = (AtomicBool::new(false), AtomicBool::new(false));
+    let mut forms = std::collections::HashSet::new();
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(|| {
+            let (mut worker, mut effects) = (Worker::new(), Effects::default());
+            let mut world = World { now: 0, seed: 1 };
+            let (mut last, mut packets) = (0, 0u64);
+            let received = Received::whole(&[0, 0, 0, 7], 1);
+            loop {
+                let ending = done.load(Ordering::Acquire);
+                effects.clear();
+                let view = views.load();
+                for _ in 0..8 {
+                    worker.run(&view, &mut world, &received, &mut effects);
+                }
+                drop(view);
+                for effect in effects.list() {
+                    let Effect::Output { to: Exit::Port(port), .. } = effect else { panic!("{effect:?}") };
+                    // Versions only grow; a missing entry would be 0.
+                    assert!(*port >= last && *port > 0, "{port} after {last}");
+                    last = *port;
+                    packets += 1;
+                }
+                started.store(true, Ordering::Release);
+                if ending {
+                    return (last, packets);
+                }
+            }
+        });
+        while !started.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        let mut follow = |state: &mut State, updates| {
+            let bundle = state.apply(updates, 0).unwrap();
+            engine.follow(state, &bundle).unwrap();
+            for table in 0..2 {
+                forms.insert(engine.table(TableId(table)).unwrap().form);
+            }
+        };
+        for n in 2..400u32 {
+            let [left, right] = version(&state, n);
+            follow(&mut state, vec![Update::Modify(TableId(0), left), Update::Modify(TableId(1), right)]);
+            // Others, alone: tables grow through their forms, and shrink again.
+            let other = n % 50;
+            let mask = if other < 20 { 0xffff_ffffu32 } else { 0xffff_ff00 };
+            let text = format!("entry priority 3 {{ a: 32w{:#x} &&& 32w{mask:#x}; }}", (n + 256) << 8 & mask);
+            let table = n % 2;
+            let action = if table == 0 { "set_left" } else { "set_right" };
+            let other_entry = entry(&state, table, &format!("{text} -> {action}(32w0);"));
+            follow(&mut state, vec![Update::Insert(TableId(table), other_entry)]);
+            if other == 0 {
+                for table in 0..2 {
+                    let all = state.table(TableId(table)).unwrap().entries();
+                    let ids: Vec<_> =
+                        all.filter(|entry| entry.entry.priority == 3).map(|entry| entry.id).collect();
+                    for id in ids {
+                        follow(&mut state, vec![Update::Delete(TableId(table), id)]);
+                    }
+                }
+            }
+        }
+        done.store(true, Ordering::Release);
+        let (last, packets) = worker.join().unwrap();
+        assert_eq!(last, 399);
+        assert!(packets > 0);
+    });
+    assert!(
+        forms.contains(&Form::Scan) && forms.contains(&Form::Exact) && forms.contains(&Form::Classifier),
+        "{forms:?}"
+    );
+}
+
+#[test]
+fn a_worker_may_hold_a_view_longer_than_the_engine_lives() {
+    let program = text::parse(PROGRAM).unwrap_or_else(|error| panic!("{error}"));
+    let mut state = State::new(Checked::new(program).unwrap());
+    let mut engine = Engine::new(&state, Options::default()).unwrap();
+    let [left, right] = version(&state, 3);
+    let bundle =
+        state.apply(vec![Update::Insert(TableId(0), left), Update::Insert(TableId(1), right)], 0).unwrap();
+    engine.follow(&state, &bundle).unwrap();
+    let views = engine.views();
+    let view = views.load();
+    let ids: Vec<_> = state.table(TableId(0)).unwrap().entries().map(|entry| entry.id).collect();
+    let bundle = state.apply(ids.into_iter().map(|id| Update::Delete(TableId(0), id)).collect(), 0).unwrap();
+    engine.follow(&state, &bundle).unwrap();
+    drop((engine, state));
+    let mut effects = Effects::default();
+    let received = Received::whole(&[0, 0, 0, 7], 1);
+    Worker::new().run(&view, &mut World { now: 0, seed: 1 }, &received, &mut effects);
+    assert!(matches!(effects.list(), [Effect::Output { to: Exit::Port(3), .. }]), "{:?}", effects.list());
+}

@@ -1,0 +1,148 @@
+//! Two executions of one program, side by side.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, dead_code)]
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use codegen::{Effects, Engine, Options, Views, Worker};
+use pipeline::Checked;
+use pipeline::fuzzing::World;
+use pipeline::interp::{self, Limits, Received};
+use pipeline::ir::{CounterId, GroupTableId, RegisterId, TableId};
+use pipeline::state::{State, Update};
+
+/// A program in the interpreter and as code, each with a state of its own.
+pub(crate) struct Pair {
+    pub(crate) interpreted: State,
+    pub(crate) compiled: State,
+    pub(crate) engine: Engine,
+    views: Views,
+    worker: Worker,
+    limits: Limits,
+    worlds: [World; 2],
+}
+
+impl Pair {
+    pub(crate) fn new(program: &Checked, limits: Limits) -> Self {
+        let (interpreted, compiled) = (State::new(program.clone()), State::new(program.clone()));
+        let options = Options { limits, code: 256 << 20, stack: 256 << 20 };
+        let engine = Engine::new(&compiled, options).unwrap_or_else(|error| panic!("{error}"));
+        let views = engine.views();
+        let world = World { now: 1_000_000, seed: 7 };
+        let worlds = [world.clone(), world];
+        Self { interpreted, compiled, engine, views, worker: Worker::new(), limits, worlds }
+    }
+
+    /// Applies a bundle to both; whether it fitted.
+    pub(crate) fn apply(&mut self, updates: Vec<Update>) -> bool {
+        let first = self.interpreted.apply(updates.clone(), 0);
+        let second = self.compiled.apply(updates, 0);
+        assert_eq!(first.is_ok(), second.is_ok());
+        if let Ok(bundle) = &second {
+            self.engine.follow(&self.compiled, bundle).unwrap();
+        }
+        first.is_ok()
+    }
+
+    /// Runs a packet in both and compares what it causes.
+    pub(crate) fn check(&mut self, received: &Received<'_>) -> Vec<interp::Effect> {
+        let expected = self.interpret(received);
+        let mut effects = Effects::default();
+        self.worker.run(&self.views.load(), &mut self.worlds[1], received, &mut effects);
+        let found = effects.to_interp();
+        self.compare(received, &expected, &found);
+        found
+    }
+
+    /// Runs a batch of packets in both and compares what each causes.
+    pub(crate) fn check_batch(&mut self, batch: &[Received<'_>]) -> Vec<interp::Effect> {
+        let expected: Vec<_> = batch.iter().map(|received| self.interpret(received)).collect();
+        let (mut effects, mut ends) = (Effects::default(), vec![]);
+        let packets = batch.iter().copied();
+        self.worker.run_batch(&self.views.load(), &mut self.worlds[1], packets, &mut effects, &mut ends);
+        assert_eq!(ends.len(), batch.len());
+        let all = effects.to_interp();
+        let mut start = 0;
+        for ((received, expected), end) in batch.iter().zip(&expected).zip(ends) {
+            self.compare(received, expected, &all[start..end]);
+            start = end;
+        }
+        assert_eq!(start, all.len());
+        all
+    }
+
+    fn interpret(&mut self, received: &Received<'_>) -> Vec<interp::Effect> {
+        interp::run(&self.interpreted, &mut self.worlds[0], received, &self.limits, false).effects
+    }
+
+    fn compare(&self, received: &Received<'_>, expected: &[interp::Effect], found: &[interp::Effect]) {
+        if found != expected {
+            let mut again = World { now: 1_000_000, seed: 7 };
+            let trace = interp::run(&self.interpreted, &mut again, received, &self.limits, true).trace;
+            let trace: Vec<_> = trace.iter().map(|event| event.text(&self.interpreted)).collect();
+            panic!(
+                "interpreter: {expected:#?}\ncode: {found:#?}\npacket: {received:?}\ntrace:\n{}",
+                trace.join("\n")
+            );
+        }
+        assert_eq!(self.worlds[0].seed, self.worlds[1].seed, "random numbers drawn");
+    }
+
+    pub(crate) fn advance(&mut self, nanoseconds: u64) {
+        self.worlds.iter_mut().for_each(|world| world.now += nanoseconds);
+    }
+
+    /// Compares what packets have changed: counters, registers, counts of entries, tables and groups.
+    pub(crate) fn check_state(&self) {
+        assert_eq!(counts(&self.interpreted), counts(&self.compiled));
+    }
+}
+
+fn counts(state: &State) -> Vec<String> {
+    let program = state.program();
+    let mut lines = Vec::new();
+    for (i, counter) in program.counters.iter().enumerate() {
+        for cell in 0..counter.size {
+            lines.push(format!(
+                "counter {i} {cell} {:?}",
+                state.arrays().counter(CounterId::at(i), cell.into()).unwrap()
+            ));
+        }
+    }
+    let guard = state.arrays().lock();
+    for (i, register) in program.registers.iter().enumerate() {
+        for cell in 0..register.size {
+            let value = state.arrays().read(&guard, RegisterId::at(i), cell.into());
+            lines.push(format!("register {i} {cell} {value:?}"));
+        }
+    }
+    for i in 0..program.tables.len() {
+        let table = state.table(TableId::at(i)).unwrap();
+        lines.push(format!("table {i} {:?}", table.lookups()));
+        for entry in table.entries() {
+            let stats = &entry.stats;
+            lines.push(format!(
+                "entry {:?} {:?} {}",
+                entry.id,
+                stats.hits.get(),
+                stats.last_hit.load(Relaxed)
+            ));
+        }
+    }
+    for i in 0..program.groups.len() {
+        for (id, group) in state.groups(GroupTableId::at(i)) {
+            lines.push(format!("group {i} {id} {:?} {:?}", group.stats, group.bucket_stats));
+        }
+    }
+    lines
+}
+
+/// Runs a test on a thread with room for deep recursion of code with wide values.
+pub(crate) fn with_stack(test: impl FnOnce() + Send) {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(512 << 20).spawn_scoped(scope, test).unwrap();
+        if let Err(panic) = thread.join() {
+            std::panic::resume_unwind(panic);
+        }
+    });
+}
