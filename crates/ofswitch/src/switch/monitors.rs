@@ -122,13 +122,14 @@ fn update(
         Event::Removed(flow, reason, _) => (flow, MonitorFlags::REMOVED, FlowEvent::Removed(*reason)),
     };
     let chosen = |(request, selection): &&(MonitorRequest, Selection)| {
-        let own_only = request.flags.contains(MonitorFlags::ONLY_OWN) && mine.is_none();
-        request.flags.contains(wanted) && selection.contains(flow) && !own_only
+        request.flags.contains(wanted) && selection.contains(flow)
     };
     let mut following = monitors.iter().filter(chosen).peekable();
     following.peek()?;
     let flags = following.fold(MonitorFlags::empty(), |flags, (request, _)| flags | request.flags);
-    if let (Some(xid), false) = (mine, flags.contains(MonitorFlags::NO_ABBREV)) {
+    // Open vSwitch and its tools take the flag for "only own changes" as one for own changes in full.
+    let in_full = flags.intersects(MonitorFlags::NO_ABBREV | MonitorFlags::ONLY_OWN);
+    if let (Some(xid), false) = (mine, in_full) {
         return Some(FlowUpdate::Abbreviated(xid));
     }
     Some(report(flow, kind, flags.contains(MonitorFlags::INSTRUCTIONS), version))
