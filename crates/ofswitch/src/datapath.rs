@@ -243,6 +243,23 @@ impl Datapath {
         learns.iter().for_each(|number| drop(self.model.learns.remove(number)));
     }
 
+    /// Whether each flow, but for clauses of conjunctions, has its entry, and there are no others.
+    pub(crate) fn is_consistent(&self) -> bool {
+        let of_table = |(number, table): (usize, &FlowTable)| {
+            let plain: Vec<_> = table.iter().filter(|flow| flow.clauses().is_empty()).collect();
+            let joined = self.model.conjunctive.get(&(number as u8)).map_or(0, Vec::len);
+            let entries = Layout::get().tables.get(number).and_then(|id| self.state.table(*id));
+            let wanted = plain.len() + joined;
+            plain.iter().all(|flow| self.installed(flow).is_some())
+                && entries.is_some_and(|entries| entries.len() == wanted)
+        };
+        let flows: usize = self.model.tables.iter().map(FlowTable::len).sum();
+        let groups = self.state.groups(Layout::get().groups).count();
+        self.model.tables.iter().enumerate().all(of_table)
+            && flows == self.model.flows
+            && groups == self.model.groups.len()
+    }
+
     /// The entry of a flow.
     pub(crate) fn installed(&self, flow: &Flow) -> Option<&Arc<pipeline::state::Installed>> {
         let table = Layout::get().table(flow.table)?;

@@ -123,6 +123,11 @@ impl Switch {
         std::mem::take(&mut self.effects)
     }
 
+    /// Whether the pipeline has exactly the entries that the flows need: for tests and fuzzing.
+    pub fn is_consistent(&self) -> bool {
+        self.datapath.is_consistent()
+    }
+
     /// Number of flows.
     pub fn flow_count(&self) -> usize {
         self.datapath.model.flows

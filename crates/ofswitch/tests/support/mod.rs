@@ -103,7 +103,7 @@ pub fn unhex(text: &str) -> Vec<u8> {
 }
 
 /// UDP from 10.0.0.1:1000 to 10.0.0.2:2000 with right checksums.
-pub const UDP: &str = "020000000002 020000000001 0800 45000020 00000000 40 11 66cb 0a000001 0a000002 03e8 07d0 000c 5f21 41424344";
+pub const UDP: &str = "020000000002 020000000001 0800 45000020 00000000 40 11 66cb 0a000001 0a000002 03e8 07d0 000c 5b95 41424344";
 
 pub fn udp() -> Vec<u8> {
     unhex(UDP)
