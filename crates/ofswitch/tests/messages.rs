@@ -1,4 +1,5 @@
 //! Any messages in any order: those that Open vSwitch was recorded to accept, as they are and changed, among packets.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
 

@@ -1,4 +1,5 @@
 //! Flow-mods against a plain list of flows: additions, modifications and deletions, strict or not, with cookies.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
 

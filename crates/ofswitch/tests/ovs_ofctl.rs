@@ -1,6 +1,7 @@
 //! The real `ovs-ofctl` (Debian package openvswitch-common) against the example, in every version.
 //!
 //! The tests need `ovs-ofctl` and the example, which `cargo test` builds; they fail without them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
 //! What flows do to packets, construct by construct.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
 

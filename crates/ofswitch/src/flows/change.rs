@@ -10,7 +10,7 @@ use openflow::{Version, version};
 use pipeline::state::Update;
 
 use super::{Flow, Selection};
-use crate::datapath::{Datapath, Event, Transaction, entry};
+use crate::datapath::{Counts, Datapath, Event, Transaction, entry};
 use crate::lower::matching::{Conditions, conditions, overlap};
 use crate::lower::{Owner, instructions};
 use crate::program::{Layout, TABLES, outputs};
@@ -189,8 +189,9 @@ impl Datapath {
         };
         let inherited = before.as_ref().map(|flow| self.counts(flow, now));
         let flow = self.put_flow(flow, before.as_deref(), now, transaction)?;
-        if let (Some(counts), false) = (inherited, change.flags.contains(FlowModFlags::RESET_COUNTS)) {
-            self.inherit(flow.clone(), counts, transaction);
+        if let Some(counts) = inherited {
+            let resets = change.flags.contains(FlowModFlags::RESET_COUNTS);
+            self.inherit(flow.clone(), if resets { Counts::default() } else { counts }, transaction);
         }
         transaction.events.push(match before {
             None => Event::Added(flow),
@@ -216,9 +217,8 @@ impl Datapath {
         let counts = self.counts(flow, now);
         let created = flow.created;
         let new = self.put_flow(new, Some(flow), created, transaction)?;
-        if !change.flags.contains(FlowModFlags::RESET_COUNTS) {
-            self.inherit(new.clone(), counts, transaction);
-        }
+        let resets = change.flags.contains(FlowModFlags::RESET_COUNTS);
+        self.inherit(new.clone(), if resets { Counts::default() } else { counts }, transaction);
         transaction.events.push(Event::Modified(new));
         Ok(())
     }

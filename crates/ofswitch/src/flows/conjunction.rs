@@ -22,6 +22,9 @@ use crate::program::{Layout, outputs};
 /// A combination: what it matches, its priority, and the flow that acts.
 type Combination = (Conditions, u16, Arc<Flow>);
 
+/// The clauses of a conjunction: by number, how many there are to be, and the flows of each.
+type Clauses = BTreeMap<u8, (u8, Vec<Arc<Flow>>)>;
+
 impl Datapath {
     /// Whether a flow may be the result of a conjunction.
     pub(super) fn may_join(&self, flow: &Flow) -> bool {
@@ -74,7 +77,7 @@ impl Datapath {
     fn combinations(&self, table: u8) -> Result<Vec<Combination>, ErrorCode> {
         let Some(flows) = self.model.tables.get(usize::from(table)) else { return Ok(vec![]) };
         // Clauses by priority, conjunction and clause.
-        let mut clauses: BTreeMap<(u16, u32), BTreeMap<u8, (u8, Vec<Arc<Flow>>)>> = BTreeMap::new();
+        let mut clauses: BTreeMap<(u16, u32), Clauses> = BTreeMap::new();
         let mut results: BTreeMap<u32, Vec<Arc<Flow>>> = BTreeMap::new();
         for flow in flows.iter() {
             for clause in flow.clauses() {

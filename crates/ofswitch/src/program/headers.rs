@@ -43,6 +43,7 @@ macro_rules! layouts {
     ($($layout:ident { $($field:ident: $width:literal),* $(; $rest:ident: $max:expr)? })*) => {$(
         pub(crate) mod $layout {
             #![allow(dead_code, non_upper_case_globals, reason = "numbers of all fields of a header, named as there")]
+            #[allow(clippy::upper_case_acronyms, reason = "constants have the names")]
             #[repr(u16)]
             enum Order { $($field),* }
             $(pub(crate) const $field: u16 = Order::$field as u16;)*

@@ -105,7 +105,7 @@ impl Switch {
             Body::BundleControl(control) => self.bundle_control(id, message, control, now),
             Body::BundleAdd(add) => self.bundle_add(id, message, add),
             // Both forms of flows are always understood.
-            Body::SetFlowFormat(format) if matches!(format, 0 | 2) => Ok(()),
+            Body::SetFlowFormat(0 | 2) => Ok(()),
             Body::SetFlowFormat(_) => Err(ErrorCode::BrcEperm),
             Body::FlowModTableId(enable) => {
                 self.with(id, |connection| connection.names_tables = enable.0 != 0)
