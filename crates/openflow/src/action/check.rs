@@ -52,7 +52,9 @@ impl Action {
         match self {
             Action::SetVlanVid(_) | Action::SetVlanPcp(_) | Action::PushVlan(_) => seen.set_vlan(true),
             Action::PopVlan => seen.set_vlan(false),
-            Action::PushMpls(eth_type) | Action::PopMpls(eth_type) => seen.set_payload(*eth_type),
+            Action::PushMpls(eth_type) | Action::PopMpls(eth_type) | Action::PushPbb(eth_type) => {
+                seen.set_payload(*eth_type);
+            }
             Action::Encap(encap) if encap.packet_type >> 16 == 1 => {
                 seen.set_payload(encap.packet_type as u16)
             }

@@ -1,0 +1,315 @@
+//! The control side: what controllers have put there, and the pipeline's state that follows it.
+//!
+//! A change is prepared on the model and recorded as updates of the pipeline ([`Transaction`]); [`Datapath::commit`]
+//! applies the updates as one bundle. If anything in between is refused, the model as it was before takes its place
+//! again: so a message, and a bundle of messages, takes effect as a whole or not at all.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use openflow::error::ErrorCode;
+use pipeline::ir::{ActionCall, Entry, EntryResult, GroupTableId, KeyMatch, Match};
+use pipeline::state::{Bucket, Group, GroupKind, State, Update};
+
+use crate::flows::{Flow, FlowTable};
+use crate::groups::GroupEntry;
+use crate::lower::{Body, Lowered, Template, World};
+use crate::meters::MeterEntry;
+use crate::program::{BANDS, Layout, TABLES};
+use crate::settings::Limits;
+use crate::tables::TableSettings;
+use crate::tunnels::Tunnels;
+
+/// Everything that controllers put there.
+#[derive(Debug, Clone)]
+pub(crate) struct Model {
+    pub(crate) tables: Vec<FlowTable>,
+    pub(crate) settings: Vec<TableSettings>,
+    pub(crate) groups: BTreeMap<u32, Arc<GroupEntry>>,
+    pub(crate) meters: BTreeMap<u32, Arc<MeterEntry>>,
+    pub(crate) learns: BTreeMap<u32, Arc<Template>>,
+    pub(crate) free_bands: Vec<u32>,
+    pub(crate) tunnels: Tunnels,
+    pub(crate) flows: usize,
+    /// Entries that stand for conjunctive flows, by table.
+    pub(crate) conjunctive: BTreeMap<u8, Vec<Joined>>,
+}
+
+/// An entry that stands for conjunctive flows, with the numbers of what belongs to it.
+#[derive(Debug, Clone)]
+pub(crate) struct Joined {
+    pub(crate) conditions: Vec<Match>,
+    pub(crate) priority: u16,
+    pub(crate) copies: Vec<u32>,
+    pub(crate) learns: Vec<u32>,
+}
+
+/// What happened to a flow.
+#[derive(Debug, Clone)]
+pub(crate) enum Event {
+    Added(Arc<Flow>),
+    Modified(Arc<Flow>),
+    /// With the reason as in a flow-removed message, and its statistics.
+    Removed(Arc<Flow>, u8, Counts),
+}
+
+/// A flow's statistics.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+    /// Nanoseconds since its addition.
+    pub(crate) age: u64,
+    /// Nanoseconds since its last packet.
+    pub(crate) idle: u64,
+}
+
+/// A change being prepared.
+#[derive(Debug, Default)]
+pub(crate) struct Transaction {
+    pub(crate) updates: Vec<Update>,
+    pub(crate) events: Vec<Event>,
+    /// Counters that replaced flows leave to those that replace them.
+    inherited: Vec<(Arc<Flow>, Counts)>,
+    /// Tables whose conjunctive flows have changed.
+    pub(crate) conjunctive: Vec<u8>,
+}
+
+/// The control side.
+#[derive(Debug)]
+pub(crate) struct Datapath {
+    pub(crate) state: State,
+    pub(crate) model: Model,
+    pub(crate) limits: Limits,
+    /// Whether some controller speaks a version before 1.3.
+    pub(crate) old_controllers: bool,
+    next_flow: u64,
+    next_number: u32,
+    /// Actions defined since the unused ones were forgotten.
+    defined: usize,
+}
+
+/// What lowering asks.
+struct Objects<'a> {
+    groups: &'a BTreeMap<u32, Arc<GroupEntry>>,
+    meters: &'a BTreeMap<u32, Arc<MeterEntry>>,
+    next: &'a mut u32,
+    /// A group that is being changed, and may refer to itself: that is found later.
+    pub(crate) also: Option<u32>,
+}
+
+impl World for Objects<'_> {
+    fn has_group(&self, group: u32) -> bool {
+        self.also == Some(group) || self.groups.contains_key(&group)
+    }
+
+    fn has_meter(&self, meter: u32) -> bool {
+        self.meters.contains_key(&meter)
+    }
+
+    fn number(&mut self) -> u32 {
+        *self.next = self.next.wrapping_add(1);
+        *self.next
+    }
+}
+
+/// Actions that may be defined before the unused ones are forgotten.
+const DEFINED: usize = 4096;
+
+impl Datapath {
+    pub(crate) fn new(limits: Limits) -> Self {
+        let tables = usize::from(TABLES);
+        let model = Model {
+            tables: vec![FlowTable::default(); tables],
+            settings: vec![TableSettings::default(); tables],
+            groups: BTreeMap::new(),
+            meters: BTreeMap::new(),
+            learns: BTreeMap::new(),
+            free_bands: (0..BANDS).rev().collect(),
+            tunnels: Tunnels::default(),
+            flows: 0,
+            conjunctive: BTreeMap::new(),
+        };
+        Datapath {
+            state: State::new(Layout::get().program.clone()),
+            model,
+            limits,
+            old_controllers: false,
+            next_flow: 0,
+            next_number: 0,
+            defined: 0,
+        }
+    }
+
+    /// Prepares and applies a change, or leaves everything as it was.
+    pub(crate) fn change<T>(
+        &mut self,
+        now: u64,
+        prepare: impl FnOnce(&mut Self, &mut Transaction) -> Result<T, ErrorCode>,
+    ) -> Result<(T, Vec<Event>), ErrorCode> {
+        let mut transaction = Transaction::default();
+        let result = prepare(self, &mut transaction)?;
+        let events = self.commit(transaction, now)?;
+        Ok((result, events))
+    }
+
+    /// The same, for changes that may fail half-way: the model is kept aside meanwhile.
+    pub(crate) fn change_many<T>(
+        &mut self,
+        now: u64,
+        prepare: impl FnOnce(&mut Self, &mut Transaction) -> Result<T, ErrorCode>,
+    ) -> Result<(T, Vec<Event>), ErrorCode> {
+        let before = self.model.clone();
+        let result = self.change(now, prepare);
+        if result.is_err() {
+            self.model = before;
+        }
+        result
+    }
+
+    /// Applies a prepared change.
+    fn commit(&mut self, mut transaction: Transaction, now: u64) -> Result<Vec<Event>, ErrorCode> {
+        let mut tables = std::mem::take(&mut transaction.conjunctive);
+        tables.sort_unstable();
+        tables.dedup();
+        for table in tables {
+            self.expand_conjunctions(table, &mut transaction)?;
+        }
+        // What the model permits fits the program, whose tables are larger; a mistake here changes nothing.
+        self.state.apply(transaction.updates, now).map_err(|_| ErrorCode::FmfcUnknown)?;
+        for (flow, counts) in transaction.inherited {
+            if let Some(installed) = self.installed(&flow) {
+                installed.stats.hits.set(counts.packets, counts.bytes);
+            }
+        }
+        if self.defined > DEFINED {
+            self.defined = 0;
+            self.state.forget_unused();
+        }
+        Ok(transaction.events)
+    }
+
+    /// Lowers with the objects that exist.
+    pub(crate) fn lower<T>(&mut self, also: Option<u32>, lower: impl FnOnce(&mut dyn World) -> T) -> T {
+        let mut objects = Objects {
+            groups: &self.model.groups,
+            meters: &self.model.meters,
+            next: &mut self.next_number,
+            also,
+        };
+        lower(&mut objects)
+    }
+
+    /// A number for a flow.
+    pub(crate) fn flow_number(&mut self) -> u64 {
+        self.next_flow += 1;
+        self.next_flow
+    }
+
+    /// Defines a lowered body.
+    pub(crate) fn define(&mut self, body: Body) -> Result<ActionCall, ErrorCode> {
+        self.defined += 1;
+        // Lowering makes valid actions; fuzzing says so.
+        let action = self.state.define(body.action).map_err(|_| ErrorCode::BacBadArgument)?;
+        Ok(ActionCall { action, args: body.args })
+    }
+
+    /// Defines a lowered list and records what belongs to it; returns the call, and the numbers of nested lists and learned
+    /// flows.
+    pub(crate) fn install(
+        &mut self,
+        lowered: Lowered,
+        transaction: &mut Transaction,
+    ) -> Result<(ActionCall, Vec<u32>, Vec<u32>), ErrorCode> {
+        let (mut copies, mut learns) = (Vec::new(), Vec::new());
+        for (number, body) in lowered.copies {
+            let call = self.define(body)?;
+            let bucket = Bucket { weight: 1, watch_port: None, watch_group: None, call };
+            let group = Group { kind: GroupKind::Indirect, buckets: vec![bucket] };
+            transaction.updates.push(Update::Group(Layout::get().copies, number, Some(group)));
+            copies.push(number);
+        }
+        for (number, template) in lowered.learns {
+            self.model.learns.insert(number, template);
+            learns.push(number);
+        }
+        Ok((self.define(lowered.body)?, copies, learns))
+    }
+
+    /// Records that nested lists and learned flows go.
+    pub(crate) fn uninstall(&mut self, copies: &[u32], learns: &[u32], transaction: &mut Transaction) {
+        let copies_table: GroupTableId = Layout::get().copies;
+        transaction.updates.extend(copies.iter().map(|number| Update::Group(copies_table, *number, None)));
+        learns.iter().for_each(|number| drop(self.model.learns.remove(number)));
+    }
+
+    /// Whether each flow, but for clauses of conjunctions, has its entry, and there are no others.
+    pub(crate) fn is_consistent(&self) -> bool {
+        let of_table = |(number, table): (usize, &FlowTable)| {
+            let plain: Vec<_> = table.iter().filter(|flow| flow.clauses().is_empty()).collect();
+            let joined = self.model.conjunctive.get(&(number as u8)).map_or(0, Vec::len);
+            let entries = Layout::get().tables.get(number).and_then(|id| self.state.table(*id));
+            let wanted = plain.len() + joined;
+            plain.iter().all(|flow| self.installed(flow).is_some())
+                && entries.is_some_and(|entries| entries.len() == wanted)
+        };
+        let flows: usize = self.model.tables.iter().map(FlowTable::len).sum();
+        let groups = self.state.groups(Layout::get().groups).count();
+        self.model.tables.iter().enumerate().all(of_table)
+            && flows == self.model.flows
+            && groups == self.model.groups.len()
+    }
+
+    /// The entry of a flow.
+    pub(crate) fn installed(&self, flow: &Flow) -> Option<&Arc<pipeline::state::Installed>> {
+        let table = Layout::get().table(flow.table)?;
+        self.state.table(table)?.find(&flow.conditions, flow.priority.into())
+    }
+
+    /// A flow's statistics at a time.
+    pub(crate) fn counts(&self, flow: &Flow, now: u64) -> Counts {
+        let age = now.saturating_sub(flow.created);
+        match self.installed(flow) {
+            None => Counts { age, idle: age, ..Counts::default() },
+            Some(installed) => {
+                let (packets, bytes) = installed.stats.hits.get();
+                let last = installed.stats.last_hit.load(std::sync::atomic::Ordering::Relaxed);
+                Counts { packets, bytes, age, idle: now.saturating_sub(last) }
+            }
+        }
+    }
+
+    /// Records that a flow inherits another's counters.
+    pub(crate) fn inherit(&self, flow: Arc<Flow>, counts: Counts, transaction: &mut Transaction) {
+        transaction.inherited.push((flow, counts));
+    }
+}
+
+/// The entry of a flow.
+pub(crate) fn entry(flow: &Flow, call: ActionCall) -> Entry {
+    Entry {
+        matches: flow.conditions.to_vec(),
+        priority: flow.priority.into(),
+        result: EntryResult::Action(call),
+        idle: flow.idle_timeout.into(),
+        hard: flow.hard_timeout.into(),
+        cookie: flow.cookie,
+    }
+}
+
+/// An entry of a table with one exact key.
+pub(crate) fn exact(value: u32, call: ActionCall) -> Entry {
+    Entry {
+        matches: exact_match(value),
+        priority: 0,
+        result: EntryResult::Action(call),
+        idle: 0,
+        hard: 0,
+        cookie: 0,
+    }
+}
+
+/// The condition of such an entry.
+pub(crate) fn exact_match(value: u32) -> Vec<Match> {
+    vec![Match { key: 0, is: KeyMatch::Exact(pipeline::bits::Bits::from_u64(32, value.into())) }]
+}

@@ -1,0 +1,299 @@
+//! Flow-mods (OpenFlow 1.3.5, section 6.4).
+
+use std::sync::Arc;
+
+use openflow::error::ErrorCode;
+use openflow::instruction::Instructions;
+use openflow::message::{FlowMod, FlowModCommand, FlowModFlags, Form, cookie_of};
+use openflow::oxm::Oxm;
+use openflow::{Version, version};
+use pipeline::state::Update;
+
+use super::{Flow, Selection};
+use crate::datapath::{Counts, Datapath, Event, Transaction, entry};
+use crate::lower::matching::{Conditions, conditions, overlap};
+use crate::lower::{Owner, instructions};
+use crate::program::{Layout, TABLES, outputs};
+
+/// Reason of flow-removed messages: deleted.
+pub(crate) const DELETED: u8 = 2;
+
+/// A flow-mod, with what its form and version mean made explicit.
+#[derive(Debug, Clone)]
+pub(crate) struct FlowChange {
+    pub(crate) version: Version,
+    pub(crate) command: FlowModCommand,
+    /// The table; 0xff: all, or the first one for an addition.
+    table: u8,
+    fields: Vec<Oxm>,
+    conditions: Arc<Conditions>,
+    selection: Selection,
+    cookie: u64,
+    /// Whether a modification changes cookies.
+    set_cookie: bool,
+    /// Whether a modification that finds no flow adds one.
+    adds: bool,
+    priority: u16,
+    idle_timeout: u16,
+    hard_timeout: u16,
+    flags: FlowModFlags,
+    importance: u16,
+    instructions: Instructions,
+}
+
+impl FlowChange {
+    /// Reads a flow-mod that has passed its check. `tables` says whether version 1.0 names tables.
+    pub(crate) fn new(
+        request: &FlowMod,
+        version: Version,
+        form: Form,
+        tables: bool,
+        datapath: &Datapath,
+    ) -> Result<Self, ErrorCode> {
+        let fields = request.matching.to_fields()?;
+        let in_match = if form == Form::Nicira { cookie_of(&fields) } else { None };
+        let fields: Vec<Oxm> = match in_match {
+            // The pseudo-field shares its number with a field of another length.
+            Some(_) => fields
+                .into_iter()
+                .filter(|oxm| oxm.field().is_none_or(|f| f.has_length(oxm.value.len())))
+                .collect(),
+            None => fields,
+        };
+        let conditions = Arc::new(conditions(&fields, &datapath.model.tunnels)?);
+        let old = version == Version::V1_0 || form == Form::Nicira;
+        let cookie = match in_match {
+            Some(cookie) => cookie,
+            None if old => (0, 0),
+            None => (request.cookie, request.cookie_mask),
+        };
+        let strict = matches!(request.command, FlowModCommand::ModifyStrict | FlowModCommand::DeleteStrict);
+        let adding = request.command == FlowModCommand::Add;
+        let table = match version {
+            Version::V1_0 if !tables => version::table::ALL,
+            _ => request.table_id,
+        };
+        let deletes = matches!(request.command, FlowModCommand::Delete | FlowModCommand::DeleteStrict);
+        let selection = Selection {
+            table,
+            conditions: conditions.clone(),
+            strict: strict.then_some(request.priority),
+            cookie,
+            out_port: if deletes { request.out_port } else { openflow::PortNo::ANY },
+            out_group: if deletes && !old { request.out_group } else { version::group::ANY },
+        };
+        let mut flags = request.flags;
+        // Additions of these versions always start counting anew.
+        flags.set(
+            FlowModFlags::RESET_COUNTS,
+            flags.contains(FlowModFlags::RESET_COUNTS) || adding && version <= Version::V1_1,
+        );
+        if table != version::table::ALL && table >= TABLES {
+            return Err(ErrorCode::FmfcBadTableId);
+        }
+        Ok(FlowChange {
+            version,
+            command: request.command,
+            table,
+            fields,
+            conditions,
+            selection,
+            cookie: request.cookie,
+            set_cookie: old && request.cookie != u64::MAX,
+            adds: (old || version == Version::V1_1) && cookie.1 == 0 && request.cookie != u64::MAX,
+            priority: request.priority,
+            idle_timeout: request.idle_timeout,
+            hard_timeout: request.hard_timeout,
+            flags,
+            importance: request.importance,
+            instructions: request.instructions.clone(),
+        })
+    }
+}
+
+impl Datapath {
+    /// Whether a change may fail half-way, so that the model must be kept aside.
+    pub(crate) fn may_fail_halfway(&self, change: &FlowChange) -> bool {
+        let table = self.model.settings.get(usize::from(change.table));
+        change.command == FlowModCommand::Modify
+            || table.is_some_and(|settings| settings.evicts)
+            || !self.model.conjunctive.is_empty()
+            || change
+                .instructions
+                .applied()
+                .iter()
+                .any(|a| matches!(a, openflow::action::Action::Conjunction(_)))
+    }
+
+    /// Prepares a flow-mod.
+    pub(crate) fn flow_mod(
+        &mut self,
+        change: &FlowChange,
+        now: u64,
+        transaction: &mut Transaction,
+    ) -> Result<(), ErrorCode> {
+        match change.command {
+            FlowModCommand::Add => self.add_flow(change, now, transaction),
+            FlowModCommand::Modify | FlowModCommand::ModifyStrict => {
+                let chosen = change.selection.of(&self.model.tables);
+                if chosen.is_empty() && change.adds {
+                    return self.add_flow(change, now, transaction);
+                }
+                chosen.iter().try_for_each(|flow| self.modify_flow(change, flow, now, transaction))
+            }
+            FlowModCommand::Delete | FlowModCommand::DeleteStrict => {
+                let chosen = change.selection.of(&self.model.tables);
+                chosen.iter().for_each(|flow| self.remove_flow(flow, DELETED, now, transaction));
+                Ok(())
+            }
+        }
+    }
+
+    fn add_flow(
+        &mut self,
+        change: &FlowChange,
+        now: u64,
+        transaction: &mut Transaction,
+    ) -> Result<(), ErrorCode> {
+        let table = if change.table == version::table::ALL { 0 } else { change.table };
+        let found = self.model.tables.get(usize::from(table)).ok_or(ErrorCode::FmfcBadTableId)?;
+        let before = found.find(change.priority, &change.conditions).cloned();
+        if change.flags.contains(FlowModFlags::CHECK_OVERLAP) {
+            let overlaps = |flow: &&Arc<Flow>| {
+                flow.priority == change.priority && overlap(&flow.conditions, &change.conditions)
+            };
+            if found.iter().any(|flow| overlaps(&flow)) {
+                return Err(ErrorCode::FmfcOverlap);
+            }
+        }
+        if before.is_none() {
+            self.make_room(table, change.importance, now, transaction)?;
+        }
+        let flow = Flow {
+            table,
+            priority: change.priority,
+            conditions: change.conditions.clone(),
+            fields: change.fields.clone(),
+            cookie: change.cookie,
+            idle_timeout: change.idle_timeout,
+            hard_timeout: change.hard_timeout,
+            // The others are about the change, not the flow.
+            flags: change.flags - FlowModFlags::CHECK_OVERLAP - FlowModFlags::RESET_COUNTS,
+            importance: change.importance,
+            instructions: change.instructions.clone(),
+            version: change.version,
+            created: now,
+            modified: now,
+            copies: vec![],
+            learns: vec![],
+        };
+        let inherited = before.as_ref().map(|flow| self.counts(flow, now));
+        let flow = self.put_flow(flow, before.as_deref(), now, transaction)?;
+        if let Some(counts) = inherited {
+            let resets = change.flags.contains(FlowModFlags::RESET_COUNTS);
+            self.inherit(flow.clone(), if resets { Counts::default() } else { counts }, transaction);
+        }
+        transaction.events.push(match before {
+            None => Event::Added(flow),
+            Some(_) => Event::Modified(flow),
+        });
+        Ok(())
+    }
+
+    fn modify_flow(
+        &mut self,
+        change: &FlowChange,
+        flow: &Arc<Flow>,
+        now: u64,
+        transaction: &mut Transaction,
+    ) -> Result<(), ErrorCode> {
+        let mut new = Flow::clone(flow);
+        new.instructions = change.instructions.clone();
+        new.version = change.version;
+        new.modified = now;
+        if change.set_cookie {
+            new.cookie = change.cookie;
+        }
+        let counts = self.counts(flow, now);
+        let created = flow.created;
+        let new = self.put_flow(new, Some(flow), created, transaction)?;
+        let resets = change.flags.contains(FlowModFlags::RESET_COUNTS);
+        self.inherit(new.clone(), if resets { Counts::default() } else { counts }, transaction);
+        transaction.events.push(Event::Modified(new));
+        Ok(())
+    }
+
+    /// Installs a flow, in the place of `before` if there is one.
+    fn put_flow(
+        &mut self,
+        mut flow: Flow,
+        before: Option<&Flow>,
+        since: u64,
+        transaction: &mut Transaction,
+    ) -> Result<Arc<Flow>, ErrorCode> {
+        let missed = flow.priority == 0 && flow.conditions.is_empty();
+        let reason = if missed { outputs::TABLE_MISS } else { outputs::ACTION };
+        let owner = Owner { table: flow.table, cookie: flow.cookie, reason };
+        let lowered = self.lower(None, |world| instructions(world, owner, &flow.instructions))?;
+        let (call, copies, learns) = self.install(lowered, transaction)?;
+        (flow.copies, flow.learns, flow.created) = (copies, learns, since);
+        let id = Layout::get().table(flow.table).ok_or(ErrorCode::FmfcBadTableId)?;
+        self.withdraw_conjunctions(flow.table, transaction);
+        let joins = !flow.clauses().is_empty();
+        let number = self.flow_number();
+        let replaced = before.is_some_and(|before| before.clauses().is_empty());
+        let changed = entry(&flow, call);
+        let flow = Arc::new(flow);
+        match (replaced, joins) {
+            (true, false) if before.is_some_and(|before| before.created == flow.created) => {
+                transaction.updates.push(Update::Modify(id, changed));
+            }
+            (true, _) => {
+                let matches = changed.matches.clone();
+                transaction.updates.push(Update::DeleteMatch(id, matches, flow.priority.into()));
+                if !joins {
+                    transaction.updates.push(Update::Insert(id, changed));
+                }
+            }
+            (false, false) => transaction.updates.push(Update::Insert(id, changed)),
+            (false, true) => {}
+        }
+        if let Some(before) = before {
+            self.uninstall(&before.copies, &before.learns, transaction);
+        } else {
+            self.model.flows += 1;
+        }
+        if joins || before.is_some_and(|before| !before.clauses().is_empty()) || self.may_join(&flow) {
+            transaction.conjunctive.push(flow.table);
+        }
+        if let Some(table) = self.model.tables.get_mut(usize::from(flow.table)) {
+            table.put(number, flow.clone());
+        }
+        Ok(flow)
+    }
+
+    /// Removes a flow that is there.
+    pub(crate) fn remove_flow(
+        &mut self,
+        flow: &Arc<Flow>,
+        reason: u8,
+        now: u64,
+        transaction: &mut Transaction,
+    ) {
+        let counts = self.counts(flow, now);
+        self.withdraw_conjunctions(flow.table, transaction);
+        if let (true, Some(id)) = (flow.clauses().is_empty(), Layout::get().table(flow.table)) {
+            let matches = flow.conditions.to_vec();
+            transaction.updates.push(Update::DeleteMatch(id, matches, flow.priority.into()));
+        }
+        self.uninstall(&flow.copies, &flow.learns, transaction);
+        if !flow.clauses().is_empty() || self.may_join(flow) {
+            transaction.conjunctive.push(flow.table);
+        }
+        if let Some(table) = self.model.tables.get_mut(usize::from(flow.table)) {
+            table.remove(flow);
+        }
+        self.model.flows = self.model.flows.saturating_sub(1);
+        transaction.events.push(Event::Removed(flow.clone(), reason, counts));
+    }
+}

@@ -1,0 +1,67 @@
+//! Flows that go by themselves: timeouts, and eviction from full tables.
+
+use std::sync::Arc;
+
+use openflow::error::ErrorCode;
+use pipeline::state::Expiry;
+
+use super::Flow;
+use crate::datapath::{Datapath, Transaction};
+use crate::program::Layout;
+
+/// Reason of flow-removed messages: evicted.
+const EVICTED: u8 = 5;
+
+impl Datapath {
+    /// Removes the flows whose time is over.
+    pub(crate) fn expire(&mut self, now: u64, transaction: &mut Transaction) {
+        let layout = Layout::get();
+        for (table, entry, expiry) in self.state.expired(now) {
+            let flow = layout.number(table).and_then(|number| {
+                let installed = self.state.table(table)?.get(entry)?;
+                let priority = u16::try_from(installed.entry.priority).ok()?;
+                let conditions = Arc::new(installed.entry.matches.clone());
+                self.model.tables.get(usize::from(number))?.find(priority, &conditions).cloned()
+            });
+            let reason = match expiry {
+                Expiry::Idle => 0,
+                Expiry::Hard => 1,
+            };
+            if let Some(flow) = flow {
+                self.remove_flow(&flow, reason, now, transaction);
+            }
+        }
+    }
+
+    /// Makes room for one more flow: a table that permits it loses its least important flow, of equal ones the one that
+    /// would end first.
+    pub(super) fn make_room(
+        &mut self,
+        table: u8,
+        importance: u16,
+        now: u64,
+        transaction: &mut Transaction,
+    ) -> Result<(), ErrorCode> {
+        let at = usize::from(table);
+        let found = self.model.tables.get(at).ok_or(ErrorCode::FmfcBadTableId)?;
+        let limit = self.model.settings.get(at).map_or(0, |settings| settings.size(&self.limits));
+        if found.len() < limit as usize && self.model.flows < self.limits.flows as usize {
+            return Ok(());
+        }
+        if !self.model.settings.get(at).is_some_and(|settings| settings.evicts) {
+            return Err(ErrorCode::FmfcTableFull);
+        }
+        let ends = |flow: &Flow| match flow.hard_timeout {
+            0 => u64::MAX,
+            seconds => flow.modified.saturating_add(u64::from(seconds) * 1_000_000_000),
+        };
+        let least = found.iter().min_by_key(|flow| (flow.importance, ends(flow))).cloned();
+        match least.filter(|flow| flow.importance <= importance) {
+            Some(flow) => {
+                self.remove_flow(&flow, EVICTED, now, transaction);
+                Ok(())
+            }
+            None => Err(ErrorCode::FmfcTableFull),
+        }
+    }
+}

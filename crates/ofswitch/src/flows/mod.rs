@@ -1,0 +1,133 @@
+//! Flows as controllers know them.
+//!
+//! A table's flows are found by number, which is the order of their addition, and by match and priority, which tell them
+//! apart. Their counters and expiry are the pipeline's: an entry with the same conditions and priority.
+//!
+//! - `change.rs`: flow-mods; `select.rs`: which flows a request is about; `expire.rs`: timeouts and eviction;
+//!   `conjunction.rs`: conjunctive matches.
+
+mod change;
+mod conjunction;
+mod expire;
+mod select;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use openflow::Version;
+use openflow::action::Action;
+use openflow::instruction::{Instruction, Instructions};
+use openflow::message::FlowModFlags;
+use openflow::oxm::Oxm;
+
+use crate::lower::matching::Conditions;
+
+pub(crate) use change::FlowChange;
+pub(crate) use select::Selection;
+
+/// A flow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Flow {
+    pub(crate) table: u8,
+    pub(crate) priority: u16,
+    pub(crate) conditions: Arc<Conditions>,
+    /// The match as it was given.
+    pub(crate) fields: Vec<Oxm>,
+    pub(crate) cookie: u64,
+    pub(crate) idle_timeout: u16,
+    pub(crate) hard_timeout: u16,
+    pub(crate) flags: FlowModFlags,
+    pub(crate) importance: u16,
+    pub(crate) instructions: Instructions,
+    /// The version in which the instructions were given.
+    pub(crate) version: Version,
+    /// Nanoseconds.
+    pub(crate) created: u64,
+    /// Nanoseconds.
+    pub(crate) modified: u64,
+    /// Nested lists and learned flows that belong to it, by number.
+    pub(crate) copies: Vec<u32>,
+    pub(crate) learns: Vec<u32>,
+}
+
+impl Flow {
+    /// All actions, those of lists within lists too.
+    pub(crate) fn actions(&self) -> Vec<&Action> {
+        let mut all = Vec::new();
+        for instruction in &self.instructions.0 {
+            if let Instruction::ApplyActions(actions) | Instruction::WriteActions(actions) = instruction {
+                flatten(actions, &mut all);
+            }
+        }
+        all
+    }
+
+    /// Whether it refers to a group.
+    pub(crate) fn has_group(&self, group: u32) -> bool {
+        self.actions().into_iter().any(|action| *action == Action::Group(group))
+    }
+
+    /// Whether it refers to a meter.
+    pub(crate) fn has_meter(&self, meter: u32) -> bool {
+        self.instructions.0.contains(&Instruction::Meter(meter))
+            || self.actions().into_iter().any(|action| *action == Action::Meter(meter))
+    }
+
+    /// Its clauses of conjunctive matches; such a flow does nothing else.
+    pub(crate) fn clauses(&self) -> Vec<openflow::action::Conjunction> {
+        let clause = |action: &Action| match action {
+            Action::Conjunction(clause) => Some(*clause),
+            _ => None,
+        };
+        self.instructions.applied().iter().filter_map(clause).collect()
+    }
+}
+
+/// Appends actions and those nested in them.
+pub(crate) fn flatten<'a>(actions: &'a [Action], all: &mut Vec<&'a Action>) {
+    for action in actions {
+        all.push(action);
+        match action {
+            Action::Clone(nest) => flatten(&nest.0, all),
+            Action::Track(track) => flatten(&track.actions, all),
+            _ => {}
+        }
+    }
+}
+
+/// A table's flows.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct FlowTable {
+    flows: BTreeMap<u64, Arc<Flow>>,
+    index: HashMap<(u16, Arc<Conditions>), u64>,
+}
+
+impl FlowTable {
+    /// Flows in the order of their addition.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Flow>> {
+        self.flows.values()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// The flow with this priority and match.
+    pub(crate) fn find(&self, priority: u16, conditions: &Arc<Conditions>) -> Option<&Arc<Flow>> {
+        self.flows.get(self.index.get(&(priority, conditions.clone()))?)
+    }
+
+    /// Adds a flow, or replaces the one with the same match and priority. A replaced flow keeps its place.
+    pub(crate) fn put(&mut self, number: u64, flow: Arc<Flow>) {
+        let key = (flow.priority, flow.conditions.clone());
+        let number = *self.index.entry(key).or_insert(number);
+        self.flows.insert(number, flow);
+    }
+
+    /// Removes a flow.
+    pub(crate) fn remove(&mut self, flow: &Flow) {
+        if let Some(number) = self.index.remove(&(flow.priority, flow.conditions.clone())) {
+            self.flows.remove(&number);
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Groups (OpenFlow 1.3.5, section 6.5; 1.5.1, section 6.7).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use openflow::action::Action;
+use openflow::error::ErrorCode;
+use openflow::message::{
+    Bucket, GroupDesc, GroupKind, GroupMod, GroupModCommand, SelectionMethod, bucket as bucket_id,
+};
+use openflow::property::Property;
+use openflow::{PortNo, version};
+use pipeline::ir;
+use pipeline::state::{Bucket as IrBucket, Group, GroupKind as IrKind, Update};
+
+use crate::datapath::{Datapath, Transaction, exact, exact_match};
+use crate::lower::{Body, Owner, bucket};
+use crate::program::{Layout, field_values, hash_into, outputs};
+
+/// Reason of flow-removed messages: the flow's group was deleted.
+const GROUP_DELETED: u8 = 3;
+
+/// A group as controllers know it.
+#[derive(Debug, Clone)]
+pub(crate) struct GroupEntry {
+    pub(crate) kind: GroupKind,
+    pub(crate) buckets: Vec<Bucket>,
+    pub(crate) properties: Vec<Property>,
+    copies: Vec<u32>,
+    learns: Vec<u32>,
+    /// Whether it has a hash of its own.
+    has_method: bool,
+}
+
+impl GroupEntry {
+    /// The group's description.
+    pub(crate) fn desc(&self, group: u32) -> GroupDesc {
+        GroupDesc {
+            kind: self.kind,
+            group,
+            buckets: self.buckets.clone(),
+            properties: self.properties.clone(),
+        }
+    }
+
+    /// Whether a bucket refers to a group.
+    pub(crate) fn refers_to(&self, group: u32) -> bool {
+        referred(&self.buckets).contains(&group)
+    }
+}
+
+fn referred(buckets: &[Bucket]) -> BTreeSet<u32> {
+    let mut all = Vec::new();
+    buckets.iter().for_each(|bucket| crate::flows::flatten(&bucket.actions, &mut all));
+    let group = |action: &Action| match action {
+        Action::Group(group) => Some(*group),
+        _ => None,
+    };
+    all.into_iter().filter_map(group).collect()
+}
+
+impl Datapath {
+    /// Prepares a group-mod.
+    pub(crate) fn group_mod(
+        &mut self,
+        request: &GroupMod,
+        now: u64,
+        transaction: &mut Transaction,
+    ) -> Result<(), ErrorCode> {
+        let id = request.group;
+        let before = self.model.groups.get(&id).cloned();
+        match request.command {
+            GroupModCommand::Add if before.is_some() => Err(ErrorCode::GmfcGroupExists),
+            GroupModCommand::Modify if before.is_none() => Err(ErrorCode::GmfcUnknownGroup),
+            GroupModCommand::Add | GroupModCommand::Modify | GroupModCommand::AddOrModify => {
+                let mut buckets = request.buckets.clone();
+                number_buckets(&mut buckets);
+                self.put_group(id, request.kind, buckets, request.properties.clone(), transaction)
+            }
+            GroupModCommand::InsertBucket => {
+                let before = before.ok_or(ErrorCode::GmfcUnknownGroup)?;
+                let buckets = inserted(&before, request)?;
+                self.put_group(id, before.kind, buckets, before.properties.clone(), transaction)
+            }
+            GroupModCommand::RemoveBucket => {
+                let before = before.ok_or(ErrorCode::GmfcUnknownGroup)?;
+                let buckets = removed(&before.buckets, request.command_bucket)?;
+                self.put_group(id, before.kind, buckets, before.properties.clone(), transaction)
+            }
+            GroupModCommand::Delete if id == version::group::ALL => {
+                let all: Vec<u32> = self.model.groups.keys().copied().collect();
+                all.into_iter().for_each(|id| self.delete_group(id, now, transaction));
+                Ok(())
+            }
+            GroupModCommand::Delete if id > version::group::MAX => Err(ErrorCode::GmfcInvalidGroup),
+            GroupModCommand::Delete => {
+                let refers = |(other, entry): (&u32, &Arc<GroupEntry>)| *other != id && entry.refers_to(id);
+                if self.model.groups.iter().any(refers) {
+                    return Err(ErrorCode::GmfcChainedGroup);
+                }
+                self.delete_group(id, now, transaction);
+                Ok(())
+            }
+        }
+    }
+
+    fn put_group(
+        &mut self,
+        id: u32,
+        kind: GroupKind,
+        buckets: Vec<Bucket>,
+        properties: Vec<Property>,
+        transaction: &mut Transaction,
+    ) -> Result<(), ErrorCode> {
+        let before = self.model.groups.get(&id).cloned();
+        if before.is_none() && self.model.groups.len() >= self.limits.groups as usize {
+            return Err(ErrorCode::GmfcOutOfGroups);
+        }
+        if buckets.len() > self.limits.buckets as usize {
+            return Err(ErrorCode::GmfcOutOfBuckets);
+        }
+        if self.loops(id, &buckets) {
+            return Err(ErrorCode::GmfcLoop);
+        }
+        let owner = Owner { table: 0xff, cookie: outputs::NO_COOKIE, reason: outputs::GROUP };
+        let (mut lowered, mut copies, mut learns) = (Vec::new(), Vec::new(), Vec::new());
+        for one in &buckets {
+            let list = self.lower(None, |world| bucket(world, owner, &one.actions))?;
+            let (call, more_copies, more_learns) = self.install(list, transaction)?;
+            copies.extend(more_copies);
+            learns.extend(more_learns);
+            let weight = match kind {
+                GroupKind::Select => one.weight().unwrap_or(1).into(),
+                _ => 1,
+            };
+            let watch = |nobody: bool, number| (!nobody).then_some(number);
+            lowered.push(IrBucket {
+                weight,
+                watch_port: watch(one.watch_port() == PortNo::ANY, one.watch_port().0),
+                watch_group: watch(one.watch_group() == version::group::ANY, one.watch_group()),
+                call,
+            });
+        }
+        let kinds = match kind {
+            GroupKind::All => IrKind::All,
+            GroupKind::Select => IrKind::Select,
+            GroupKind::Indirect => IrKind::Indirect,
+            GroupKind::FastFailover => IrKind::Failover,
+        };
+        let layout = Layout::get();
+        let group = Group { kind: kinds, buckets: lowered };
+        transaction.updates.push(Update::Group(layout.groups, id, Some(group)));
+        if let Some(before) = &before {
+            self.uninstall(&before.copies, &before.learns, transaction);
+            if before.has_method {
+                transaction.updates.push(Update::DeleteMatch(layout.methods, exact_match(id), 0));
+            }
+        }
+        let method = method_of(&properties)?;
+        if let Some(body) = &method {
+            let call = self.define(body.clone())?;
+            transaction.updates.push(Update::Insert(layout.methods, exact(id, call)));
+        }
+        let entry = GroupEntry { kind, buckets, properties, copies, learns, has_method: method.is_some() };
+        self.model.groups.insert(id, Arc::new(entry));
+        Ok(())
+    }
+
+    /// Whether a group with these buckets would be reached from itself.
+    fn loops(&self, id: u32, buckets: &[Bucket]) -> bool {
+        let mut todo: Vec<u32> = referred(buckets).into_iter().collect();
+        let mut seen = BTreeSet::new();
+        while let Some(next) = todo.pop() {
+            if next == id {
+                return true;
+            }
+            if seen.insert(next)
+                && let Some(entry) = self.model.groups.get(&next)
+            {
+                todo.extend(referred(&entry.buckets));
+            }
+        }
+        false
+    }
+
+    /// Removes a group, if it is there, and the flows that refer to it.
+    fn delete_group(&mut self, id: u32, now: u64, transaction: &mut Transaction) {
+        let Some(entry) = self.model.groups.remove(&id) else { return };
+        let layout = Layout::get();
+        let flows: Vec<_> = self
+            .model
+            .tables
+            .iter()
+            .flat_map(|table| table.iter())
+            .filter(|flow| flow.has_group(id))
+            .cloned()
+            .collect();
+        flows.iter().for_each(|flow| self.remove_flow(flow, GROUP_DELETED, now, transaction));
+        transaction.updates.push(Update::Group(layout.groups, id, None));
+        if entry.has_method {
+            transaction.updates.push(Update::DeleteMatch(layout.methods, exact_match(id), 0));
+        }
+        self.uninstall(&entry.copies, &entry.learns, transaction);
+    }
+}
+
+/// Gives ids to buckets of versions that have none.
+fn number_buckets(buckets: &mut [Bucket]) {
+    if buckets.len() > 1 && buckets.iter().all(|bucket| bucket.id == 0) {
+        for (at, bucket) in buckets.iter_mut().enumerate() {
+            bucket.id = at as u32;
+        }
+    }
+}
+
+fn inserted(before: &GroupEntry, request: &GroupMod) -> Result<Vec<Bucket>, ErrorCode> {
+    let exists = |id: u32| before.buckets.iter().any(|bucket| bucket.id == id);
+    if request.buckets.iter().any(|bucket| exists(bucket.id)) {
+        return Err(ErrorCode::GmfcBucketExists);
+    }
+    let at = match request.command_bucket {
+        bucket_id::FIRST => 0,
+        bucket_id::LAST => before.buckets.len(),
+        id => {
+            let found = before.buckets.iter().position(|bucket| bucket.id == id);
+            found.ok_or(ErrorCode::GmfcUnknownBucket)? + 1
+        }
+    };
+    let (head, tail) = before.buckets.split_at(at.min(before.buckets.len()));
+    Ok([head, &request.buckets, tail].concat())
+}
+
+fn removed(before: &[Bucket], which: u32) -> Result<Vec<Bucket>, ErrorCode> {
+    let mut buckets = before.to_vec();
+    match which {
+        bucket_id::ALL => buckets.clear(),
+        bucket_id::FIRST => drop(buckets.drain(..buckets.len().min(1))),
+        bucket_id::LAST => drop(buckets.pop()),
+        id => {
+            let at = buckets.iter().position(|bucket| bucket.id == id).ok_or(ErrorCode::GmfcUnknownBucket)?;
+            buckets.remove(at);
+        }
+    }
+    Ok(buckets)
+}
+
+/// The action that computes a group's hash, if its properties choose one.
+fn method_of(properties: &[Property]) -> Result<Option<Body>, ErrorCode> {
+    let layout = Layout::get();
+    for property in properties {
+        let Some(method) = SelectionMethod::from_property(property) else { continue };
+        let method = method?;
+        let fields = method.fields.iter().filter_map(|oxm| oxm.field()).map(|field| field.id);
+        let mut values = field_values(&layout.keys, fields);
+        if values.is_empty() {
+            continue;
+        }
+        // The parameter makes groups with the same fields choose differently.
+        values.push(ir::Expr::bit(64, method.parameter));
+        let body = vec![hash_into(layout.select_hash, values)];
+        let action = ir::Action { name: "method".to_owned(), params: vec![], body };
+        return Ok(Some(Body { action, args: vec![] }));
+    }
+    Ok(None)
+}

@@ -1,0 +1,91 @@
+//! Parts of fields: reading and writing them.
+
+use openflow::error::ErrorCode;
+use openflow::field::{Field, FieldId};
+use openflow::oxm::{OxmHeader, Subfield};
+use pipeline::bits::Bits;
+use pipeline::ir::{BinOp, Constant, Expr, Stmt, Type};
+
+use super::{Lowering, Step};
+use crate::program::terms::{resize, var};
+
+impl Lowering<'_> {
+    /// The value of part of a field.
+    pub(super) fn read(&self, part: &Subfield) -> Result<Expr, ErrorCode> {
+        self.read_at(&part.header, part.offset, part.bits)
+    }
+
+    /// The value of `bits` bits of a field, from bit `offset` on.
+    pub(super) fn read_at(&self, header: &OxmHeader, offset: u16, bits: u16) -> Result<Expr, ErrorCode> {
+        let field = header.field().ok_or(ErrorCode::BacBadSetType)?;
+        let (value, low, width) = match field.id {
+            // Lookups may match another port than the packet's.
+            FieldId::InPort | FieldId::InPortOxm => (var(self.layout.vars.in_port), 0, 32),
+            id => {
+                let spot = self.layout.keys.spot(id).ok_or(ErrorCode::BacBadSetType)?;
+                let key = self.layout.keys.list.get(spot.key as usize).ok_or(ErrorCode::BacBadSetType)?;
+                (key.value.clone(), spot.low, spot.bits)
+            }
+        };
+        let end = offset.checked_add(bits).filter(|end| *end <= width && bits > 0);
+        let end = end.ok_or(ErrorCode::BacBadSetLen)?;
+        Ok(value.slice(low + end - 1, low + offset))
+    }
+
+    /// Writes part of a field: a value of as many bits.
+    pub(super) fn write(&mut self, part: &Subfield, value: Expr) -> Step {
+        let field = part.header.field().ok_or(ErrorCode::BacBadSetType)?;
+        let width = width_of(field);
+        if u32::from(part.offset) + u32::from(part.bits) > u32::from(width) || part.bits == 0 {
+            return Err(ErrorCode::BacBadSetLen);
+        }
+        let shifted = resize(value, width).op(BinOp::Shl, Expr::bit(16, part.offset.into()));
+        let mask = Bits::ones(part.bits).resize(width).shl(part.offset.into());
+        self.store(field, shifted, Expr::Const(Constant { ty: Type::Bit(width), value: mask }))
+    }
+
+    /// Writes a field under a mask, both of the field's width.
+    pub(super) fn store(&mut self, field: &Field, value: Expr, mask: Expr) -> Step {
+        let stmt = match field.id {
+            // The ECN bits are another field's.
+            FieldId::NwTos => {
+                let action = self.layout.stores.get(&FieldId::IpDscp).ok_or(ErrorCode::BacBadSetType)?;
+                Stmt::Do(*action, vec![value.slice(7, 2), mask.slice(7, 2)])
+            }
+            id => match self.layout.stores.get(&id) {
+                Some(action) => Stmt::Do(*action, vec![value, mask]),
+                None => Stmt::Drop(self.absent(id)?),
+            },
+        };
+        self.push(stmt);
+        Ok(())
+    }
+
+    /// Why packets whose field is set are dropped, for fields that are stored only.
+    fn absent(&self, id: FieldId) -> Result<pipeline::ir::ReasonId, ErrorCode> {
+        match id {
+            FieldId::CtMark | FieldId::CtLabel => Ok(self.layout.reasons.tracking),
+            id if (FieldId::TunId..=FieldId::TunMetadata63).contains(&id) => Ok(self.layout.reasons.tunnel),
+            _ => Err(ErrorCode::BacBadSetType),
+        }
+    }
+
+    /// Whether actions may write a field.
+    pub(super) fn is_writable(&self, id: FieldId) -> bool {
+        id == FieldId::NwTos || self.layout.stores.contains_key(&id)
+    }
+}
+
+/// Bits of a field as actions write it.
+pub(super) fn width_of(field: &Field) -> u16 {
+    match field.id {
+        // With the bit that says that there is a tag.
+        FieldId::VlanVid => 13,
+        _ => field.bits,
+    }
+}
+
+/// A value of a field from its bytes on the wire.
+pub(super) fn constant(width: u16, bytes: &[u8]) -> Constant {
+    Constant { ty: Type::Bit(width), value: Bits::from_bytes(width.max(1), bytes) }
+}

@@ -1,0 +1,62 @@
+//! Looking packets up again, and nested lists.
+
+use openflow::PortNo;
+use openflow::action::Action;
+use openflow::error::ErrorCode;
+use pipeline::ir::{BinOp, Stmt};
+
+use super::{Lowering, Step};
+use crate::program::terms::{bit, set, var};
+
+impl Lowering<'_> {
+    pub(super) fn resubmit_action(&mut self, action: &Action) -> Option<Step> {
+        Some(match action {
+            Action::Resubmit(port) => self.resubmit(port.0, self.owner.table),
+            Action::ResubmitTable(to) => {
+                let table = if to.table == 0xff { self.owner.table } else { to.table };
+                self.resubmit(to.in_port, table)
+            }
+            Action::ResubmitTableCt(_) => self.drop_for(self.layout.reasons.tracking),
+            Action::Exit => {
+                self.push(Stmt::Exit);
+                Ok(())
+            }
+            Action::Clone(nest) => self.copy_of(|lowering| lowering.list(&nest.0)),
+            _ => return None,
+        })
+    }
+
+    /// Looks the packet up, runs what is found, and continues. A miss has no consequence.
+    pub(super) fn resubmit(&mut self, port: PortNo, table: u8) -> Step {
+        // A packet-out has no table of its own.
+        let table = if table == 0xff { 0 } else { table };
+        let block = self.layout.lookup(table).ok_or(ErrorCode::BrcBadTableId)?;
+        let v = &self.layout.vars;
+        let from = match port {
+            PortNo::IN_PORT => var(v.in_port),
+            port => self.number(32, port.0.into()),
+        };
+        let v = &self.layout.vars;
+        self.push(set(v.match_port, from));
+        self.push(set(v.nested, var(v.nested).op(BinOp::Add, bit(8, 1))));
+        self.push(Stmt::Call(block));
+        self.push(set(v.nested, var(v.nested).op(BinOp::Sub, bit(8, 1))));
+        Ok(())
+    }
+
+    /// Runs a list on a copy of the packet: its changes are not seen behind it.
+    pub(super) fn copy_of(&mut self, lower: impl FnOnce(&mut Self) -> Step) -> Step {
+        let body = self.nested(lower)?;
+        let number = self.world.number();
+        self.copies.push((number, body));
+        let id = self.number(32, number.into());
+        self.push(Stmt::Group(self.layout.copies, id));
+        Ok(())
+    }
+
+    /// Drops packets that reach what is only stored.
+    pub(super) fn drop_for(&mut self, reason: pipeline::ir::ReasonId) -> Step {
+        self.push(Stmt::Drop(reason));
+        Ok(())
+    }
+}

@@ -1,0 +1,87 @@
+//! What a switch is told when it is made.
+
+use openflow::Version;
+
+/// Bounds of what controllers may make a switch keep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Flows of one table.
+    pub flows_per_table: u32,
+    /// Flows of all tables.
+    pub flows: u32,
+    /// Groups.
+    pub groups: u32,
+    /// Buckets of one group.
+    pub buckets: u32,
+    /// Meters.
+    pub meters: u32,
+    /// Bands of one meter.
+    pub bands: u8,
+    /// Bundles that one connection may have open.
+    pub bundles: u32,
+    /// Messages of one bundle.
+    pub bundle_messages: u32,
+    /// Bytes of the messages of one connection's bundles.
+    pub bundle_bytes: usize,
+    /// Flow monitors of one connection.
+    pub monitors: u32,
+    /// Bytes waiting for one connection above which asynchronous messages to it are dropped and counted.
+    pub backlog: usize,
+    /// Connections.
+    pub connections: u32,
+    /// Packets kept for controllers.
+    pub buffers: u32,
+    /// Ports.
+    pub ports: u32,
+    /// Entries that conjunctive flows of one table may expand to.
+    pub conjunctions: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            flows_per_table: 1_000_000,
+            flows: 2_000_000,
+            groups: 65_536,
+            buckets: 4096,
+            meters: 16_384,
+            bands: 8,
+            bundles: 16,
+            bundle_messages: 1_000_000,
+            bundle_bytes: 256 << 20,
+            monitors: 64,
+            backlog: 4 << 20,
+            connections: 256,
+            buffers: 256,
+            ports: 4096,
+            conjunctions: 65_536,
+        }
+    }
+}
+
+/// Settings of a switch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The switch's id: 16 bits and a MAC address.
+    pub datapath_id: u64,
+    /// Versions that connections may choose from.
+    pub versions: Vec<Version>,
+    /// Name of the switch, for descriptions.
+    pub name: String,
+    /// Bounds.
+    pub limits: Limits,
+    /// Start of the random numbers that sampling uses.
+    pub seed: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            datapath_id: 1,
+            versions: Version::ALL.to_vec(),
+            name: "None".to_owned(),
+            limits: Limits::default(),
+            seed: 1,
+        }
+    }
+}

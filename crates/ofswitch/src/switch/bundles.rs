@@ -1,0 +1,172 @@
+//! Bundles (OpenFlow 1.4.1, section 7.3.9): messages that take effect together, or not at all.
+
+use openflow::Message;
+use openflow::error::ErrorCode;
+use openflow::message::{Body, BundleAdd, BundleControl, BundleControlKind, PortReason};
+
+use super::Switch;
+use crate::connection::{ConnectionId, OpenBundle};
+use crate::flows::FlowChange;
+
+type Done = Result<(), ErrorCode>;
+
+impl Switch {
+    pub(super) fn bundle_control(
+        &mut self,
+        id: ConnectionId,
+        message: &Message,
+        control: &BundleControl,
+        now: u64,
+    ) -> Done {
+        let limit = self.settings.limits.bundles as usize;
+        let Some(connection) = self.connections.get_mut(&id) else { return Ok(()) };
+        let bundles = &mut connection.bundles;
+        let done = match control.kind {
+            BundleControlKind::OpenRequest => {
+                if bundles.contains_key(&control.bundle) {
+                    bundles.remove(&control.bundle);
+                    return Err(ErrorCode::BfcBadId);
+                }
+                if bundles.len() >= limit {
+                    return Err(ErrorCode::BfcOutOfBundles);
+                }
+                bundles.insert(control.bundle, OpenBundle { flags: control.flags, ..OpenBundle::default() });
+                BundleControlKind::OpenReply
+            }
+            BundleControlKind::CloseRequest => {
+                let bundle = bundles.get_mut(&control.bundle).ok_or(ErrorCode::BfcBadId)?;
+                if bundle.is_closed {
+                    bundles.remove(&control.bundle);
+                    return Err(ErrorCode::BfcBundleClosed);
+                }
+                if bundle.flags != control.flags {
+                    bundles.remove(&control.bundle);
+                    return Err(ErrorCode::BfcBadFlags);
+                }
+                bundle.is_closed = true;
+                BundleControlKind::CloseReply
+            }
+            BundleControlKind::CommitRequest => {
+                let bundle = bundles.remove(&control.bundle).ok_or(ErrorCode::BfcBadId)?;
+                if bundle.flags != control.flags {
+                    return Err(ErrorCode::BfcBadFlags);
+                }
+                self.commit_bundle(id, message, &bundle, now)?;
+                BundleControlKind::CommitReply
+            }
+            BundleControlKind::DiscardRequest => {
+                bundles.remove(&control.bundle).ok_or(ErrorCode::BfcBadId)?;
+                BundleControlKind::DiscardReply
+            }
+            _ => return Err(ErrorCode::BfcBadType),
+        };
+        let reply = BundleControl { kind: done, properties: vec![], ..control.clone() };
+        self.answer(id, message, Body::BundleControl(reply))
+    }
+
+    pub(super) fn bundle_add(&mut self, id: ConnectionId, message: &Message, add: &BundleAdd) -> Done {
+        let inner = add.inner().map_err(|error| error.code)?;
+        if inner.xid != message.xid {
+            return Err(ErrorCode::BfcMsgBadXid);
+        }
+        if inner.version != message.version {
+            return Err(ErrorCode::BfcBadVersion);
+        }
+        let supported = matches!(
+            inner.body,
+            Body::FlowMod(_) | Body::GroupMod(_) | Body::PortMod(_) | Body::MeterMod(_) | Body::PacketOut(_)
+        );
+        if !supported {
+            return Err(ErrorCode::BfcMsgUnsup);
+        }
+        let limits = self.settings.limits;
+        let Some(connection) = self.connections.get_mut(&id) else { return Ok(()) };
+        let held: usize = connection.bundles.values().map(|bundle| bundle.bytes).sum();
+        if !connection.bundles.contains_key(&add.bundle)
+            && connection.bundles.len() >= limits.bundles as usize
+        {
+            return Err(ErrorCode::BfcOutOfBundles);
+        }
+        // A message may open its bundle.
+        let new = || OpenBundle { flags: add.flags, ..OpenBundle::default() };
+        let bundle = connection.bundles.entry(add.bundle).or_insert_with(new);
+        if bundle.is_closed {
+            return Err(ErrorCode::BfcBundleClosed);
+        }
+        if bundle.flags != add.flags {
+            return Err(ErrorCode::BfcBadFlags);
+        }
+        let full = bundle.messages.len() >= limits.bundle_messages as usize;
+        if full || held + add.message.len() > limits.bundle_bytes {
+            return Err(ErrorCode::BfcMsgTooMany);
+        }
+        bundle.bytes += add.message.len();
+        bundle.messages.push(add.message.clone());
+        Ok(())
+    }
+
+    /// Applies a bundle's messages in their order. A refused one is told of by its own error, and the bundle by that of a
+    /// failed message.
+    fn commit_bundle(&mut self, id: ConnectionId, message: &Message, bundle: &OpenBundle, now: u64) -> Done {
+        let names_tables = self.connections.get(&id).is_some_and(|connection| connection.names_tables);
+        let ports = self.ports.clone();
+        let mut changed_ports = Vec::new();
+        let mut packets = Vec::new();
+        let mut failed: Option<(usize, ErrorCode)> = None;
+        let own_ports = &mut self.ports;
+        let result = self.datapath.change_many(now, |datapath, transaction| {
+            for (at, bytes) in bundle.messages.iter().enumerate() {
+                let mut one = || -> Result<(), ErrorCode> {
+                    let inner = Message::decode(bytes).map_err(|error| error.code)?;
+                    match inner.body {
+                        Body::FlowMod(flow) => {
+                            let change =
+                                FlowChange::new(&flow, inner.version, inner.form, names_tables, datapath)?;
+                            datapath.flow_mod(&change, now, transaction)
+                        }
+                        Body::GroupMod(group) => datapath.group_mod(&group, now, transaction),
+                        Body::MeterMod(meter) => datapath.meter_mod(&meter, now, transaction),
+                        Body::PortMod(port) => {
+                            let entry = own_ports.get_mut(&port.number.0).ok_or(ErrorCode::PmfcBadPort)?;
+                            if entry.configure(&port)? {
+                                changed_ports.push(port.number.0);
+                            }
+                            Ok(())
+                        }
+                        Body::PacketOut(packet) => {
+                            packets.push(packet);
+                            Ok(())
+                        }
+                        _ => Err(ErrorCode::BfcMsgUnsup),
+                    }
+                };
+                if let Err(code) = one() {
+                    failed = Some((at, code));
+                    return Err(code);
+                }
+            }
+            Ok(())
+        });
+        match result {
+            Ok(((), events)) => {
+                self.tell(&events, Some((id, message.xid)), now);
+                changed_ports.into_iter().for_each(|number| self.tell_port(number, PortReason::Modify));
+                for packet in packets {
+                    // Packets are sent when everything else has taken effect; one that cannot be is lost.
+                    let _: Result<(), ErrorCode> = self.packet_out(&packet, message.version, now);
+                }
+                Ok(())
+            }
+            Err(_) => {
+                self.ports = ports;
+                if let Some((at, code)) = failed
+                    && let Some(bytes) = bundle.messages.get(at)
+                {
+                    let bytes = bytes.clone();
+                    self.refuse_inner(id, code, &bytes, message.version);
+                }
+                Err(ErrorCode::BfcMsgFailed)
+            }
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What controllers are told: removed flows, ports, tables, requests of others.
+
+use openflow::message::{
+    Body, FlowModFlags, FlowRemoved, PortReason, PortStatus, RequestForward, TableStatus,
+};
+use openflow::stats::FlowStats;
+use openflow::{Message, Version};
+
+use super::Switch;
+use super::translate;
+use crate::connection::{ConnectionId, Notice};
+use crate::datapath::{Counts, Event};
+use crate::flows::Flow;
+
+impl Counts {
+    /// The counts as messages have them.
+    pub(crate) fn stats(&self) -> FlowStats {
+        FlowStats::new(seconds(self.age), self.packets, self.bytes)
+    }
+}
+
+/// Seconds and nanoseconds.
+pub(super) fn seconds(nanoseconds: u64) -> (u32, u32) {
+    ((nanoseconds / 1_000_000_000) as u32, (nanoseconds % 1_000_000_000) as u32)
+}
+
+impl Switch {
+    /// Tells of changes of flows. `own`: the connection and transaction that made them.
+    pub(super) fn tell(&mut self, events: &[Event], own: Option<(ConnectionId, u32)>, now: u64) {
+        for event in events {
+            if let Event::Removed(flow, reason, counts) = event {
+                self.tell_removed(flow, *reason, counts);
+            }
+        }
+        self.tell_monitors(events, own, now);
+    }
+
+    fn tell_removed(&mut self, flow: &Flow, reason: u8, counts: &Counts) {
+        // Eviction and the deletion of groups and meters are told of like deletion before version 1.4.
+        if !flow.flags.contains(FlowModFlags::SEND_FLOW_REM) {
+            return;
+        }
+        for connection in self.connections.values_mut() {
+            let Some(version) = connection.version else { continue };
+            let reason = if version < Version::V1_4 && reason > 2 { 2 } else { reason };
+            if !connection.wants(Notice::FlowRemoved, reason) {
+                continue;
+            }
+            let removed = FlowRemoved {
+                matching: translate::matching(&flow.fields, version, false),
+                cookie: flow.cookie,
+                priority: flow.priority,
+                reason,
+                table_id: flow.table,
+                idle_timeout: flow.idle_timeout,
+                hard_timeout: flow.hard_timeout,
+                stats: counts.stats(),
+            };
+            let message = Message::new(version, 0, Body::FlowRemoved(removed));
+            connection.notify(message, self.settings.limits.backlog);
+        }
+    }
+
+    pub(super) fn tell_port(&mut self, number: u32, reason: PortReason) {
+        let Some(port) = self.ports.get(&number) else { return };
+        for connection in self.connections.values_mut() {
+            let Some(version) = connection.version else { continue };
+            if connection.wants(Notice::PortStatus, reason.number()) {
+                let status = PortStatus { reason, port: port.describe(version) };
+                connection
+                    .notify(Message::new(version, 0, Body::PortStatus(status)), self.settings.limits.backlog);
+            }
+        }
+    }
+
+    /// Tells of tables that have become full, or empty again.
+    pub(super) fn after_changes(&mut self) {
+        for (number, reason) in self.datapath.vacancy_events() {
+            for connection in self.connections.values_mut() {
+                let Some(version) = connection.version.filter(|version| *version >= Version::V1_4) else {
+                    continue;
+                };
+                if !connection.wants(Notice::TableStatus, reason) {
+                    continue;
+                }
+                let Some(table) = self.datapath.table_descs(version).into_iter().nth(number) else {
+                    continue;
+                };
+                let status = Message::new(version, 0, Body::TableStatus(TableStatus { reason, table }));
+                connection.notify(status, self.settings.limits.backlog);
+            }
+        }
+    }
+
+    /// Forwards changes of groups and meters to other controllers that want them.
+    pub(super) fn forward(&mut self, id: ConnectionId, message: &Message, bytes: &[u8]) {
+        let reason = match &message.body {
+            Body::GroupMod(_) => 0,
+            Body::MeterMod(_) => 1,
+            _ => return,
+        };
+        for (other, connection) in &mut self.connections {
+            let same = connection.version == Some(message.version);
+            if *other != id && same && connection.wants(Notice::RequestForward, reason) {
+                let forward = Body::RequestForward(RequestForward(bytes.to_vec()));
+                connection.notify(Message::new(message.version, 0, forward), self.settings.limits.backlog);
+            }
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! Packets through the program, from ports and from controllers, and what comes of them.
+
+use openflow::error::ErrorCode;
+use openflow::field::FieldId;
+use openflow::message::{Body, PacketIn, PacketIn2, PacketOut, PacketProperty, PortConfig};
+use openflow::oxm::Oxm;
+use openflow::property::{Aligned64, Bytes, Fields};
+use openflow::{Message, PortNo, Version, version};
+use pipeline::interp::{Effect as Raw, Exit};
+use pipeline::ir::{Constant, DigestId};
+use pipeline::state::Update;
+
+use super::Switch;
+use crate::connection::{ConnectionId, Notice};
+use crate::datapath::{exact, exact_match};
+use crate::exec::{self, Packet, Surroundings};
+use crate::flows::{FlowChange, Selection};
+use crate::lower::{LEARNED_VERSION, Lowering, Owner};
+use crate::program::Layout;
+use crate::program::outputs::{self, Record};
+use crate::tables::Miss;
+
+/// What a packet causes at ports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// A packet leaves through a port.
+    Output {
+        /// The port.
+        port: PortNo,
+        /// The packet.
+        packet: Vec<u8>,
+        /// The port's queue; 0: none in particular.
+        queue: u16,
+    },
+    /// A packet goes where the bridge would send it without flows (`NORMAL`).
+    Normal {
+        /// The port that it came from.
+        in_port: PortNo,
+        /// The packet.
+        packet: Vec<u8>,
+    },
+    /// A packet is sampled.
+    Sample {
+        /// Set of collectors.
+        collectors: u32,
+        /// Observation domain.
+        domain: u32,
+        /// Observation point.
+        point: u32,
+        /// The port to state; [`PortNo::ANY`]: none.
+        port: PortNo,
+        /// Packets that are sampled, of 65,536.
+        probability: u16,
+        /// The packet as it was received.
+        packet: Vec<u8>,
+    },
+    /// A packet, or a copy of it, is dropped, for a reason in words.
+    Drop(String),
+}
+
+/// Number of packet-outs in the program's table of injected actions.
+const INJECTED: u32 = 1;
+
+impl Switch {
+    /// Processes a packet that arrived at a port, at a time in nanoseconds.
+    pub fn packet(&mut self, port: PortNo, packet: &[u8], now: u64) -> Vec<Effect> {
+        let Some(entry) = self.ports.get_mut(&port.0) else {
+            return vec![Effect::Drop("no such port".to_owned())];
+        };
+        entry.counters.rx_packets += 1;
+        entry.counters.rx_bytes += packet.len() as u64;
+        if entry.config.intersects(PortConfig::PORT_DOWN | PortConfig::NO_RECV) {
+            entry.counters.rx_dropped += 1;
+            return vec![Effect::Drop("the port is configured to receive nothing".to_owned())];
+        }
+        let mut effects = Vec::new();
+        self.run(port.0, packet, 0, now, &mut effects);
+        self.after_changes();
+        effects
+    }
+
+    fn run(&mut self, port: u32, bytes: &[u8], injected: u32, now: u64, effects: &mut Vec<Effect>) {
+        let fragments = match self.config & 3 {
+            1 => 1 << exec::DROP_FRAGMENTS,
+            3 => 1 << exec::MATCH_FRAGMENTS,
+            _ => 0,
+        };
+        let packet = Packet { bytes, port, flags: u64::from(injected) | fragments, now };
+        let ports = &self.ports;
+        let is_live = |number: u32| ports.get(&number).is_some_and(|port| port.is_live());
+        let mut surroundings = Surroundings { now, random: &mut self.random, is_live: &is_live };
+        let outcome = exec::run(&self.datapath.state, &mut surroundings, &packet);
+        let received = packet.received();
+        for effect in outcome.effects {
+            match effect {
+                Raw::Output { to, packet: form, queue, .. } => {
+                    let bytes = form.bytes(&received);
+                    self.leave(port, to, bytes, queue.unwrap_or(0), effects);
+                }
+                Raw::Controller { reason, packet: form, limit, data, .. } => {
+                    if let Some(record) = Record::read(&data) {
+                        self.packet_in(&record, reason, limit, &form.bytes(&received));
+                    }
+                }
+                Raw::Digest { digest, values } => self.digest(digest, &values, bytes, now, effects),
+                Raw::Drop(reason) => effects.push(Effect::Drop(reason.text(&self.datapath.state))),
+            }
+        }
+    }
+
+    /// Sends a packet to a port, or to several.
+    fn leave(&mut self, in_port: u32, to: Exit, packet: Vec<u8>, queue: u16, effects: &mut Vec<Effect>) {
+        let flood = to == Exit::Flood;
+        let numbers: Vec<u32> = match to {
+            Exit::Port(number) => vec![number],
+            Exit::Fallback => {
+                effects.push(Effect::Normal { in_port: PortNo(in_port), packet });
+                return;
+            }
+            Exit::Flood | Exit::All => {
+                let takes = |number: &u32, config: PortConfig| {
+                    *number != in_port && !(flood && config.contains(PortConfig::NO_FLOOD))
+                };
+                self.ports.iter().filter(|(n, port)| takes(n, port.config)).map(|(n, _)| *n).collect()
+            }
+        };
+        for number in numbers {
+            let Some(port) = self.ports.get_mut(&number) else {
+                effects.push(Effect::Drop("no such port".to_owned()));
+                continue;
+            };
+            if port.config.intersects(PortConfig::PORT_DOWN | PortConfig::NO_FWD) || !port.info.is_up {
+                port.counters.tx_dropped += 1;
+                effects.push(Effect::Drop("the port does not send".to_owned()));
+                continue;
+            }
+            port.counters.tx_packets += 1;
+            port.counters.tx_bytes += packet.len() as u64;
+            effects.push(Effect::Output { port: PortNo(number), packet: packet.clone(), queue });
+        }
+    }
+
+    fn digest(
+        &mut self,
+        digest: DigestId,
+        values: &[Constant],
+        packet: &[u8],
+        now: u64,
+        effects: &mut Vec<Effect>,
+    ) {
+        let number = |at: usize| values.get(at).map_or(0, |value| value.value.low_u64());
+        if digest == Layout::get().sample {
+            effects.push(Effect::Sample {
+                collectors: number(0) as u32,
+                domain: number(1) as u32,
+                point: number(2) as u32,
+                port: PortNo(number(3) as u32),
+                probability: number(4) as u16,
+                packet: packet.to_vec(),
+            });
+            return;
+        }
+        // The flow that teaches may have gone meanwhile; a flow that cannot be is not learned.
+        if let Some(learned) = values.get(1) {
+            let _: Result<(), ErrorCode> = self.learn(number(0) as u32, &learned.value, now);
+        }
+    }
+
+    fn learn(&mut self, number: u32, values: &pipeline::bits::Bits, now: u64) -> Result<(), ErrorCode> {
+        let Some(template) = self.datapath.model.learns.get(&number).cloned() else { return Ok(()) };
+        if template.limit > 0 {
+            let cookie = (template.cookie(), u64::MAX);
+            let learned = Selection { table: template.table(), cookie, ..Selection::all() };
+            if learned.of(&self.datapath.model.tables).len() >= template.limit as usize {
+                return Ok(());
+            }
+        }
+        let flow = template.flow(values);
+        let change =
+            FlowChange::new(&flow, LEARNED_VERSION, openflow::message::Form::Nicira, true, &self.datapath)?;
+        let ((), events) = self
+            .datapath
+            .change_many(now, |datapath, transaction| datapath.flow_mod(&change, now, transaction))?;
+        self.tell(&events, None, now);
+        Ok(())
+    }
+
+    /// Tells controllers of a packet.
+    fn packet_in(&mut self, record: &Record, reason: u8, limit: Option<u16>, packet: &[u8]) {
+        let quiet = |port: &crate::ports::PortEntry| port.config.contains(PortConfig::NO_PACKET_IN);
+        if self.ports.get(&record.in_port).is_some_and(quiet) {
+            return;
+        }
+        let of_table = self.datapath.model.settings.get(usize::from(record.table));
+        let by_default = of_table.is_some_and(|settings| settings.miss == Miss::Default);
+        // Flows that send what nothing else matches, and misses of tables.
+        let missed = reason == outputs::NO_MATCH && record.cookie == outputs::NO_COOKIE;
+        let mut buffer: Option<Option<u32>> = None;
+        let ids: Vec<ConnectionId> = self.connections.keys().copied().collect();
+        for id in ids {
+            let Some(connection) = self.connections.get_mut(&id) else { continue };
+            let Some(version) = connection.version else { continue };
+            if connection.controller_id != record.controller
+                || missed && by_default && version >= Version::V1_3
+            {
+                continue;
+            }
+            let stated = match reason {
+                outputs::TABLE_MISS if version >= Version::V1_3 => outputs::NO_MATCH,
+                outputs::TABLE_MISS => outputs::ACTION,
+                reason => reason,
+            };
+            // Versions before 1.4 do not tell apart what sends a packet.
+            let plain = version < Version::V1_4 && connection.packet_in_format != 2;
+            let sent = if plain && (3..=5).contains(&stated) { outputs::ACTION } else { stated };
+            if !connection.wants(Notice::PacketIn, sent) {
+                continue;
+            }
+            let limit = limit.unwrap_or(connection.miss_send_len);
+            let cuts = limit != 0xffff && usize::from(limit) < packet.len();
+            let kept = match cuts {
+                true => *buffer.get_or_insert_with(|| self.buffers.keep(record.in_port, packet)),
+                false => None,
+            };
+            // Without a buffer the whole packet goes.
+            let data = packet.get(..usize::from(limit)).filter(|_| cuts && kept.is_some()).unwrap_or(packet);
+            let full = if data.len() < packet.len() { Some(packet.len() as u32) } else { None };
+            let message = to_message(version, connection.packet_in_format, record, sent, data, full, kept);
+            connection.notify(message, self.settings.limits.backlog);
+        }
+    }
+
+    /// A packet of a controller.
+    pub(super) fn packet_out(
+        &mut self,
+        request: &PacketOut,
+        version: Version,
+        now: u64,
+    ) -> Result<(), ErrorCode> {
+        let named = request.fields.iter().find_map(|oxm| match oxm.field()?.id {
+            FieldId::InPortOxm => Some(oxm.value_number() as u32),
+            FieldId::InPort => Some(PortNo::from_16_bits(oxm.value_number() as u16).0),
+            _ => None,
+        });
+        let in_port =
+            if version >= Version::V1_5 { named.unwrap_or(PortNo::CONTROLLER.0) } else { request.in_port.0 };
+        let owner = Owner { table: 0xff, cookie: outputs::NO_COOKIE, reason: outputs::PACKET_OUT };
+        let lowered = self.datapath.lower(None, |world| {
+            let mut lowering = Lowering::new(world, owner);
+            lowering.list(&request.actions)?;
+            Ok(lowering.finish())
+        })?;
+        let kept;
+        let packet = match request.buffer_id {
+            version::NO_BUFFER => &request.data,
+            number => {
+                kept = self.buffers.take(number).ok_or(ErrorCode::BrcBufferUnknown)?;
+                &kept.bytes
+            }
+        };
+        if packet.len() < 14 {
+            return Err(ErrorCode::BrcBadPacket);
+        }
+        let layout = Layout::get();
+        let ((copies, learns), _) = self.datapath.change(now, |datapath, transaction| {
+            let (call, copies, learns) = datapath.install(lowered, transaction)?;
+            transaction.updates.push(Update::Insert(layout.injected, exact(INJECTED, call)));
+            Ok((copies, learns))
+        })?;
+        let mut effects = std::mem::take(&mut self.effects);
+        self.run(in_port, packet, INJECTED, now, &mut effects);
+        self.effects = effects;
+        // What was just put there can be removed.
+        let _ = self.datapath.change(now, |datapath, transaction| {
+            datapath.uninstall(&copies, &learns, transaction);
+            transaction.updates.push(Update::DeleteMatch(layout.injected, exact_match(INJECTED), 0));
+            Ok(())
+        });
+        Ok(())
+    }
+
+    /// Takes a packet from its buffer through the tables.
+    pub(super) fn packet_of_buffer(&mut self, number: u32, now: u64) -> Result<(), ErrorCode> {
+        let kept = self.buffers.take(number).ok_or(ErrorCode::BrcBufferUnknown)?;
+        let mut effects = std::mem::take(&mut self.effects);
+        self.run(kept.in_port, &kept.bytes, 0, now, &mut effects);
+        self.effects = effects;
+        Ok(())
+    }
+}
+
+/// Ingress port, metadata and registers, as match fields.
+fn metadata(version: Version, record: &Record) -> Vec<Oxm> {
+    let mut fields = vec![match (version < Version::V1_2, PortNo(record.in_port).to_16_bits()) {
+        (true, Some(port)) => Oxm::number(FieldId::InPort, version, port.into()),
+        _ => Oxm::number(FieldId::InPortOxm, version, record.in_port.into()),
+    }];
+    let numbers = [
+        (FieldId::Metadata, u128::from(record.metadata)),
+        (FieldId::TunId, record.tunnel.into()),
+        (FieldId::PktMark, record.mark.into()),
+    ];
+    fields.extend(numbers.into_iter().filter(|(_, n)| *n != 0).map(|(id, n)| Oxm::number(id, version, n)));
+    for (n, words) in (0u8..).zip(record.registers) {
+        for (word, part) in (0u8..4).zip([96, 64, 32, 0]) {
+            let value = words >> part & 0xffff_ffff;
+            if let (Some(id), true) = (FieldId::reg(n * 4 + word), value != 0) {
+                fields.push(Oxm::number(id, version, value));
+            }
+        }
+    }
+    fields
+}
+
+/// A packet-in in the form that a connection chose.
+fn to_message(
+    version: Version,
+    format: u32,
+    record: &Record,
+    reason: u8,
+    data: &[u8],
+    full: Option<u32>,
+    buffer: Option<u32>,
+) -> Message {
+    let fields =
+        metadata(if format == 1 && version < Version::V1_2 { Version::V1_0 } else { version }, record);
+    if format == 2 {
+        let mut properties = vec![PacketProperty::Packet(Bytes(data.to_vec()))];
+        properties.extend(full.map(PacketProperty::FullLen));
+        properties.extend(buffer.map(PacketProperty::BufferId));
+        properties.push(PacketProperty::TableId(record.table));
+        properties.push(PacketProperty::Cookie(Aligned64(record.cookie)));
+        properties.push(PacketProperty::Reason(reason));
+        properties.push(PacketProperty::Metadata(Fields(fields)));
+        if !record.user_data.is_empty() {
+            properties.push(PacketProperty::UserData(Bytes(record.user_data.clone())));
+        }
+        return Message::new(version, 0, Body::PacketIn2(PacketIn2(properties)));
+    }
+    let total = full.unwrap_or(data.len() as u32);
+    let packet = PacketIn {
+        buffer_id: buffer.unwrap_or(version::NO_BUFFER),
+        total_len: u16::try_from(total).unwrap_or(u16::MAX),
+        reason,
+        table_id: record.table,
+        cookie: record.cookie,
+        in_port: PortNo(record.in_port),
+        in_phy_port: PortNo(record.in_port),
+        fields,
+        data: data.to_vec(),
+    };
+    let mut message = Message::new(version, 0, Body::PacketIn(packet));
+    if format == 1 {
+        message.form = openflow::message::Form::Nicira;
+    }
+    message
+}

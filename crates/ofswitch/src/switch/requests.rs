@@ -1,0 +1,293 @@
+//! Requests of controllers, one after the other.
+
+use openflow::error::{ErrorCode, reply};
+use openflow::message::{
+    Body, Capabilities, FeaturesReply, FlowMod, Form, Header, Hello, PortMod, PortReason,
+    QueueGetConfigReply, Role, RoleMessage, RoleStatus, SwitchConfig,
+};
+use openflow::{Message, PortNo, Version, version};
+
+use super::Switch;
+use crate::connection::{ConnectionId, Notice};
+use crate::flows::FlowChange;
+use crate::program::TABLES;
+
+type Done = Result<(), ErrorCode>;
+
+/// Whether a request changes something, which secondary controllers may not.
+fn changes(body: &Body) -> bool {
+    matches!(
+        body,
+        Body::FlowMod(_)
+            | Body::GroupMod(_)
+            | Body::MeterMod(_)
+            | Body::PortMod(_)
+            | Body::TableMod(_)
+            | Body::PacketOut(_)
+            | Body::BundleControl(_)
+            | Body::BundleAdd(_)
+            | Body::TlvTableMod(_)
+            | Body::Resume(_)
+    )
+}
+
+impl Switch {
+    /// Processes a request.
+    pub(super) fn request(&mut self, id: ConnectionId, bytes: &[u8], version: Version, now: u64) -> Done {
+        let header = Header::decode(bytes).map_err(|error| error.code)?;
+        // A second hello, of any version, changes nothing.
+        if header.kind == 0 {
+            return Hello::decode_any(bytes).map(drop).map_err(|error| error.code);
+        }
+        if header.version != version.number() {
+            return Err(ErrorCode::BrcBadVersion);
+        }
+        let message = Message::decode(bytes).map_err(|error| error.code)?;
+        message.check()?;
+        let role = self.connections.get(&id).map(|connection| connection.role);
+        if role == Some(Role::Secondary) && changes(&message.body) {
+            return Err(ErrorCode::BrcIsSecondary);
+        }
+        self.dispatch(id, &message, bytes, now)
+    }
+
+    /// Sends a reply to a request.
+    pub(super) fn answer(&mut self, id: ConnectionId, request: &Message, body: Body) -> Done {
+        let Some(connection) = self.connections.get_mut(&id) else { return Ok(()) };
+        let answer = Message::new(request.version, request.xid, body);
+        if connection.send(answer) { Ok(()) } else { Err(ErrorCode::NxBrcUnencodableError) }
+    }
+
+    fn dispatch(&mut self, id: ConnectionId, message: &Message, bytes: &[u8], now: u64) -> Done {
+        match &message.body {
+            Body::EchoRequest(data) => self.answer(id, message, Body::EchoReply(data.clone())),
+            Body::EchoReply(_) | Body::Error(_) | Body::Hello(_) => Ok(()),
+            Body::FeaturesRequest => self.features(id, message),
+            Body::GetConfigRequest => {
+                let miss_send_len =
+                    self.connections.get(&id).map_or(0, |connection| connection.miss_send_len);
+                let config = SwitchConfig { flags: self.config, miss_send_len };
+                self.answer(id, message, Body::GetConfigReply(config))
+            }
+            Body::SetConfig(config) => self.set_config(id, config),
+            Body::BarrierRequest => self.answer(id, message, Body::BarrierReply),
+            Body::FlowMod(flow) => self.flow_mod(id, flow, message, bytes, now),
+            Body::GroupMod(_) | Body::MeterMod(_) | Body::TableMod(_) | Body::TlvTableMod(_) => {
+                self.object_mod(id, message, bytes, now)
+            }
+            Body::PortMod(port) => self.port_mod(port),
+            Body::PacketOut(packet) => self.packet_out(packet, message.version, now),
+            Body::MultipartRequest(request) => self.multipart(id, message, &request.content, now),
+            Body::RoleRequest(role) => self.role(id, message, *role),
+            Body::GetAsyncRequest => {
+                let filters =
+                    self.connections.get(&id).map(|connection| connection.filters).unwrap_or_default();
+                self.answer(
+                    id,
+                    message,
+                    match message.version >= Version::V1_4 {
+                        true => Body::GetAsyncReply2(filters.properties()),
+                        false => Body::GetAsyncReply(filters.masks()),
+                    },
+                )
+            }
+            Body::SetAsync(masks) => self.with(id, |connection| connection.filters.set_masks(masks)),
+            Body::SetAsync2(properties) => {
+                self.with(id, |connection| connection.filters.set_properties(properties))
+            }
+            Body::QueueGetConfigRequest(request) => {
+                if request.0 != PortNo::ANY && !self.ports.contains_key(&request.0.0) {
+                    return Err(ErrorCode::QofcBadPort);
+                }
+                let config = QueueGetConfigReply { port: request.0, queues: vec![] };
+                self.answer(id, message, Body::QueueGetConfigReply(config))
+            }
+            Body::BundleControl(control) => self.bundle_control(id, message, control, now),
+            Body::BundleAdd(add) => self.bundle_add(id, message, add),
+            // Both forms of flows are always understood.
+            Body::SetFlowFormat(0 | 2) => Ok(()),
+            Body::SetFlowFormat(_) => Err(ErrorCode::BrcEperm),
+            Body::FlowModTableId(enable) => {
+                self.with(id, |connection| connection.names_tables = enable.0 != 0)
+            }
+            Body::SetPacketInFormat(format) if *format <= 2 => {
+                self.with(id, |connection| connection.packet_in_format = *format)
+            }
+            Body::SetPacketInFormat(_) => Err(ErrorCode::BrcEperm),
+            Body::SetControllerId(controller) => {
+                self.with(id, |connection| connection.controller_id = controller.0)
+            }
+            // Ages are always sent.
+            Body::FlowAge => Ok(()),
+            Body::FlowMonitorCancel(monitor) => self.cancel_monitor(id, *monitor),
+            Body::TlvTableRequest => {
+                let maps = self.datapath.model.tunnels.reply();
+                self.answer(id, message, Body::TlvTableReply(maps))
+            }
+            // Nothing is tracked, so there is nothing to forget.
+            Body::CtFlushZone(_) | Body::CtFlush(_) => Ok(()),
+            Body::Resume(_) => Err(ErrorCode::NxResumeNotSupported),
+            _ => Err(ErrorCode::BrcBadType),
+        }
+    }
+
+    fn with(&mut self, id: ConnectionId, change: impl FnOnce(&mut crate::connection::Connection)) -> Done {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            change(connection);
+        }
+        Ok(())
+    }
+
+    fn features(&mut self, id: ConnectionId, message: &Message) -> Done {
+        let version = message.version;
+        let mut capabilities = Capabilities::FLOW_STATS
+            | Capabilities::TABLE_STATS
+            | Capabilities::PORT_STATS
+            | Capabilities::QUEUE_STATS;
+        capabilities |= match version {
+            Version::V1_0 => Capabilities::ARP_MATCH_IP,
+            _ => Capabilities::GROUP_STATS,
+        };
+        if version >= Version::V1_4 {
+            capabilities |= Capabilities::BUNDLES | Capabilities::FLOW_MONITORING;
+        }
+        let ports = match version < Version::V1_3 {
+            true => self.ports.values().map(|port| port.describe(version)).collect(),
+            false => vec![],
+        };
+        let features = FeaturesReply {
+            datapath_id: self.settings.datapath_id,
+            buffers: self.buffers.size(),
+            tables: TABLES,
+            auxiliary_id: 0,
+            capabilities,
+            // All actions of version 1.0.
+            actions: if version == Version::V1_0 { 0xfff } else { 0 },
+            ports,
+        };
+        self.answer(id, message, Body::FeaturesReply(features))
+    }
+
+    fn set_config(&mut self, id: ConnectionId, config: &SwitchConfig) -> Done {
+        // Fragments are not reassembled.
+        if config.flags & 3 != 2 {
+            self.config = config.flags & 7;
+        }
+        self.with(id, |connection| connection.miss_send_len = config.miss_send_len)?;
+        self.versions_changed();
+        Ok(())
+    }
+
+    fn flow_mod(
+        &mut self,
+        id: ConnectionId,
+        flow: &FlowMod,
+        message: &Message,
+        bytes: &[u8],
+        now: u64,
+    ) -> Done {
+        let names_tables = self.connections.get(&id).is_some_and(|connection| connection.names_tables);
+        let change = FlowChange::new(flow, message.version, message.form, names_tables, &self.datapath)?;
+        let prepare = |datapath: &mut crate::datapath::Datapath, transaction: &mut _| {
+            datapath.flow_mod(&change, now, transaction)
+        };
+        let ((), events) = match self.datapath.may_fail_halfway(&change) {
+            true => self.datapath.change_many(now, prepare)?,
+            false => self.datapath.change(now, prepare)?,
+        };
+        self.tell(&events, Some((id, message.xid)), now);
+        if flow.buffer_id != version::NO_BUFFER
+            && matches!(change.command, openflow::message::FlowModCommand::Add)
+        {
+            // The flow is there whatever becomes of the packet.
+            if let Err(code) = self.packet_of_buffer(flow.buffer_id, now) {
+                self.refuse(id, code, bytes, message.version);
+            }
+        }
+        Ok(())
+    }
+
+    fn object_mod(&mut self, id: ConnectionId, message: &Message, bytes: &[u8], now: u64) -> Done {
+        let ((), events) = self.datapath.change_many(now, |datapath, transaction| match &message.body {
+            Body::GroupMod(group) => datapath.group_mod(group, now, transaction),
+            Body::MeterMod(meter) => datapath.meter_mod(meter, now, transaction),
+            Body::TableMod(table) => datapath.table_mod(table, message.version, transaction),
+            Body::TlvTableMod(maps) => datapath.model.tunnels.change(maps),
+            _ => Err(ErrorCode::BrcBadType),
+        })?;
+        self.tell(&events, Some((id, message.xid)), now);
+        self.forward(id, message, bytes);
+        Ok(())
+    }
+
+    pub(super) fn port_mod(&mut self, request: &PortMod) -> Done {
+        let port = self.ports.get_mut(&request.number.0).ok_or(ErrorCode::PmfcBadPort)?;
+        if port.configure(request)? {
+            self.tell_port(request.number.0, PortReason::Modify);
+        }
+        Ok(())
+    }
+
+    /// Roles (OpenFlow 1.3.5, section 6.3.4): a primary controller makes those before it secondary.
+    fn role(&mut self, id: ConnectionId, message: &Message, request: RoleMessage) -> Done {
+        let elects = matches!(request.role, Role::Primary | Role::Secondary);
+        if message.form == Form::Standard && elects {
+            let stale =
+                self.generation.is_some_and(|known| (request.generation_id.wrapping_sub(known) as i64) < 0);
+            if stale {
+                return Err(ErrorCode::RrfcStale);
+            }
+            self.generation = Some(request.generation_id);
+        }
+        if request.role == Role::Primary {
+            let others: Vec<ConnectionId> = self
+                .connections
+                .iter()
+                .filter(|(other, connection)| **other != id && connection.role == Role::Primary)
+                .map(|(other, _)| *other)
+                .collect();
+            for other in others {
+                let generation_id = self.generation.unwrap_or(u64::MAX);
+                let Some(connection) = self.connections.get_mut(&other) else { continue };
+                connection.role = Role::Secondary;
+                let Some(version) = connection.version.filter(|version| *version >= Version::V1_3) else {
+                    continue;
+                };
+                let status =
+                    RoleStatus { role: Role::Secondary, reason: 0, generation_id, properties: vec![] };
+                if connection.wants(Notice::RoleStatus, 0) {
+                    let status = Message::new(version, 0, Body::RoleStatus(status));
+                    connection.notify(status, self.settings.limits.backlog);
+                }
+            }
+        }
+        if request.role != Role::NoChange {
+            self.with(id, |connection| connection.role = request.role)?;
+            self.versions_changed();
+        }
+        let role = self.connections.get(&id).map_or(Role::Equal, |connection| connection.role);
+        let generation_id = self.generation.unwrap_or(u64::MAX);
+        let mut answer = Message::new(
+            message.version,
+            message.xid,
+            Body::RoleReply(RoleMessage { role, short_id: request.short_id, generation_id }),
+        );
+        answer.form = message.form;
+        self.with(id, |connection| {
+            connection.send(answer);
+        })
+    }
+
+    /// Tells a refusal inside a bundle, with the request's own bytes.
+    pub(super) fn refuse_inner(
+        &mut self,
+        id: ConnectionId,
+        code: ErrorCode,
+        request: &[u8],
+        version: Version,
+    ) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.send(reply(code, request, version));
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Matches and instructions of flows in the version of the connection that asks for them.
+//!
+//! What a version has no form for is left out: a flow with `goto_table` is shown to version 1.0 by its actions alone.
+
+use openflow::action::Action;
+use openflow::field::FieldId;
+use openflow::instruction::{Instruction, Instructions};
+use openflow::matching::{Match, Match10};
+use openflow::oxm::Oxm;
+use openflow::{PortNo, Version};
+
+/// A match in a version's numbers.
+pub(super) fn fields(fields: &[Oxm], version: Version) -> Vec<Oxm> {
+    fields.iter().flat_map(|oxm| one(oxm, version)).collect()
+}
+
+fn one(oxm: &Oxm, version: Version) -> Vec<Oxm> {
+    let Some(field) = oxm.field() else { return vec![oxm.clone()] };
+    let number = |id: FieldId, value: u128| Oxm::number(id, version, value);
+    let exact = oxm.mask.as_ref().is_none_or(|mask| mask.iter().all(|byte| *byte == 0xff));
+    let value = oxm.value_number();
+    match (field.id, version >= Version::V1_2) {
+        (FieldId::InPort, true) if exact => {
+            vec![number(FieldId::InPortOxm, PortNo::from_16_bits(value as u16).0.into())]
+        }
+        (FieldId::InPortOxm, false) => match PortNo(value as u32).to_16_bits() {
+            Some(port) => vec![number(FieldId::InPort, port.into())],
+            None => vec![oxm.clone()],
+        },
+        (FieldId::NwTos, true) => vec![number(FieldId::IpDscp, value >> 2)],
+        (FieldId::IpDscp, false) => vec![number(FieldId::NwTos, value << 2)],
+        (FieldId::VlanTci, true) => tag(oxm, version),
+        _ => vec![Oxm { id: field.number_in(version), ..oxm.clone() }],
+    }
+}
+
+/// Tag control information as id and priority, if it can be told apart.
+fn tag(oxm: &Oxm, version: Version) -> Vec<Oxm> {
+    let (value, mask) = (oxm.value_number() as u16, (oxm.mask_number() & 0xffff) as u16);
+    let vid = Oxm::number(FieldId::VlanVid, version, (value & 0x1fff).into());
+    let vid_mask = mask & 0x1fff;
+    let masked = Oxm::number(FieldId::VlanVid, version, vid_mask.into()).value;
+    let vid = Oxm { mask: (vid_mask != 0x1fff).then_some(masked), ..vid };
+    match (value & 0x1000 != 0, mask & 0xe000) {
+        // No tag: no priority either.
+        (false, _) if mask & 0x1000 != 0 => vec![Oxm::number(FieldId::VlanVid, version, 0)],
+        (_, 0xe000) => vec![vid, Oxm::number(FieldId::VlanPcp, version, (value >> 13).into())],
+        (_, 0) => vec![vid],
+        _ => vec![oxm.clone()],
+    }
+}
+
+/// A match in the form of a message; `by_fields` in Nicira's messages of version 1.0.
+pub(super) fn matching(of: &[Oxm], version: Version, by_fields: bool) -> Match {
+    match version {
+        Version::V1_0 if !by_fields => Match::Fixed10(Match10::from_fields(of)),
+        Version::V1_1 => Match::Fields(fields(of, Version::V1_2)),
+        version => Match::Fields(fields(of, version)),
+    }
+}
+
+fn actions(list: &[Action], version: Version) -> Vec<Action> {
+    let convert = |action: &Action| match action {
+        action if action.exists_in(version) => Some(action.clone()),
+        // One action in several numbers.
+        Action::RegMove(copy) => Some(Action::CopyField(openflow::action::CopyField {
+            source: copy.source,
+            destination: copy.destination,
+        })),
+        Action::CopyField(copy) => Some(Action::RegMove(openflow::action::RegMove {
+            source: copy.source,
+            destination: copy.destination,
+        })),
+        Action::SetField(set) if version < Version::V1_2 => {
+            Some(Action::RegLoad2(openflow::action::RegLoad2(set.0.clone())))
+        }
+        Action::RegLoad2(set) => Some(Action::SetField(openflow::action::SetField(set.0.clone()))),
+        Action::RegLoad(load) => set_field(load, version),
+        _ => None,
+    };
+    list.iter().filter_map(convert).filter(|action| action.exists_in(version)).collect()
+}
+
+/// `load` as `set_field`, which version 1.5 has instead.
+fn set_field(load: &openflow::action::RegLoad, version: Version) -> Option<Action> {
+    let field = load.destination.header.field()?;
+    let part = &load.destination;
+    let mask = (u128::MAX >> (128 - u32::from(part.bits.clamp(1, 64)))) << part.offset;
+    let value = Oxm::number(field.id, version, u128::from(load.value) << part.offset);
+    let whole = part.offset == 0 && part.bits == field.bits;
+    let mask = (!whole).then(|| Oxm::number(field.id, version, mask).value);
+    Some(Action::SetField(openflow::action::SetField(Oxm { mask, ..value })))
+}
+
+/// Instructions as far as a version has them.
+pub(super) fn instructions(of: &Instructions, version: Version) -> Instructions {
+    let convert = |instruction: &Instruction| match (instruction, version) {
+        (Instruction::ApplyActions(list), _) => Some(Instruction::ApplyActions(actions(list, version))),
+        (_, Version::V1_0) => None,
+        (Instruction::WriteActions(list), _) => Some(Instruction::WriteActions(actions(list, version))),
+        (Instruction::Meter(_), Version::V1_3 | Version::V1_4) => Some(instruction.clone()),
+        (Instruction::Meter(_), _) => None,
+        _ => Some(instruction.clone()),
+    };
+    let mut list: Vec<Instruction> = of.0.iter().filter_map(convert).collect();
+    // Version 1.5 has the meter as an action.
+    let meter = of.0.iter().find_map(|instruction| match instruction {
+        Instruction::Meter(meter) if version >= Version::V1_5 => Some(Action::Meter(*meter)),
+        _ => None,
+    });
+    if let Some(meter) = meter {
+        match list.iter_mut().find_map(|instruction| match instruction {
+            Instruction::ApplyActions(list) => Some(list),
+            _ => None,
+        }) {
+            Some(applied) => applied.insert(0, meter),
+            None => list.insert(0, Instruction::ApplyActions(vec![meter])),
+        }
+    }
+    Instructions(list)
+}
+
+/// A bucket's actions as far as a version has them.
+pub(super) fn bucket(of: &openflow::message::Bucket, version: Version) -> openflow::message::Bucket {
+    openflow::message::Bucket { actions: actions(&of.actions, version), ..of.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_and_tags_change_their_class() {
+        let old = [
+            Oxm::number(FieldId::InPort, Version::V1_0, 0xfffe),
+            Oxm::number(FieldId::VlanTci, Version::V1_0, 0x7005),
+        ];
+        let new = fields(&old, Version::V1_3);
+        let wanted = [
+            Oxm::number(FieldId::InPortOxm, Version::V1_3, 0xffff_fffe),
+            Oxm::number(FieldId::VlanVid, Version::V1_3, 0x1005),
+            Oxm::number(FieldId::VlanPcp, Version::V1_3, 3),
+        ];
+        assert_eq!(new, wanted);
+        assert_eq!(fields(&new[..1], Version::V1_0), old[..1]);
+    }
+
+    #[test]
+    fn a_meter_is_an_action_of_the_last_version() {
+        let old = Instructions(vec![Instruction::Meter(3)]);
+        let new = instructions(&old, Version::V1_5);
+        assert_eq!(new, Instructions::apply(vec![Action::Meter(3)]));
+        assert_eq!(instructions(&old, Version::V1_0), Instructions::default());
+    }
+}

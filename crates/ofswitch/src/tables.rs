@@ -1,0 +1,183 @@
+//! Configuration of tables.
+
+use openflow::error::ErrorCode;
+use openflow::message::{TableConfig, TableDesc, TableMod, TableModProperty, Vacancy};
+use openflow::{Text, Version, version};
+use pipeline::ir::ActionCall;
+use pipeline::ir::Constant;
+use pipeline::state::Update;
+
+use crate::datapath::{Datapath, Transaction};
+use crate::program::Layout;
+use crate::settings::Limits;
+
+/// What becomes of packets that no flow of a table matches.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Miss {
+    /// What the controllers' versions expect: to those before 1.3, else dropped.
+    #[default]
+    Default,
+    Controller,
+    Continue,
+    Drop,
+}
+
+/// A table's configuration.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct TableSettings {
+    pub(crate) miss: Miss,
+    pub(crate) evicts: bool,
+    /// Thresholds of vacancy events, and whether the table was below the lower one.
+    pub(crate) vacancy: Option<Vacancy>,
+    pub(crate) is_low: bool,
+    pub(crate) name: Option<Text>,
+    /// Flows at most, if a controller set a number.
+    pub(crate) max_entries: Option<u32>,
+}
+
+impl TableSettings {
+    /// Flows at most.
+    pub(crate) fn size(&self, limits: &Limits) -> u32 {
+        self.max_entries.map_or(limits.flows_per_table, |max| max.min(limits.flows_per_table))
+    }
+
+    /// The configuration as messages have it.
+    pub(crate) fn config(&self, version: Version) -> TableConfig {
+        let mut config = TableConfig::empty();
+        if version >= Version::V1_4 {
+            config.set(TableConfig::EVICTION, self.evicts);
+            config.set(TableConfig::VACANCY_EVENTS, self.vacancy.is_some());
+        } else if version <= Version::V1_2 {
+            let miss = match self.miss {
+                Miss::Default | Miss::Controller => 0,
+                Miss::Continue => 1,
+                Miss::Drop => 2,
+            };
+            config = TableConfig::from_bits_retain(miss);
+        }
+        config
+    }
+}
+
+impl Datapath {
+    /// Prepares a change of tables' configuration.
+    pub(crate) fn table_mod(
+        &mut self,
+        request: &TableMod,
+        version: Version,
+        transaction: &mut Transaction,
+    ) -> Result<(), ErrorCode> {
+        let numbers = match request.table_id {
+            version::table::ALL => 0..self.model.settings.len(),
+            number if usize::from(number) < self.model.settings.len() => {
+                usize::from(number)..usize::from(number) + 1
+            }
+            _ => return Err(ErrorCode::TmfcBadTable),
+        };
+        let miss = match (version <= Version::V1_2, request.config.bits() & 3) {
+            (true, 0) => Some(Miss::Controller),
+            (true, 1) => Some(Miss::Continue),
+            (true, 2) => Some(Miss::Drop),
+            (true, _) => return Err(ErrorCode::TmfcBadConfig),
+            (false, _) => None,
+        };
+        let mut vacancy = None;
+        for property in &request.properties {
+            match property {
+                TableModProperty::Vacancy(thresholds)
+                    if thresholds.down > thresholds.up || thresholds.up > 100 =>
+                {
+                    return Err(ErrorCode::BpcBadValue);
+                }
+                TableModProperty::Vacancy(thresholds) => vacancy = Some(*thresholds),
+                TableModProperty::Eviction(flags) if flags & !7 != 0 => return Err(ErrorCode::BpcBadValue),
+                TableModProperty::Eviction(_) => {}
+                TableModProperty::Other(property) => return Err(property.refusal()),
+            }
+        }
+        for number in numbers {
+            let Some(settings) = self.model.settings.get_mut(number) else { continue };
+            if let Some(miss) = miss {
+                settings.miss = miss;
+            }
+            if version >= Version::V1_4 {
+                settings.evicts = request.config.contains(TableConfig::EVICTION);
+                let wanted = request.config.contains(TableConfig::VACANCY_EVENTS);
+                settings.vacancy = if wanted { vacancy.or(settings.vacancy) } else { None };
+            }
+            let miss = settings.miss;
+            self.set_miss(number, miss, transaction)?;
+        }
+        Ok(())
+    }
+
+    /// Sets what becomes of packets that no flow of a table matches.
+    pub(crate) fn set_miss(
+        &mut self,
+        number: usize,
+        miss: Miss,
+        transaction: &mut Transaction,
+    ) -> Result<(), ErrorCode> {
+        let layout = Layout::get();
+        let Some(table) = layout.tables.get(number) else { return Ok(()) };
+        let call = match miss {
+            Miss::Drop => ActionCall { action: layout.miss_drop, args: vec![] },
+            Miss::Default if !self.old_controllers => ActionCall { action: layout.miss_drop, args: vec![] },
+            Miss::Default | Miss::Controller => {
+                ActionCall { action: layout.miss_controller, args: vec![Constant::bit(8, number as u64)] }
+            }
+            Miss::Continue => match layout.lookups.get(number + 1) {
+                None => ActionCall { action: layout.miss_drop, args: vec![] },
+                Some(next) => {
+                    let enter = crate::program::terms::set(
+                        layout.vars.match_port,
+                        crate::program::terms::var(layout.vars.in_port),
+                    );
+                    let body = vec![enter, pipeline::ir::Stmt::Goto(*next)];
+                    let action = pipeline::ir::Action { name: "continue".to_owned(), params: vec![], body };
+                    self.define(crate::lower::Body { action, args: vec![] })?
+                }
+            },
+        };
+        transaction.updates.push(Update::Default(*table, Some(call)));
+        Ok(())
+    }
+
+    /// Descriptions of the tables.
+    pub(crate) fn table_descs(&self, version: Version) -> Vec<TableDesc> {
+        let desc = |(number, settings): (usize, &TableSettings)| {
+            let mut properties = vec![TableModProperty::Eviction(if settings.evicts { 6 } else { 0 })];
+            properties.extend(settings.vacancy.map(|vacancy| {
+                let current = self.vacancy(number);
+                TableModProperty::Vacancy(Vacancy { current, ..vacancy })
+            }));
+            TableDesc { table_id: number as u8, config: settings.config(version), properties }
+        };
+        self.model.settings.iter().enumerate().map(desc).collect()
+    }
+
+    /// Free space of a table, per cent.
+    pub(crate) fn vacancy(&self, number: usize) -> u8 {
+        let used = self.model.tables.get(number).map_or(0, |table| table.len()) as u64;
+        let size = self.model.settings.get(number).map_or(1, |settings| settings.size(&self.limits)).max(1);
+        (100 - (used * 100 / u64::from(size)).min(100)) as u8
+    }
+
+    /// Tables whose free space has crossed a threshold since the last call, each with the reason of the message about it.
+    pub(crate) fn vacancy_events(&mut self) -> Vec<(usize, u8)> {
+        let mut events = Vec::new();
+        for number in 0..self.model.settings.len() {
+            let free = self.vacancy(number);
+            let Some(settings) = self.model.settings.get_mut(number) else { continue };
+            let Some(vacancy) = settings.vacancy else { continue };
+            if !settings.is_low && free < vacancy.down {
+                settings.is_low = true;
+                events.push((number, 3));
+            } else if settings.is_low && free > vacancy.up {
+                settings.is_low = false;
+                events.push((number, 4));
+            }
+        }
+        events
+    }
+}

@@ -1,0 +1,272 @@
+//! The control side: versions, roles, filters, timeouts, limits, errors.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use ofswitch::{ConnectionKind, Limits, Settings, Switch};
+use openflow::message::{
+    Body, BundleAdd, BundleControl, BundleControlKind, BundleFlags, FlowModCommand, Hello, PortConfig,
+    PortMod, Role, RoleMessage, TableConfig, TableMod, TableModProperty, Vacancy, Versions,
+};
+use openflow::multipart::{Multipart, Reply, Request};
+use openflow::{Mac, Message, PortNo, Version, text};
+use support::{SECOND, World, connect, udp};
+
+#[test]
+fn the_newest_common_version_is_spoken() {
+    let mut switch =
+        Switch::new(Settings { versions: vec![Version::V1_0, Version::V1_3], ..Settings::default() });
+    let id = switch.connect(ConnectionKind::Controller).unwrap();
+    let hello = Hello::new(Versions::from_iter([Version::V1_3, Version::V1_5]));
+    switch.receive(id, &Message::new(Version::V1_5, 1, Body::Hello(hello)).encode().unwrap(), 0);
+    switch.next_message(id).unwrap();
+    let echo = |version| Message::new(version, 9, Body::EchoRequest(vec![1, 2])).encode().unwrap();
+    switch.receive(id, &echo(Version::V1_3), 0);
+    let reply = Message::decode(&switch.next_message(id).unwrap()).unwrap();
+    assert_eq!((reply.xid, reply.body), (9, Body::EchoReply(vec![1, 2])));
+    switch.receive(id, &echo(Version::V1_0), 0);
+    let reply = Message::decode(&switch.next_message(id).unwrap()).unwrap();
+    let Body::Error(error) = reply.body else { panic!("{reply:?}") };
+    assert_eq!(error.code(Version::V1_0).unwrap().name(), "OFPBRC_BAD_VERSION");
+}
+
+#[test]
+fn without_a_common_version_the_connection_ends() {
+    let mut switch = Switch::new(Settings { versions: vec![Version::V1_3], ..Settings::default() });
+    let id = switch.connect(ConnectionKind::Controller).unwrap();
+    let hello = Hello::new(Versions::from_iter([Version::V1_0]));
+    switch.receive(id, &Message::new(Version::V1_0, 1, Body::Hello(hello)).encode().unwrap(), 0);
+    switch.next_message(id).unwrap();
+    let Body::Error(error) = Message::decode(&switch.next_message(id).unwrap()).unwrap().body else {
+        panic!()
+    };
+    assert_eq!(error.code(Version::V1_0).unwrap().name(), "OFPHFC_INCOMPATIBLE");
+    assert!(switch.is_closed(id));
+}
+
+#[test]
+fn errors_repeat_what_they_refuse() {
+    let mut world = World::new(Version::V1_3);
+    let request = [4, 14, 0, 12, 0, 0, 0, 9, 0, 0, 0, 0];
+    world.switch.receive(world.connection, &request, 0);
+    let messages = world.messages();
+    let [Message { xid: 9, body: Body::Error(error), .. }] = messages.as_slice() else {
+        panic!("{messages:?}")
+    };
+    assert_eq!(
+        (error.code(Version::V1_3).unwrap().name(), &error.data[..]),
+        ("OFPBRC_BAD_LEN", &request[..])
+    );
+    world.flow_mod(FlowModCommand::Add, "actions=resubmit(,254)");
+    assert_eq!(world.errors(), ["OFPBRC_BAD_TABLE_ID"]);
+    world.flow_mod(FlowModCommand::Add, "table=254,actions=drop");
+    assert_eq!(world.errors(), ["OFPFMFC_BAD_TABLE_ID"]);
+}
+
+fn role(role: Role, generation_id: u64) -> Body {
+    Body::RoleRequest(RoleMessage { role, short_id: 0, generation_id })
+}
+
+#[test]
+fn there_is_one_primary_controller() {
+    let mut world = World::new(Version::V1_4);
+    world.send(role(Role::Primary, 5));
+    let first = world.connection;
+    world.messages();
+    world.connection = connect(&mut world.switch, Version::V1_4);
+    world.send(role(Role::Primary, 4));
+    assert_eq!(world.errors(), ["OFPRRFC_STALE"]);
+    world.send(role(Role::Primary, 6));
+    let replies = world.messages();
+    let [Message { body: Body::RoleReply(reply), .. }] = replies.as_slice() else { panic!("{replies:?}") };
+    assert_eq!((reply.role, reply.generation_id), (Role::Primary, 6));
+    // The first one is told, and may only read from now on.
+    world.connection = first;
+    let told = world.messages();
+    assert!(
+        matches!(&told[..], [Message { body: Body::RoleStatus(status), .. }] if status.role == Role::Secondary)
+    );
+    world.flow_mod(FlowModCommand::Add, "actions=drop");
+    assert_eq!(world.errors(), ["OFPBRC_IS_SECONDARY"]);
+    world.send(Body::MultipartRequest(Multipart { more: false, content: Request::Desc }));
+    assert_eq!(world.errors(), [""; 0]);
+}
+
+#[test]
+fn timeouts_are_told() {
+    let mut world = World::new(Version::V1_3);
+    world.add("send_flow_rem,idle_timeout=5,cookie=0x1,in_port=1,actions=output:2");
+    world.add("send_flow_rem,hard_timeout=7,cookie=0x2,in_port=2,actions=output:1");
+    world.add("idle_timeout=5,cookie=0x3,in_port=3,actions=output:1");
+    world.now = 4 * SECOND;
+    world.packet(1, &udp());
+    world.switch.tick(8 * SECOND);
+    let removed: Vec<_> = world
+        .messages()
+        .into_iter()
+        .map(|message| match message.body {
+            Body::FlowRemoved(removed) => {
+                (removed.cookie, removed.reason, removed.stats.packets(), removed.stats.duration().unwrap().0)
+            }
+            body => panic!("{body:?}"),
+        })
+        .collect();
+    assert_eq!(removed, [(2, 1, Some(0), 8)]);
+    world.switch.tick(9 * SECOND);
+    let removed = world.messages();
+    assert!(
+        matches!(&removed[..], [Message { body: Body::FlowRemoved(r), .. }] if r.cookie == 1 && r.reason == 0 && r.stats.packets() == Some(1))
+    );
+    assert_eq!(world.switch.flow_count(), 0);
+}
+
+#[test]
+fn counters_survive_what_does_not_reset_them() {
+    let mut world = World::new(Version::V1_3);
+    let packets = |world: &mut World| {
+        let request = openflow::multipart::FlowStatsRequest {
+            table_id: 0xff,
+            out_port: PortNo::ANY,
+            out_group: openflow::version::group::ANY,
+            ..Default::default()
+        };
+        world.send(Body::MultipartRequest(Multipart { more: false, content: Request::Aggregate(request) }));
+        match world.messages().pop().unwrap().body {
+            Body::MultipartReply(Multipart { content: Reply::Aggregate(sums), .. }) => {
+                sums.0.packets().unwrap()
+            }
+            body => panic!("{body:?}"),
+        }
+    };
+    world.add("actions=output:2");
+    world.packet(1, &udp());
+    world.flow_mod(FlowModCommand::Modify, "actions=output:3");
+    assert_eq!(packets(&mut world), 1);
+    world.add("actions=output:4");
+    assert_eq!(packets(&mut world), 1);
+    world.add("reset_counts,actions=output:4");
+    assert_eq!(packets(&mut world), 0);
+}
+
+#[test]
+fn full_tables_refuse_or_evict() {
+    let mut world = World::with(Version::V1_4, Limits { flows_per_table: 4, ..Limits::default() });
+    let table = |config, properties| Body::TableMod(TableMod { table_id: 0, config, properties });
+    let thresholds = TableModProperty::Vacancy(Vacancy { down: 30, up: 60, current: 0 });
+    world.send(table(TableConfig::VACANCY_EVENTS, vec![thresholds]));
+    for port in 1..5 {
+        world.flow_mod(
+            FlowModCommand::Add,
+            &format!("send_flow_rem,importance={port},in_port={port},actions=drop"),
+        );
+    }
+    // Three of four are used: a quarter is free.
+    let told = world.messages();
+    assert!(matches!(&told[..], [Message { body: Body::TableStatus(status), .. }] if status.reason == 3));
+    world.flow_mod(FlowModCommand::Add, "importance=9,in_port=5,actions=drop");
+    assert_eq!(world.errors(), ["OFPFMFC_TABLE_FULL"]);
+    world.send(table(TableConfig::EVICTION, vec![TableModProperty::Eviction(2)]));
+    world.flow_mod(FlowModCommand::Add, "importance=0,in_port=5,actions=drop");
+    assert_eq!(world.errors(), ["OFPFMFC_TABLE_FULL"]);
+    world.flow_mod(FlowModCommand::Add, "importance=9,in_port=5,actions=drop");
+    let told = world.messages();
+    assert!(matches!(&told[..], [Message { body: Body::FlowRemoved(r), .. }] if r.reason == 5));
+    assert_eq!(world.switch.flow_count(), 4);
+    assert!(world.switch.is_consistent());
+}
+
+fn control(bundle: u32, kind: BundleControlKind) -> Body {
+    Body::BundleControl(BundleControl { bundle, kind, flags: BundleFlags::ATOMIC, properties: vec![] })
+}
+
+fn add_to(world: &mut World, bundle: u32, flow: &str) {
+    let flow = text::parse_flow(flow, FlowModCommand::Add, world.version).unwrap();
+    let message = Message::new(world.version, 77, Body::FlowMod(Box::new(flow))).encode().unwrap();
+    let add = BundleAdd { bundle, flags: BundleFlags::ATOMIC, message, trailing: vec![] };
+    let bytes = Message::new(world.version, 77, Body::BundleAdd(add)).encode().unwrap();
+    world.switch.receive(world.connection, &bytes, world.now);
+}
+
+#[test]
+fn bundles_take_effect_as_a_whole() {
+    let limits = Limits { bundle_messages: 3, bundles: 1, ..Limits::default() };
+    let mut world = World::with(Version::V1_4, limits);
+    world.send(control(1, BundleControlKind::OpenRequest));
+    add_to(&mut world, 1, "in_port=1,actions=output:2");
+    add_to(&mut world, 1, "in_port=2,actions=output:1");
+    assert_eq!((world.errors(), world.switch.flow_count()), (vec![], 0));
+    world.send(control(2, BundleControlKind::OpenRequest));
+    assert_eq!(world.errors(), ["OFPBFC_OUT_OF_BUNDLES"]);
+    world.send(control(1, BundleControlKind::CommitRequest));
+    assert_eq!((world.errors(), world.switch.flow_count()), (vec![], 2));
+    world.send(control(1, BundleControlKind::CommitRequest));
+    assert_eq!(world.errors(), ["OFPBFC_BAD_ID"]);
+    world.send(control(3, BundleControlKind::OpenRequest));
+    (0..4).for_each(|_| add_to(&mut world, 3, "actions=drop"));
+    assert_eq!(world.errors(), ["OFPBFC_MSG_TOO_MANY"]);
+    world.send(control(3, BundleControlKind::DiscardRequest));
+    assert_eq!((world.errors(), world.switch.flow_count()), (vec![], 2));
+    world.send(control(4, BundleControlKind::OpenRequest));
+    add_to(&mut world, 4, "in_port=3,actions=drop");
+    add_to(&mut world, 4, "check_overlap,actions=drop");
+    world.send(control(4, BundleControlKind::CommitRequest));
+    assert_eq!(world.errors(), ["OFPFMFC_OVERLAP", "OFPBFC_MSG_FAILED"]);
+    assert_eq!(world.switch.flow_count(), 2);
+    assert!(world.switch.is_consistent());
+}
+
+#[test]
+fn ports_do_as_they_are_configured() {
+    let mut world = World::new(Version::V1_3);
+    world.add("actions=flood");
+    let configure = |number: u32, address: u8, config: PortConfig| {
+        Body::PortMod(PortMod {
+            number: PortNo(number),
+            address: Mac([2, 0, 0, 0, 0, address]),
+            config,
+            mask: config,
+            properties: vec![],
+        })
+    };
+    world.send(configure(2, 9, PortConfig::PORT_DOWN));
+    world.send(configure(9, 9, PortConfig::PORT_DOWN));
+    assert_eq!(world.errors(), ["OFPPMFC_BAD_HW_ADDR", "OFPPMFC_BAD_PORT"]);
+    world.send(configure(2, 2, PortConfig::NO_FLOOD));
+    world.send(configure(3, 3, PortConfig::NO_FWD));
+    let told = world.messages();
+    assert!(told.iter().all(|message| matches!(message.body, Body::PortStatus(_))) && told.len() == 2);
+    let ports: Vec<_> =
+        world.packet(1, &udp()).into_iter().map(|l| l.split(": ").next().unwrap().to_owned()).collect();
+    assert_eq!(ports, ["drop", "4"]);
+    world.send(configure(1, 1, PortConfig::NO_RECV));
+    assert_eq!(world.packet(1, &udp()), ["drop: the port is configured to receive nothing"]);
+}
+
+#[test]
+fn a_buffered_packet_meets_the_flow_it_came_for() {
+    let mut world = World::new(Version::V1_0);
+    world.packet(1, &[udp(), vec![0; 200]].concat());
+    let messages = world.messages();
+    let [Message { body: Body::PacketIn(packet), .. }] = messages.as_slice() else { panic!("{messages:?}") };
+    assert_eq!((packet.data.len(), packet.total_len), (128, 246));
+    let mut flow =
+        text::parse_flow("in_port=1,actions=output:3", FlowModCommand::Add, Version::V1_0).unwrap();
+    flow.buffer_id = packet.buffer_id;
+    world.send(Body::FlowMod(Box::new(flow)));
+    let effects: Vec<_> = world.switch.take_effects().iter().map(support::show).collect();
+    assert!(
+        matches!(effects.as_slice(), [one] if one.starts_with("3: ") && one.len() == 3 + 2 * 246),
+        "{effects:?}"
+    );
+}
+
+#[test]
+fn fragments_are_dropped_if_configured() {
+    let mut world = World::new(Version::V1_3);
+    world.add("actions=output:2");
+    let mut fragment = udp();
+    fragment[21] = 1;
+    assert!(world.packet(1, &fragment)[0].starts_with("2: "));
+    world.send(Body::SetConfig(openflow::message::SwitchConfig { flags: 1, miss_send_len: 128 }));
+    assert_eq!(world.packet(1, &fragment), ["drop: IP fragment"]);
+}

@@ -1,0 +1,377 @@
+//! What flows do to packets, construct by construct.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use openflow::Version;
+use openflow::message::{Body, GroupModCommand, PacketIn2, PacketProperty};
+use support::{SECOND, World, checksums_hold, hex, udp, unhex};
+
+/// Adds flows and sends one packet from port 1.
+fn run(flows: &[&str], packet: &[u8]) -> Vec<String> {
+    let mut world = World::new(Version::V1_3);
+    flows.iter().for_each(|flow| world.add(flow));
+    world.packet(1, packet)
+}
+
+/// Ports that the packet leaves through, unchanged or not.
+fn ports(flows: &[&str]) -> Vec<String> {
+    run(flows, &udp())
+        .into_iter()
+        .map(|line| line.split(": ").next().unwrap_or_default().to_owned())
+        .collect()
+}
+
+fn out(port: u32, text: &str) -> Vec<String> {
+    vec![format!("{port}: {}", hex(&unhex(text)))]
+}
+
+#[test]
+fn the_packet_to_test_with_has_right_checksums() {
+    assert!(checksums_hold(&udp()));
+}
+
+#[test]
+fn tables_metadata_and_the_action_set() {
+    let flows = [
+        "in_port=1,actions=write_metadata:0x5/0xff,goto_table:3",
+        "table=3,metadata=0x5/0xf,actions=write_actions(set_field:00:00:00:00:00:07->eth_dst,output:2),goto_table:4",
+        "table=4,actions=write_actions(output:3)",
+    ];
+    let mut packet = udp();
+    packet[..6].copy_from_slice(&[0, 0, 0, 0, 0, 7]);
+    assert_eq!(run(&flows, &udp()), out(3, &hex(&packet)));
+    let cleared = [flows[0], flows[1], "table=4,actions=clear_actions,write_actions(output:4)"];
+    assert_eq!(run(&cleared, &udp()), out(4, &hex(&udp())));
+    assert_eq!(run(&[flows[0]], &udp()), ["drop: no flow matches"]);
+    assert_eq!(run(&["actions=drop"], &udp()), ["drop: no destination"]);
+}
+
+#[test]
+fn priorities_and_masks() {
+    let flows = ["priority=1,actions=output:2", "priority=9,ip,nw_src=10.0.0.0/255.0.0.1,actions=output:3"];
+    // The last bit of the address is set.
+    assert_eq!(ports(&flows), ["2"]);
+    assert_eq!(ports(&[flows[0], "priority=9,udp,tp_dst=0x7c0/0xfff0,actions=output:3"]), ["2"]);
+    assert_eq!(ports(&[flows[0], "priority=9,udp,tp_dst=0x7d0/0xfff0,actions=output:3"]), ["3"]);
+}
+
+#[test]
+fn every_checksum_follows_its_fields() {
+    for set in [
+        "set_field:1.2.3.4->ip_src",
+        "set_field:9.8.7.6->ip_dst",
+        "set_field:77->udp_src",
+        "set_field:0xffff->udp_dst",
+        "set_field:17->ip_dscp",
+        "set_field:3->nw_ecn",
+        "dec_ttl",
+        "load:0x5->NXM_OF_IP_SRC[3..9]",
+        "move:NXM_OF_UDP_SRC[0..7]->NXM_OF_IP_DST[4..11]",
+    ] {
+        let mut world = World::new(Version::V1_3);
+        world.add(&format!("udp,actions={set},output:2"));
+        let effects = world.switch.packet(openflow::PortNo(1), &udp(), 0);
+        let [ofswitch::Effect::Output { packet, .. }] = effects.as_slice() else {
+            panic!("{set}: {effects:?}")
+        };
+        assert!(*packet != udp() && checksums_hold(packet), "{set}: {}", hex(packet));
+    }
+}
+
+#[test]
+fn vlan_tags_are_pushed_changed_and_popped() {
+    let tagged = "020000000002020000000001 8100 a007 0800 4500";
+    let pushed = run(
+        &["actions=push_vlan:0x8100,set_field:4103->vlan_vid,set_field:5->vlan_pcp,output:2"],
+        &unhex("020000000002020000000001 0800 4500"),
+    );
+    assert_eq!(pushed, out(2, tagged));
+    assert_eq!(
+        run(&["dl_vlan=7,dl_vlan_pcp=5,actions=pop_vlan,output:2"], &unhex(tagged)),
+        out(2, "020000000002020000000001 0800 4500")
+    );
+    // The type behind all tags is matched.
+    let double = "020000000002020000000001 88a8 0001 8100 0002 0800 4500";
+    assert_eq!(run(&["ip,dl_vlan=1,actions=output:2"], &unhex(double)), out(2, double));
+    assert_eq!(run(&["vlan_tci=0,actions=output:2"], &unhex(tagged)), ["drop: no flow matches"]);
+}
+
+#[test]
+fn mpls_labels_are_pushed_and_popped() {
+    let packet = udp();
+    let (ethernet, rest) = packet.split_at(12);
+    let pushed = format!("{} 8847 0006 4140 {}", hex(ethernet), hex(&rest[2..]));
+    assert_eq!(
+        run(&["ip,actions=push_mpls:0x8847,set_field:100->mpls_label,output:2"], &packet),
+        out(2, &pushed)
+    );
+    assert_eq!(
+        run(
+            &[
+                "mpls,mpls_label=100,mpls_bos=1,actions=pop_mpls:0x0800,goto_table:1",
+                "table=1,udp,tp_src=1000,actions=output:3"
+            ],
+            &unhex(&pushed)
+        ),
+        out(3, &hex(&packet))
+    );
+}
+
+#[test]
+fn backbone_headers_are_pushed_and_popped() {
+    let packet = udp();
+    let mut world = World::new(Version::V1_3);
+    world.add("in_port=1,actions=push_pbb:0x88e7,set_field:0x30->pbb_isid,output:2");
+    world.add("in_port=2,actions=pop_pbb,output:1");
+    let pushed = world.packet(1, &packet);
+    let wanted = format!("2: {}88e700000030{}", hex(&packet[..12]), hex(&packet));
+    assert_eq!(pushed, [wanted.clone()]);
+    assert_eq!(world.packet(2, &unhex(&wanted[3..])), out(1, &hex(&packet)));
+}
+
+#[test]
+fn ttl_expires() {
+    let mut packet = udp();
+    packet[22] = 1;
+    assert_eq!(run(&["ip,actions=dec_ttl,output:2"], &packet), ["drop: TTL expired"]);
+}
+
+#[test]
+fn resubmissions_return() {
+    assert_eq!(ports(&["actions=resubmit(,1),output:4", "table=1,actions=output:2"]), ["2", "4"]);
+    // A miss has no consequence, and a pretended port is one for the lookup only.
+    assert_eq!(ports(&["actions=resubmit(,9),output:4"]), ["4"]);
+    assert_eq!(
+        ports(&["in_port=1,actions=resubmit(3,1)", "table=1,in_port=3,actions=in_port,output:3"]),
+        ["1", "3"]
+    );
+    assert_eq!(ports(&["actions=resubmit(,1),output:4", "table=1,actions=output:2,exit"]), ["2"]);
+    let storm = ports(&["actions=resubmit(,0),resubmit(,0)"]);
+    assert!(storm.iter().all(|line| line == "drop"), "{storm:?}");
+}
+
+#[test]
+fn registers_stack_and_computed_outputs() {
+    assert_eq!(ports(&["actions=load:3->NXM_NX_REG0[],output:NXM_NX_REG0[]"]), ["3"]);
+    assert_eq!(
+        ports(&[
+            "actions=load:2->NXM_NX_REG5[4..19],push:NXM_NX_REG5[4..19],load:0->NXM_NX_REG5[],pop:NXM_NX_REG6[0..15],output:NXM_NX_REG6[]"
+        ]),
+        ["2"]
+    );
+    assert_eq!(ports(&["actions=pop:NXM_NX_REG6[],output:2"]), ["2"]);
+    assert_eq!(
+        ports(&[
+            "actions=set_field:0x0000000400000003->xreg0,goto_table:1",
+            "table=1,reg0=4,reg1=3,actions=output:NXM_NX_REG1[]"
+        ]),
+        ["3"]
+    );
+    assert_eq!(
+        ports(&[
+            "actions=check_pkt_larger(45)->NXM_NX_REG0[0],goto_table:1",
+            "table=1,reg0=1,actions=output:2",
+            "table=1,reg0=0,actions=output:3"
+        ]),
+        ["2"]
+    );
+    assert_eq!(
+        ports(&[
+            "actions=check_pkt_larger(46)->NXM_NX_REG0[0],goto_table:1",
+            "table=1,reg0=1,actions=output:2",
+            "table=1,reg0=0,actions=output:3"
+        ]),
+        ["3"]
+    );
+}
+
+#[test]
+fn copies_and_queues() {
+    let flow = "actions=clone(set_field:00:00:00:00:00:09->eth_dst,output:2),output:3";
+    let effects = run(&[flow], &udp());
+    assert!(
+        effects[0].starts_with("2: 000000000009") && effects[1].starts_with("3: 020000000002"),
+        "{effects:?}"
+    );
+    assert_eq!(ports(&["actions=set_queue:7,output:2,pop_queue,output:3"]), ["2.7", "3"]);
+    assert_eq!(ports(&["actions=note:01.02.03,output:2"]), ["2"]);
+}
+
+#[test]
+fn reserved_ports() {
+    assert_eq!(ports(&["actions=all"]), ["2", "3", "4"]);
+    assert_eq!(ports(&["actions=flood"]), ["2", "3", "4"]);
+    assert_eq!(ports(&["actions=in_port"]), ["1"]);
+    assert_eq!(ports(&["actions=output:1,output:2"]), ["2"]);
+    assert_eq!(ports(&["actions=normal"]), ["normal"]);
+    assert_eq!(run(&["actions=local"], &udp()), ["drop: no such port"]);
+}
+
+#[test]
+fn what_is_only_stored_drops_with_its_reason() {
+    assert_eq!(run(&["ip,actions=ct(commit)"], &udp()), ["drop: connection tracking is not supported"]);
+    assert_eq!(
+        run(&["actions=set_field:1.2.3.4->tun_dst,output:2"], &udp()),
+        ["drop: tunnel fields are not supported"]
+    );
+}
+
+#[test]
+fn bundles_choose_live_ports() {
+    let mut world = World::new(Version::V1_3);
+    world.add("actions=bundle(eth_src,0,active_backup,ofport,members:2,3)");
+    assert!(world.packet(1, &udp())[0].starts_with("2: "));
+    let down = ofswitch::PortInfo {
+        number: openflow::PortNo(2),
+        name: "p2".into(),
+        address: [2, 0, 0, 0, 0, 2],
+        is_up: false,
+        speed: 0,
+    };
+    world.switch.set_port(down, 0).unwrap();
+    assert!(world.packet(1, &udp())[0].starts_with("3: "));
+    assert_eq!(
+        ports(&[
+            "ip,actions=multipath(symmetric_l4,50,modulo_n,1,0,NXM_NX_REG0[]),load:2->NXM_NX_REG0[],output:NXM_NX_REG0[]"
+        ]),
+        ["2"]
+    );
+}
+
+#[test]
+fn learned_flows_are_there_for_the_next_packet() {
+    let mut world = World::new(Version::V1_3);
+    world.add("table=0,actions=learn(table=1,hard_timeout=10,priority=5,cookie=0x9,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],output:NXM_OF_IN_PORT[]),resubmit(,1)");
+    assert_eq!(world.packet(3, &udp()), ["drop: no destination"]);
+    let mut back = udp();
+    back.rotate_left(6);
+    back[6..12].copy_from_slice(&udp()[..6]);
+    back[..6].copy_from_slice(&udp()[6..12]);
+    back[12..].copy_from_slice(&udp()[12..]);
+    assert!(world.packet(1, &back)[0].starts_with("3: "));
+    assert_eq!(world.switch.flow_count(), 3);
+    world.switch.tick(20 * SECOND);
+    assert_eq!(world.switch.flow_count(), 1);
+}
+
+#[test]
+fn conjunctions_need_all_clauses() {
+    let flows = [
+        "priority=10,ip,nw_src=10.0.0.1,actions=conjunction(7,1/2)",
+        "priority=10,ip,nw_src=10.0.0.5,actions=conjunction(7,1/2)",
+        "priority=10,udp,tp_dst=2000,actions=conjunction(7,2/2)",
+        "priority=10,conj_id=7,ip,actions=output:4",
+        "priority=1,actions=output:2",
+    ];
+    assert_eq!(ports(&flows), ["4"]);
+    assert_eq!(ports(&[flows[1], flows[2], flows[3], flows[4]]), ["2"]);
+    let mut world = World::new(Version::V1_3);
+    flows.iter().for_each(|flow| world.add(flow));
+    world.flow_mod(openflow::message::FlowModCommand::Delete, "udp");
+    assert!(world.packet(1, &udp())[0].starts_with("2: "));
+    // An ordinary flow takes the place of a combination, and gives it back.
+    world.add(flows[2]);
+    world.add("priority=10,udp,nw_src=10.0.0.1,tp_dst=2000,actions=output:3");
+    assert!(world.packet(1, &udp())[0].starts_with("3: "));
+    world.flow_mod(
+        openflow::message::FlowModCommand::DeleteStrict,
+        "priority=10,udp,nw_src=10.0.0.1,tp_dst=2000",
+    );
+    assert_eq!(world.errors(), [""; 0]);
+    assert!(world.packet(1, &udp())[0].starts_with("4: "));
+}
+
+#[test]
+fn failover_groups_follow_ports() {
+    let mut world = World::new(Version::V1_3);
+    let bucket = |port: u32| openflow::message::Bucket {
+        id: 0,
+        actions: vec![openflow::action::Action::Output(openflow::action::Output {
+            port: openflow::PortNo(port),
+            max_len: 0,
+        })],
+        properties: vec![
+            openflow::message::BucketProperty::Weight(openflow::property::Padded16::new(0)),
+            openflow::message::BucketProperty::WatchPort(openflow::PortNo(port)),
+            openflow::message::BucketProperty::WatchGroup(openflow::version::group::ANY),
+        ],
+    };
+    world.send(Body::GroupMod(openflow::message::GroupMod {
+        command: GroupModCommand::Add,
+        kind: openflow::message::GroupKind::FastFailover,
+        group: 5,
+        buckets: vec![bucket(2), bucket(3)],
+        ..Default::default()
+    }));
+    world.add("actions=group:5");
+    assert!(world.packet(1, &udp())[0].starts_with("2: "));
+    world.switch.remove_port(openflow::PortNo(2));
+    assert!(world.packet(1, &udp())[0].starts_with("3: "));
+}
+
+#[test]
+fn controllers_get_packets_with_what_accompanies_them() {
+    let mut world = World::new(Version::V1_3);
+    world.send(Body::SetPacketInFormat(2));
+    world.add("cookie=0x77,table=0,actions=load:5->NXM_NX_REG2[],controller(max_len=20,reason=invalid_ttl,userdata=01.02.03)");
+    world.add("priority=0,table=1,actions=controller");
+    world.send(Body::SetAsync(openflow::message::AsyncMasks { packet_in: 7, ..Default::default() }));
+    assert_eq!(world.packet(1, &udp()), [""; 0]);
+    let messages = world.messages();
+    let [message] = messages.as_slice() else { panic!("{messages:?}") };
+    let Body::PacketIn2(PacketIn2(properties)) = &message.body else { panic!("{message:?}") };
+    let has = |wanted: &PacketProperty| properties.contains(wanted);
+    assert!(has(&PacketProperty::Packet(openflow::property::Bytes(udp()[..20].to_vec()))));
+    assert!(
+        has(&PacketProperty::Cookie(openflow::property::Aligned64(0x77))) && has(&PacketProperty::TableId(0))
+    );
+    assert!(has(&PacketProperty::Reason(2)) && has(&PacketProperty::FullLen(46)));
+    assert!(has(&PacketProperty::UserData(openflow::property::Bytes(vec![1, 2, 3]))));
+    // The buffered packet leaves where the controller says.
+    let buffer = properties.iter().find_map(|property| match property {
+        PacketProperty::BufferId(number) => Some(*number),
+        _ => None,
+    });
+    let output =
+        openflow::action::Action::Output(openflow::action::Output { port: openflow::PortNo(4), max_len: 0 });
+    let packet = openflow::message::PacketOut {
+        buffer_id: buffer.unwrap(),
+        in_port: openflow::PortNo(1),
+        actions: vec![output],
+        ..Default::default()
+    };
+    world.send(Body::PacketOut(packet.clone()));
+    let effects: Vec<_> = world.switch.take_effects().iter().map(support::show).collect();
+    assert_eq!(effects, out(4, &hex(&udp())));
+    world.send(Body::PacketOut(packet));
+    assert_eq!(world.errors(), ["OFPBRC_BUFFER_UNKNOWN"]);
+}
+
+#[test]
+fn misses_go_to_controllers_of_old_versions_only() {
+    for (version, wanted) in [(Version::V1_0, 1), (Version::V1_3, 0)] {
+        let mut world = World::new(version);
+        world.packet(1, &udp());
+        let packets =
+            world.messages().into_iter().filter(|message| matches!(message.body, Body::PacketIn(_))).count();
+        assert_eq!(packets, wanted, "{version}");
+    }
+}
+
+#[test]
+fn ipv6_extension_headers_and_discovery() {
+    let head = "020000000002020000000001 86dd 60000000 0020 3aff";
+    let addresses = "fe800000000000000000000000000001 ff020000000000000000000000000001";
+    let solicitation =
+        format!("{head} {addresses} 8700 0000 00000000 fe800000000000000000000000000009 0101 0a0b0c0d0e0f");
+    let flow =
+        "icmp6,icmpv6_type=135,icmpv6_code=0,nd_target=fe80::9,nd_sll=0a:0b:0c:0d:0e:0f,actions=output:2";
+    assert_eq!(run(&[flow], &unhex(&solicitation)), out(2, &solicitation));
+    let fragment = format!(
+        "020000000002020000000001 86dd 60000000 0010 2cff {addresses} 1100 0001 00000001 00010002 00080000"
+    );
+    assert_eq!(run(&["udp6,ip_frag=first,actions=output:2"], &unhex(&fragment)), out(2, &fragment));
+    // The ports of fragments are hidden.
+    assert_eq!(run(&["udp6,tp_src=1,actions=output:2"], &unhex(&fragment)), ["drop: no flow matches"]);
+}
