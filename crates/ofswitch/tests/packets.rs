@@ -126,7 +126,7 @@ fn backbone_headers_are_pushed_and_popped() {
     world.add("in_port=2,actions=pop_pbb,output:1");
     let pushed = world.packet(1, &packet);
     let wanted = format!("2: {}88e700000030{}", hex(&packet[..12]), hex(&packet));
-    assert_eq!(pushed, [wanted.clone()]);
+    assert_eq!(pushed, std::slice::from_ref(&wanted));
     assert_eq!(world.packet(2, &unhex(&wanted[3..])), out(1, &hex(&packet)));
 }
 
