@@ -313,3 +313,52 @@ pub(crate) fn exact(value: u32, call: ActionCall) -> Entry {
 pub(crate) fn exact_match(value: u32) -> Vec<Match> {
     vec![Match { key: 0, is: KeyMatch::Exact(pipeline::bits::Bits::from_u64(32, value.into())) }]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flows::FlowChange;
+    use openflow::message::{FlowModCommand, Form};
+    use openflow::{Version, text};
+
+    fn add(datapath: &mut Datapath, flow: &str) -> Result<(), ErrorCode> {
+        let flow = text::parse_flow(flow, FlowModCommand::Add, Version::V1_3).unwrap();
+        let change = FlowChange::new(&flow, Version::V1_3, Form::Standard, true, datapath)?;
+        datapath.change(0, |datapath, transaction| datapath.flow_mod(&change, 0, transaction)).map(drop)
+    }
+
+    #[test]
+    fn flows_of_one_shape_share_an_action() {
+        let mut datapath = Datapath::new(Limits::default());
+        for port in 1..100 {
+            add(&mut datapath, &format!("in_port={port},actions=set_field:{port}->metadata,output:{port}"))
+                .unwrap();
+        }
+        add(&mut datapath, "in_port=100,actions=output:1").unwrap();
+        let table = datapath.state.table(Layout::get().tables[0]).unwrap();
+        let actions: std::collections::BTreeSet<_> = table
+            .entries()
+            .map(|installed| match &installed.entry.result {
+                EntryResult::Action(call) => call.action,
+                result => panic!("{result:?}"),
+            })
+            .collect();
+        assert_eq!((table.len(), actions.len()), (100, 2));
+    }
+
+    #[test]
+    fn a_refused_change_leaves_everything_as_it_was() {
+        let mut datapath = Datapath::new(Limits::default());
+        add(&mut datapath, "in_port=1,actions=clone(output:2),output:3").unwrap();
+        assert_eq!(
+            add(&mut datapath, "in_port=1,actions=clone(output:2),group:9"),
+            Err(ErrorCode::BacBadOutGroup)
+        );
+        assert!(datapath.is_consistent());
+        let copies = datapath.state.groups(Layout::get().copies).count();
+        assert_eq!(copies, 1);
+        // What belonged to the flow goes with it.
+        add(&mut datapath, "in_port=1,actions=output:3").unwrap();
+        assert_eq!(datapath.state.groups(Layout::get().copies).count(), 0);
+    }
+}

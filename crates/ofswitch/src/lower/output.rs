@@ -22,6 +22,7 @@ impl Lowering<'_> {
             Action::OutputReg2(output) => self.output_field(&output.source, output.max_len),
             Action::Enqueue(enqueue) => {
                 let v = &self.layout.vars;
+                // The output in between draws no random numbers.
                 let before = var(v.queue);
                 let keep = set(v.random, before);
                 let restore = set(v.queue, var(v.random));
