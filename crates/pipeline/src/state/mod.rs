@@ -38,8 +38,8 @@ use crate::validate::{Checked, Invalid, validate_action};
 pub use arrays::{Arrays, Stats};
 pub use meter::{Color, MeterCell, Rates};
 pub use objects::{
-    Bucket, Choice, EntryStats, Expiry, Group, GroupKind, Installed, InstalledGroup, LookupCounts, ProfileState,
-    Replica, Replication, TableState,
+    Bucket, Choice, EntryStats, Expiry, Group, GroupKind, Installed, InstalledGroup, LookupCounts,
+    ProfileState, Replica, Replication, TableState,
 };
 pub use update::{Bundle, Change, Update, UpdateError, UpdateProblem};
 
