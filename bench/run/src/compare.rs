@@ -1,7 +1,7 @@
 //! `mswitch bench compare A B`: what changed between two reports beyond noise.
 //!
 //! A peer's figure has changed if three things hold: a rank test over all tasks, each of which is compared only with
-//! itself, calls chance improbable; the change is larger than [`LEAST`]; and it is clearly larger than that of every
+//! itself, calls chance improbable; the change is larger than `LEAST`; and it is clearly larger than that of every
 //! peer whose program is the same in both reports, because what changes them is the machine.
 
 use std::fmt::Write;

@@ -1,6 +1,6 @@
 //! Interruption by a signal: a flag that every wait looks at.
 //!
-//! Invariant: no wait of this crate is longer than [`TICK`] without a look at the flag, so that Ctrl-C ends a benchmark
+//! Invariant: no wait of this crate is longer than `TICK` without a look at the flag, so that Ctrl-C ends a benchmark
 //! soon, through the ordinary way out, which removes everything.
 
 use std::sync::Arc;

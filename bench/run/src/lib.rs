@@ -7,7 +7,7 @@
 //! | [`settings`] | what is measured, how long and how often |
 //! | `preflight` | what can be known before the start is checked before the start |
 //! | [`run`](mod@run) | rounds in which the peers take turns |
-//! | [`unit`] | one peer, started for one scenario and measured |
+//! | [`unit`](mod@unit) | one peer, started for one scenario and measured |
 //! | [`generator`] | the traffic generator, and its report |
 //! | [`process_clock`] | the CPU time of a process |
 //! | [`cpu_time`] | CPU time of exactly the measured time |

@@ -2,8 +2,8 @@
 //!
 //! | module | idea |
 //! | --- | --- |
-//! | [`copying`] | bandwidth of memcpy, in the second-level cache and beyond the last one |
-//! | [`waking`] | time from a write to an eventfd to the thread that it wakes |
+//! | `copying` | bandwidth of memcpy, in the second-level cache and beyond the last one |
+//! | `waking` | time from a write to an eventfd to the thread that it wakes |
 
 mod copying;
 mod waking;

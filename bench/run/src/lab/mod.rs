@@ -2,10 +2,10 @@
 //!
 //! | module | idea |
 //! | --- | --- |
-//! | [`records`] | what exists at the moment, on disk, for a benchmark that is killed |
-//! | [`removal`] | takes it away again |
-//! | [`process`] | a program that a benchmark runs |
-//! | [`huge_pages`] | the kernel's pool of huge pages |
+//! | `records` | what exists at the moment, on disk, for a benchmark that is killed |
+//! | `removal` | takes it away again |
+//! | `process` | a program that a benchmark runs |
+//! | `huge_pages` | the kernel's pool of huge pages |
 //!
 //! Invariants: a machine has one laboratory at a time (a file lock, which the kernel releases with its holder); each
 //! thing is recorded before it is made; dropping the laboratory removes all of them.
@@ -71,7 +71,7 @@ impl Lab {
             )));
         }
         let (records, left) = Records::open(&folder.join("records.jsonl"))?;
-        let found = left.iter().map(Record::to_string).collect();
+        let found = left.iter().filter(|record| removal::remains(record)).map(Record::to_string).collect();
         for record in left.iter().rev() {
             removal::remove(record);
         }

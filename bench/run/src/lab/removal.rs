@@ -14,6 +14,14 @@ use super::{huge_pages, process};
 /// Time allowed for a process to end on request, and to disappear after SIGKILL.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Whether a thing may still exist. Most processes of a killed benchmark had ended before.
+pub(super) fn remains(record: &Record) -> bool {
+    match record {
+        Record::Process { pid, started, .. } => process::runs(*pid, *started),
+        _ => true,
+    }
+}
+
 /// Removes a thing, as far as possible: nobody is left to tell about a failure, and the next benchmark tries again.
 pub(super) fn remove(record: &Record) {
     match record {

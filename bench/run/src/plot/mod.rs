@@ -2,11 +2,11 @@
 //!
 //! | module | idea |
 //! | --- | --- |
-//! | [`svg`] | elements and escaping |
-//! | [`scale`] | from values to pixels, and where ticks go |
-//! | [`frame`] | title, axes, grid, legend |
-//! | [`bars`] | groups of bars with whiskers |
-//! | [`lines`] | series of points, joined |
+//! | `svg` | elements and escaping |
+//! | `scale` | from values to pixels, and where ticks go |
+//! | `frame` | title, axes, grid, legend |
+//! | `bars` | groups of bars with whiskers |
+//! | `lines` | series of points, joined |
 
 mod bars;
 mod frame;

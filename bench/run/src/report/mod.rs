@@ -2,10 +2,10 @@
 //!
 //! | module | idea |
 //! | --- | --- |
-//! | [`summary`] | medians of samples |
-//! | [`block`] | headings, paragraphs, tables and plots, in Markdown and in HTML |
-//! | [`content`] | what a report says, in which order |
-//! | [`tables`], [`plots`] | its tables and plots |
+//! | `summary` | medians of samples |
+//! | `block` | headings, paragraphs, tables and plots, in Markdown and in HTML |
+//! | `content` | what a report says, in which order |
+//! | `tables`, `plots` | its tables and plots |
 
 mod block;
 mod content;
