@@ -142,6 +142,7 @@ void report_traffic(const struct traffic *traffic, bool failed) {
     bool lossless = traffic->sender_count == 0 || received == sent;
     printf("\"ok\":%s,\"run\":%u,", !failed && faults == 0 && received > 0 && lossless ? "true" : "false",
            traffic->sink.run);
+    printf("\"began_ns\":%" PRIu64 ",", traffic->began_ns);
     if (maximum > 0)
         printf("\"capacity_pps\":%.1f,", maximum);
     else

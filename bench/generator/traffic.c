@@ -426,6 +426,9 @@ bool traffic_run(struct traffic *traffic) {
         }
     }
     begin(traffic, (uint16_t)options->run);
+    struct timespec began;
+    clock_gettime(CLOCK_MONOTONIC, &began);
+    traffic->began_ns = (uint64_t)began.tv_sec * 1000000000 + (uint64_t)began.tv_nsec;
     if (traffic->down < 0)
         load(traffic, sends ? "sending" : "receiving", options->seconds, traffic->offered);
     discard_all(traffic);

@@ -67,6 +67,8 @@ struct traffic {
     double offered[MAX_DIRECTIONS];
     // Of the measured time: seconds, packets received, effort, and packets per second of each tenth of a second.
     double seconds;
+    // When the measured time began: nanoseconds of CLOCK_MONOTONIC.
+    uint64_t began_ns;
     // The run was stopped before its time was over.
     bool interrupted;
     uint64_t received[MAX_DIRECTIONS];

@@ -78,6 +78,9 @@ pub(crate) enum Command {
         "mswitch top --once --json",
     ))]
     Top(TopArgs),
+    /// Benchmarks: mswitch beside other switches on this machine
+    #[command(subcommand)]
+    Bench(BenchCommand),
     /// Print a shell completion script for commands, options and the running daemon's objects
     #[command(after_help = examples!(
         "source <(mswitch completion bash)",
@@ -105,6 +108,83 @@ pub(crate) enum Command {
         #[arg(long, value_name = "YYYY-MM-DD")]
         date: Option<String>,
     },
+}
+
+/// Benchmarks. They need no daemon, but root, and the generator that `make generator` builds.
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    /// Measure switches in turns, and write report.html, report.md and report.json; continues an interrupted run
+    #[command(after_help = examples!(
+        "mswitch bench run --list",
+        "mswitch bench run --quick --out /tmp/quick",
+        "mswitch bench run --scenario v2v --peer mswitch --peer ovs --rounds 5 --out /tmp/v2v",
+    ))]
+    Run(BenchRunArgs),
+    /// Say what changed between two reports beyond noise
+    #[command(after_help = examples!("mswitch bench compare /tmp/before /tmp/after"))]
+    Compare {
+        /// Folder of the earlier run, or its report.json
+        a: PathBuf,
+        /// Folder of the later run, or its report.json
+        b: PathBuf,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Measure limits of the machine: memcpy, waking a thread, one hop without a switch, the generator
+    #[command(after_help = examples!("mswitch bench ceilings", "mswitch bench ceilings --json"))]
+    Ceilings(Output),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchRunArgs {
+    /// A short run of few scenarios, under 10 minutes [default: the core set, under an hour]
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Every scenario, peer and packet size; takes hours
+    #[arg(long, conflicts_with = "quick")]
+    pub(crate) full: bool,
+    /// Only this scenario or kind of scenarios, such as v2v-memif or loopback; may be repeated
+    #[arg(long = "scenario", value_name = "NAME")]
+    pub(crate) scenarios: Vec<String>,
+    /// Only this peer, such as mswitch or ovs; may be repeated, and fails if the peer is missing
+    #[arg(long = "peer", value_name = "NAME")]
+    pub(crate) peers: Vec<String>,
+    /// Packet size in bytes without frame check sequence, 64K or imix; may be repeated
+    #[arg(long = "size", value_name = "SIZE")]
+    pub(crate) sizes: Vec<String>,
+    /// Measured seconds of each sample
+    #[arg(long, value_name = "SECONDS", value_parser = bench_seconds)]
+    pub(crate) seconds: Option<f64>,
+    /// Rounds, no fewer and no more [default: until the spread is small, within limits]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rounds: Option<u32>,
+    /// Minutes after which no further round begins
+    #[arg(long, value_name = "MINUTES", value_parser = bench_minutes)]
+    pub(crate) limit: Option<f64>,
+    /// Folder for reports and journal; the journal of an interrupted run is continued
+    #[arg(long, value_name = "DIR", default_value = "bench-results")]
+    pub(crate) out: PathBuf,
+    /// Program for the peers named mswitch [default: this one]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) mswitch: Option<PathBuf>,
+    /// List scenarios and peers, and what is missing for them, without measuring
+    #[arg(long)]
+    pub(crate) list: bool,
+}
+
+/// Measured seconds of a sample.
+fn bench_seconds(text: &str) -> Result<f64, String> {
+    within(text, 0.05, 3600.0)
+}
+
+/// Minutes of a benchmark.
+fn bench_minutes(text: &str) -> Result<f64, String> {
+    within(text, 0.0, 100_000.0)
+}
+
+fn within(text: &str, least: f64, most: f64) -> Result<f64, String> {
+    let value = text.parse::<f64>().ok().filter(|value| (least..=most).contains(value));
+    value.ok_or_else(|| format!("expected a number from {least} to {most}"))
 }
 
 /// Shells with a completion script.

@@ -1,5 +1,6 @@
 //! Command implementations, one file per noun.
 
+mod bench;
 mod bridge;
 pub(crate) mod capture;
 mod config;
@@ -44,6 +45,7 @@ fn run_any(cli: Cli) -> Result<(), Failure> {
             port::reasons(reason.as_deref(), markdown, output)
         }
         Command::Config(ConfigCommand::Reference) => print(&control::keys::reference()),
+        Command::Bench(command) => bench::run(command),
         Command::Completion { shell } => print(completion::script(shell)),
         Command::Complete { shell, arguments } => print(&completion::reply(shell, arguments)),
         Command::Man { directory, date } => manual::pages(&directory, &date.unwrap_or_default()),
@@ -95,9 +97,11 @@ async fn ask(command: Command, socket: Option<PathBuf>) -> Result<(), Failure> {
         Command::Events(args) => events::run(&mut client, args).await,
         Command::Top(args) => crate::top::run(&mut client, args).await,
         // Handled by `run`, without a daemon.
-        Command::Daemon(_) | Command::Completion { .. } | Command::Complete { .. } | Command::Man { .. } => {
-            Ok(())
-        }
+        Command::Daemon(_)
+        | Command::Bench(_)
+        | Command::Completion { .. }
+        | Command::Complete { .. }
+        | Command::Man { .. } => Ok(()),
     }
 }
 

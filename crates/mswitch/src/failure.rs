@@ -89,6 +89,7 @@ macro_rules! from_errors {
 }
 
 from_errors!(
+    bench_run::Error,
     control::client::ConnectError,
     control::cpulist::CpuListError,
     control::daemon::DaemonError,

@@ -1,4 +1,4 @@
-//! The binary: `mswitch daemon` is the switch; every other command is a client of a running daemon.
+//! The binary: `mswitch daemon` is the switch; every other command but `bench` is a client of a running daemon.
 //!
 //! - [`cli`] defines the command line, [`usage`] improves its errors;
 //! - [`commands`] implements the commands, one file per noun;

@@ -1,0 +1,229 @@
+//! What a report says, in which order.
+
+use super::Document;
+use super::block::Block;
+use super::plots::{self, Chain};
+use super::summary::figure;
+use super::tables::{self, table};
+use crate::sample::{Outcome, Sample};
+use crate::scenarios::{self, Scenario};
+
+/// All blocks.
+pub(super) fn blocks(document: &Document) -> Vec<Block> {
+    let mut blocks = vec![Block::Heading(1, "Software switches, side by side".into())];
+    blocks.extend(introduction(document));
+    let measured: Vec<Scenario> = scenarios::all()
+        .into_iter()
+        .filter(|scenario| document.samples.iter().any(|sample| sample.task.scenario == scenario.name))
+        .collect();
+    for scenario in &measured {
+        blocks.push(Block::Heading(2, scenario.name.clone()));
+        blocks.push(Block::Paragraph(format!("Packets pass {}.", scenario.about)));
+        blocks.extend(of_scenario(document, scenario));
+    }
+    let chains: Vec<Block> = ["memif", "vhost-user"]
+        .iter()
+        .flat_map(|kind| {
+            let plot = |ways, what| plots::chain(document, kind, ways, what);
+            [plot(1, Chain::Rate), plot(2, Chain::Rate), plot(2, Chain::Cycles)]
+        })
+        .flatten()
+        .collect();
+    if !chains.is_empty() {
+        blocks.push(Block::Heading(2, "Length of chains".into()));
+        blocks.extend(chains);
+    }
+    blocks.extend(failures(document));
+    blocks.extend(machine(document));
+    blocks.extend(peers(document, &measured));
+    blocks
+}
+
+fn introduction(document: &Document) -> Vec<Block> {
+    let settings = &document.header.settings;
+    let rounds = document.samples.iter().map(|sample| sample.round).max().unwrap_or(0);
+    let mut list = vec![
+        format!(
+            "Peers took turns, {rounds} round{} of {} s for each figure. Figures are medians, with the lowest and the highest value in parentheses.",
+            if rounds == 1 { "" } else { "s" },
+            settings.seconds
+        ),
+        "R⁺ is the rate received when the generator sends as fast as the switch accepts packets.".into(),
+        "Sizes are without frame check sequence; Gbit/s count these bytes.".into(),
+        "*: the generator was near its own ceiling; there, cycles decide, not throughput.".into(),
+        format!(
+            "±: the spread is too large, or the rounds too few, for a median known to {:.0} %.",
+            settings.goal * 100.0
+        ),
+        "Only figures of one run are comparable, and rates only between peers with the same kind of ports."
+            .into(),
+    ];
+    if document.header.cpus.shared() {
+        list.push(
+            "This machine has two CPUs for the benchmark: functions of chains share one with the generator. Rates and \
+             round-trip times of chains are those of this sharing; cycles per packet and hop are the switch's."
+                .into(),
+        );
+    }
+    if document.header.peers.iter().any(|peer| peer.name == "testpmd") {
+        list.push(
+            "testpmd counts no cycles: at saturation, all cycles of its core are taken for its packets."
+                .into(),
+        );
+    }
+    vec![Block::List(list)]
+}
+
+fn of_scenario(document: &Document, scenario: &Scenario) -> Vec<Block> {
+    let name = &scenario.name;
+    let mut blocks = Vec::new();
+    for ways in [1, 2] {
+        blocks.push(tables::throughput(document, name, ways));
+        blocks.extend(plots::throughput(document, name, ways));
+    }
+    blocks.push(tables::cycles(document, name, 2));
+    blocks.push(tables::round_trips(document, name));
+    blocks.extend(plots::latency(document, name));
+    blocks.push(tables::cpus(document, name));
+    blocks.extend(plots::cpus(document, name));
+    blocks
+}
+
+fn failures(document: &Document) -> Vec<Block> {
+    let line = |sample: &Sample| match &sample.outcome {
+        Outcome::Failed(reason) => {
+            Some(format!("{}, {}, round {}: {reason}", sample.task, sample.peer, sample.round))
+        }
+        Outcome::Measured(_) => None,
+    };
+    let lines: Vec<String> = document.samples.iter().filter_map(line).collect();
+    if lines.is_empty() {
+        return Vec::new();
+    }
+    vec![Block::Heading(2, "Failures".into()), Block::List(lines)]
+}
+
+fn machine(document: &Document) -> Vec<Block> {
+    let header = &document.header;
+    let machine = &header.machine;
+    let kib = |size: Option<u64>| size.map_or_else(|| "unknown".to_owned(), |size| format!("{size} KiB"));
+    let mut rows = vec![
+        ("processor", machine.processor.clone()),
+        (
+            "CPUs",
+            format!(
+                "{}; switch on CPU {}, generator on CPU {}, functions on CPU {}",
+                machine.cpus, header.cpus.switch, header.cpus.generator, header.cpus.functions
+            ),
+        ),
+        ("time stamp counter", format!("{:.0} MHz", header.tsc_hz / 1e6)),
+        ("caches", format!("L2 {}, last level {}", kib(machine.l2_kib), kib(machine.last_level_kib))),
+        ("memory", format!("{} MiB", machine.memory_mib)),
+        (
+            "kernel",
+            format!(
+                "Linux {}{}",
+                machine.kernel,
+                if machine.virtual_machine { ", in a virtual machine" } else { "" }
+            ),
+        ),
+        (
+            "frequency governor",
+            machine.governor.clone().unwrap_or_else(|| "not under this kernel's control".into()),
+        ),
+        ("generator", format!("mswitch-generator, {}", header.generator)),
+        ("began", format!("{} s after 1970 (UTC)", header.began)),
+        ("stolen by other virtual machines", stolen(document)),
+    ];
+    let limits = header.ceilings.text();
+    rows.extend(
+        limits
+            .lines()
+            .filter_map(|line| line.split_once("  "))
+            .map(|(name, value)| (name, value.trim().to_owned())),
+    );
+    let rows = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]);
+    vec![
+        Block::Heading(2, "Machine".into()),
+        table("Where it was measured, and its limits".into(), ["".to_owned(), "".to_owned()], rows),
+    ]
+}
+
+/// CPU time that the host gave to others meanwhile.
+fn stolen(document: &Document) -> String {
+    let values = document.samples.iter().filter_map(Sample::figures).filter_map(figure::stolen);
+    match crate::statistics::Summary::of(values) {
+        Some(summary) => {
+            format!("{:.3} CPUs in the median sample, {:.3} at most", summary.median, summary.highest)
+        }
+        None => "unknown".into(),
+    }
+}
+
+fn peers(document: &Document, measured: &[Scenario]) -> Vec<Block> {
+    let mut blocks = vec![Block::Heading(2, "Peers and commands".into())];
+    let row =
+        |peer: &crate::journal::PeerFacts| vec![peer.name.clone(), peer.version.clone(), peer.about.clone()];
+    let present = document.header.peers.iter().map(row);
+    let absent = document
+        .header
+        .absent
+        .iter()
+        .map(|(name, reason)| vec![name.clone(), "not measured".into(), reason.clone()]);
+    blocks.push(table(
+        "What was compared".into(),
+        ["peer", "version", "what"].map(String::from),
+        present.chain(absent),
+    ));
+    // The first scenario stands for all: the others have more ports or other kinds.
+    for peer in &document.header.peers {
+        let first = measured.iter().find_map(|scenario| Some((scenario, peer.commands.get(&scenario.name)?)));
+        if let Some((scenario, lines)) = first {
+            blocks.push(Block::Paragraph(format!(
+                "{}, {}; report.json has all scenarios:",
+                peer.name, scenario.name
+            )));
+            blocks.push(Block::Commands(lines.clone()));
+        }
+    }
+    blocks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::block;
+    use super::*;
+    use crate::journal::PeerFacts;
+    use crate::journal::tests::{header, sample};
+
+    #[test]
+    fn a_report_has_medians_spreads_and_failures() {
+        let mut header = header();
+        header.peers = ["mswitch", "ovs"]
+            .map(|name| PeerFacts {
+                name: name.into(),
+                about: "a switch".into(),
+                version: "1".into(),
+                commands: [("v2v-memif".to_owned(), vec![format!("start {name}")])].into(),
+            })
+            .into();
+        let failed = Sample { outcome: Outcome::Failed("died <here>".into()), ..sample("ovs", 1, 0.0) };
+        let samples =
+            vec![sample("mswitch", 1, 1e6), sample("mswitch", 2, 3e6), sample("mswitch", 3, 2e6), failed];
+        let document = Document { header, samples };
+        let blocks = blocks(&document);
+        let markdown = block::markdown(&blocks);
+        for part in [
+            "| mswitch | 2.00 (1.00–3.00) ± |",
+            "- v2v-memif, 64 B, both ways, max, ovs, round 1: died <here>",
+            "| vpp | not measured | no `vpp` on the PATH |",
+            "start mswitch",
+            "![throughput-v2v-memif-2](plots/throughput-v2v-memif-2.svg)",
+        ] {
+            assert!(markdown.contains(part), "{part}:\n{markdown}");
+        }
+        let html = block::html(&blocks);
+        assert!(html.contains("died &lt;here&gt;") && html.contains("<svg"), "{html}");
+        assert!(!html.contains("<script") && !html.contains("href"), "a report needs no other file");
+    }
+}

@@ -1,0 +1,173 @@
+//! Samples: what was measured, once, at one point of the benchmark.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::generator::Rtt;
+
+/// Load of a switch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Load {
+    /// Clients are connected and send nothing.
+    Idle,
+    /// Percent of the rate received at saturation, the R⁺ of the literature.
+    Share(u8),
+    /// As many packets as the switch accepts.
+    Saturation,
+}
+
+impl fmt::Display for Load {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Load::Idle => out.pad("idle"),
+            Load::Share(percent) => out.pad(&format!("{percent}%")),
+            Load::Saturation => out.pad("max"),
+        }
+    }
+}
+
+impl FromStr for Load {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Load, String> {
+        match text {
+            "idle" => Ok(Load::Idle),
+            "max" => Ok(Load::Saturation),
+            _ => {
+                let percent = text.strip_suffix('%').and_then(|digits| digits.parse().ok());
+                percent
+                    .map(Load::Share)
+                    .ok_or_else(|| format!("unknown load `{text}` (expected idle, 50% or max)"))
+            }
+        }
+    }
+}
+
+impl TryFrom<String> for Load {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Load, String> {
+        text.parse()
+    }
+}
+
+impl From<Load> for String {
+    fn from(load: Load) -> String {
+        load.to_string()
+    }
+}
+
+/// What is measured, apart from the peer: peers are compared at the same task.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Task {
+    /// Name of the scenario.
+    pub scenario: String,
+    /// Lengths of packets: `64`, `imix`, `64K`.
+    pub size: String,
+    /// Directions in which packets are sent: 1 or 2.
+    pub ways: u8,
+    /// The load.
+    pub load: Load,
+}
+
+impl fmt::Display for Task {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unit = if self.size.bytes().all(|byte| byte.is_ascii_digit()) { " B" } else { "" };
+        let ways = if self.ways == 1 { "one way" } else { "both ways" };
+        write!(out, "{}, {}{unit}, {ways}, {}", self.scenario, self.size, self.load)
+    }
+}
+
+/// A sample.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// What was measured.
+    #[serde(flatten)]
+    pub task: Task,
+    /// Which peer.
+    pub peer: String,
+    /// Round, from 1.
+    pub round: u32,
+    /// What came out.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+}
+
+/// What came out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// Figures.
+    Measured(Figures),
+    /// Reason why there are none.
+    Failed(String),
+}
+
+impl Sample {
+    /// The figures, if there are any.
+    pub fn figures(&self) -> Option<&Figures> {
+        match &self.outcome {
+            Outcome::Measured(figures) => Some(figures),
+            Outcome::Failed(_) => None,
+        }
+    }
+}
+
+/// Figures of a sample. Rates are per second, with both directions added up.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// Packets that the ports accepted.
+    pub sent_pps: f64,
+    /// Packets that arrived unchanged.
+    pub received_pps: f64,
+    /// Mean length of a packet in bytes, without frame check sequence.
+    pub mean_size: f64,
+    /// Round-trip times of the first direction.
+    pub rtt_ns: Option<Rtt>,
+    /// Cycles of the switch's thread for forwarding a packet once, without empty polls.
+    pub cycles_per_packet: Option<f64>,
+    /// Packets in a batch of the switch.
+    pub packets_per_batch: Option<f64>,
+    /// Share of the switch's thread that was not empty polling or sleep.
+    pub busy_share: Option<f64>,
+    /// CPUs that the switch's process used.
+    pub switch_cpus: Option<f64>,
+    /// CPUs that everything on the machine used, the generator included.
+    pub machine_cpus: Option<f64>,
+    /// CPUs that other virtual machines took.
+    pub stolen_cpus: Option<f64>,
+    /// Whether the generator paced its packets: the rates are then its own.
+    pub paced: bool,
+    /// Whether the generator may have been the limit.
+    pub generator_near_ceiling: bool,
+}
+
+impl Figures {
+    /// Bits of packets received per second, without frame check sequence.
+    pub fn received_bps(&self) -> f64 {
+        self.received_pps * self.mean_size * 8.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_survive_the_journal() {
+        let task = |load| Task { scenario: "v2v-memif".into(), size: "64".into(), ways: 2, load };
+        for load in [Load::Idle, Load::Share(50), Load::Saturation] {
+            let figures = Figures { received_pps: 1.5e6, switch_cpus: Some(0.25), ..Figures::default() };
+            for outcome in [Outcome::Measured(figures), Outcome::Failed("died".into())] {
+                let sample = Sample { task: task(load), peer: "ovs".into(), round: 3, outcome };
+                let text = serde_json::to_string(&sample).unwrap();
+                assert_eq!(serde_json::from_str::<Sample>(&text).unwrap(), sample, "{text}");
+            }
+        }
+        assert_eq!(task(Load::Share(10)).to_string(), "v2v-memif, 64 B, both ways, 10%");
+        assert!("fast".parse::<Load>().is_err());
+    }
+}

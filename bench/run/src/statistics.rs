@@ -1,0 +1,240 @@
+//! Statistics of small samples: medians, spreads, and a rank test.
+//!
+//! No distribution is assumed. The rank test is exact: it counts all ways in which the ranks could have fallen, ties
+//! included, so it is right for three samples as for thirty; and it takes several pairs of samples (strata) together,
+//! each of which is compared only within itself.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Summary of a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Middle value.
+    pub median: f64,
+    /// Lowest value.
+    pub lowest: f64,
+    /// Highest value.
+    pub highest: f64,
+    /// Number of values.
+    pub count: usize,
+}
+
+impl Summary {
+    /// Summarizes; `None` without values. Values that are not finite are left out.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Summary> {
+        let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
+        values.sort_by(f64::total_cmp);
+        Some(Summary {
+            median: median_of_sorted(&values)?,
+            lowest: *values.first()?,
+            highest: *values.last()?,
+            count: values.len(),
+        })
+    }
+}
+
+/// Median; `None` without values.
+pub fn median(values: &[f64]) -> Option<f64> {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    median_of_sorted(&values)
+}
+
+fn median_of_sorted(values: &[f64]) -> Option<f64> {
+    let upper = *values.get(values.len() / 2)?;
+    if values.len() % 2 == 1 {
+        return Some(upper);
+    }
+    Some((values.get(values.len() / 2 - 1)? + upper) / 2.0)
+}
+
+/// Uncertainty of a median, as a share of it: the median deviation from the median, scaled so that it is the standard
+/// deviation where values are normally distributed, divided by the square root of their number. One or two values
+/// give `None`: they say nothing about themselves.
+pub fn uncertainty(values: &[f64]) -> Option<f64> {
+    if values.len() < 3 {
+        return None;
+    }
+    let middle = median(values)?;
+    let deviations: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
+    let share = 1.4826 * median(&deviations)? / middle.abs() / (values.len() as f64).sqrt();
+    share.is_finite().then_some(share)
+}
+
+/// Ratio of two samples' values: the median of all ratios of a value of `after` to a value of `before`
+/// (Hodges and Lehmann's estimator, on logarithms). `None` without positive values on both sides.
+pub fn ratio(before: &[f64], after: &[f64]) -> Option<f64> {
+    let ratios: Vec<f64> = after
+        .iter()
+        .flat_map(|new| before.iter().map(move |old| (new / old).ln()))
+        .filter(|logarithm| logarithm.is_finite())
+        .collect();
+    median(&ratios).map(f64::exp)
+}
+
+/// Two-sided p-value that samples come from one distribution: in each stratum, the values of `before` and those of
+/// `after`. Mann and Whitney's test, exact, summed over strata (van Elteren's design with equal weights).
+/// `None` if nothing can be said: no stratum has values on both sides.
+pub fn rank_test(strata: &[(&[f64], &[f64])]) -> Option<f64> {
+    // Ranks are doubled, so that those of ties are whole.
+    let mut distribution: BTreeMap<i64, f64> = BTreeMap::from([(0, 1.0)]);
+    let mut observed = 0;
+    let mut some = false;
+    for (before, after) in strata {
+        if before.is_empty() || after.is_empty() {
+            continue;
+        }
+        some = true;
+        let ranks = doubled_ranks(before, after);
+        let (first, _) = ranks.split_at(before.len());
+        let total: i64 = ranks.iter().sum();
+        let expected = total * before.len() as i64;
+        // Centered and scaled by the stratum's size, so that strata with other numbers of values mix exactly.
+        let center = |sum: i64| sum * ranks.len() as i64 - expected;
+        observed += center(first.iter().sum());
+        let mut combined = BTreeMap::new();
+        for (sum, weight) in sums(&ranks, before.len()) {
+            for (other, probability) in &distribution {
+                *combined.entry(other + center(sum)).or_insert(0.0) += probability * weight;
+            }
+        }
+        distribution = combined;
+    }
+    if !some {
+        return None;
+    }
+    let extreme = distribution.iter().filter(|(sum, _)| sum.abs() >= i64::abs(observed));
+    Some(extreme.map(|(_, probability)| probability).sum::<f64>().min(1.0))
+}
+
+/// Twice the rank of each value among all, those of `before` first; equal values share the mean of their ranks.
+fn doubled_ranks(before: &[f64], after: &[f64]) -> Vec<i64> {
+    let all: Vec<f64> = before.iter().chain(after).copied().collect();
+    all.iter()
+        .map(|value| {
+            let below = all.iter().filter(|other| *other < value).count() as i64;
+            let equal = all.iter().filter(|other| *other == value).count() as i64;
+            2 * below + equal + 1
+        })
+        .collect()
+}
+
+/// Distribution of the sum of `chosen` ranks drawn without replacement.
+fn sums(ranks: &[i64], chosen: usize) -> BTreeMap<i64, f64> {
+    // By number of ranks drawn so far: ways to reach each sum.
+    let mut ways: Vec<BTreeMap<i64, f64>> = vec![BTreeMap::new(); chosen + 1];
+    if let Some(none) = ways.first_mut() {
+        none.insert(0, 1.0);
+    }
+    for rank in ranks {
+        for drawn in (1..=chosen).rev() {
+            let shorter = ways.get(drawn - 1).cloned().unwrap_or_default();
+            if let Some(longer) = ways.get_mut(drawn) {
+                for (sum, count) in shorter {
+                    *longer.entry(sum + rank).or_insert(0.0) += count;
+                }
+            }
+        }
+    }
+    let last = ways.pop().unwrap_or_default();
+    let total: f64 = last.values().sum();
+    last.into_iter().map(|(sum, count)| (sum, count / total)).collect()
+}
+
+/// Which of these p-values are discoveries, with at most this share of false ones among them
+/// (Benjamini and Hochberg's procedure).
+pub fn discoveries(values: &[f64], false_share: f64) -> Vec<bool> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let count = sorted.len() as f64;
+    let limit = sorted
+        .iter()
+        .enumerate()
+        .filter(|(index, value)| **value <= false_share * (*index as f64 + 1.0) / count)
+        .map(|(_, value)| *value)
+        .next_back();
+    values.iter().map(|value| limit.is_some_and(|limit| *value <= limit)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians() {
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        let summary = Summary::of([2.0, f64::NAN, 1.0, 7.0]).unwrap();
+        assert_eq!(summary, Summary { median: 2.0, lowest: 1.0, highest: 7.0, count: 3 });
+    }
+
+    #[test]
+    fn uncertainty_needs_three_values() {
+        assert_eq!(uncertainty(&[1.0, 2.0]), None);
+        assert_eq!(uncertainty(&[5.0, 5.0, 5.0]), Some(0.0));
+        let five = uncertainty(&[98.0, 99.0, 100.0, 101.0, 102.0]).unwrap();
+        assert!((five - 0.01 * 1.4826 / 5f64.sqrt()).abs() < 1e-12, "{five}");
+    }
+
+    #[test]
+    fn ratios_ignore_an_outlier() {
+        let before = [100.0, 101.0, 99.0, 100.0, 500.0];
+        let after: Vec<f64> = before.iter().map(|value| value * 0.9).collect();
+        let ratio = ratio(&before, &after).unwrap();
+        assert!((ratio - 0.9).abs() < 0.01, "{ratio}");
+        assert_eq!(super::ratio(&[], &[1.0]), None);
+    }
+
+    #[test]
+    fn the_rank_test_has_the_values_of_tables() {
+        // All of one sample above all of the other: 2 of (10 choose 5) ways.
+        let p = rank_test(&[(&[1.0, 2.0, 3.0, 4.0, 5.0], &[6.0, 7.0, 8.0, 9.0, 10.0])]).unwrap();
+        assert!((p - 2.0 / 252.0).abs() < 1e-12, "{p}");
+        // U = 2 of 3 and 4 values: 8 of 35 ways have U <= 2 or U >= 10.
+        let p = rank_test(&[(&[1.0, 2.0, 5.0], &[3.0, 4.0, 6.0, 7.0])]).unwrap();
+        assert!((p - 8.0 / 35.0).abs() < 1e-12, "{p}");
+        assert_eq!(rank_test(&[(&[1.0, 1.0], &[1.0, 1.0])]), Some(1.0));
+        assert_eq!(rank_test(&[(&[], &[1.0])]), None);
+    }
+
+    #[test]
+    fn strata_add_up() {
+        let low: &[f64] = &[1.0, 2.0, 3.0];
+        let high: &[f64] = &[4.0, 5.0, 6.0];
+        let one = rank_test(&[(low, high)]).unwrap();
+        assert!((one - 0.1).abs() < 1e-12, "{one}");
+        // Twice the same finding: both extremes of 20 × 20 ways.
+        let two = rank_test(&[(low, high), (low, high)]).unwrap();
+        assert!((two - 2.0 / 400.0).abs() < 1e-12, "{two}");
+        // Findings that contradict each other.
+        assert_eq!(rank_test(&[(low, high), (high, low)]), Some(1.0));
+    }
+
+    /// The sum over strata must not depend on the scale of a stratum.
+    #[test]
+    fn one_distribution_is_rarely_called_two() {
+        let mut random = fastrand::Rng::with_seed(7);
+        let mut value = |scale: f64| scale * (1.0 + 0.2 * random.f64());
+        let rounds = 2000;
+        let mut found = 0;
+        for _ in 0..rounds {
+            let mut sample = |scale| (0..5).map(|_| value(scale)).collect::<Vec<_>>();
+            let (a, b, c, d) = (sample(1.0), sample(1.0), sample(50.0), sample(50.0));
+            let p = rank_test(&[(&a, &b), (&c, &d)]).unwrap();
+            found += u32::from(p <= 0.05);
+        }
+        // 100 expected at most; more than 150 would be five standard deviations away.
+        assert!(found < 150, "{found} of {rounds}");
+        assert!(found > 40, "{found} of {rounds}: the test has no power");
+    }
+
+    #[test]
+    fn discoveries_bound_false_ones() {
+        assert_eq!(discoveries(&[0.001, 0.9, 0.03, 0.04], 0.05), [true, false, false, false]);
+        assert_eq!(discoveries(&[0.01, 0.02, 0.03, 0.04], 0.05), [true; 4]);
+        assert!(discoveries(&[], 0.05).is_empty());
+    }
+}
