@@ -150,11 +150,11 @@ pub(crate) async fn serve(
         }
     }
     let end = end.unwrap_or(End::Closed);
-    if !matches!(end, End::Closed)
+    if matches!(end, End::NoVersion | End::BadLength)
         && let Some(cut) = timers.cut()
         && writer.shutdown().await.is_ok()
     {
-        // Closing a socket with input unread would destroy the output that is on its way.
+        // Closing a socket with input unread would destroy the error that is on its way.
         let rest = async { while reader.read(&mut chunk).await.is_ok_and(|count| count > 0) {} };
         let _ = timeout_at(cut, rest).await;
     }

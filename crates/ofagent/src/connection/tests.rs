@@ -31,20 +31,20 @@ fn shared() -> Arc<SharedSwitch> {
 struct Peer {
     stream: DuplexStream,
     served: JoinHandle<(End, Duration)>,
-    _stop: watch::Sender<()>,
+    stop: watch::Sender<()>,
 }
 
 impl Peer {
     fn new(shared: &Arc<SharedSwitch>, policy: Policy, pipe: usize) -> Self {
         let (stream, ours) = duplex(pipe);
-        let (_stop, receiver) = watch::channel(());
+        let (stop, receiver) = watch::channel(());
         let connected = shared.connect(policy.kind).unwrap();
         let served = tokio::spawn(async move {
             let start = Instant::now();
             let end = serve(&connected, ours, &policy, receiver).await;
             (end, start.elapsed())
         });
-        Peer { stream, served, _stop }
+        Peer { stream, served, stop }
     }
 
     async fn greeted(shared: &Arc<SharedSwitch>, policy: Policy, pipe: usize) -> Self {
@@ -253,4 +253,40 @@ async fn the_end_of_the_stream_is_met_after_the_replies() {
     assert_eq!(peer.read().await.unwrap().xid, 5);
     assert_eq!(peer.read().await, None);
     assert!(matches!(peer.served.await.unwrap().0, End::Closed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn replies_leave_before_the_agent_stops() {
+    let shared = shared();
+    let mut peer = Peer::greeted(&shared, policy(), 64).await;
+    for xid in 0..5 {
+        peer.send(xid, Body::EchoRequest(vec![7; 1000])).await;
+    }
+    drop(peer.stop);
+    let (mut next, start) = (0, Instant::now());
+    let mut bytes = vec![];
+    peer.stream.read_to_end(&mut bytes).await.unwrap();
+    // The pipe may hold the end of the last request. Whole replies, and all of them in order, leave.
+    for reply in bytes.chunks(1008) {
+        let reply = Message::decode(reply).unwrap();
+        assert_eq!((reply.xid, reply.body), (next, Body::EchoReply(vec![7; 1000])));
+        next += 1;
+    }
+    assert!(next == 4 || next == 5, "{next}");
+    assert!(start.elapsed() < SECOND);
+    drop(peer.stream);
+    assert!(matches!(peer.served.await.unwrap().0, End::Stopped));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_reads_nothing_delays_the_end_by_a_second_at_most() {
+    let shared = shared();
+    let mut peer = Peer::greeted(&shared, policy(), 64).await;
+    peer.send(1, Body::EchoRequest(vec![7; 1000])).await;
+    // The reply is on its way, and does not fit the pipe.
+    peer.stream.read_u8().await.unwrap();
+    let start = Instant::now();
+    drop(peer.stop);
+    assert!(matches!(peer.served.await.unwrap().0, End::Stopped));
+    assert_eq!(start.elapsed(), SECOND);
 }
