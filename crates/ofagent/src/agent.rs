@@ -2,7 +2,6 @@
 //!
 //! Every task ends when the sender of its `Stop` is dropped, and within a second.
 
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,12 +38,6 @@ pub enum StartError {
     /// The management or the snoop socket cannot be made.
     #[error(transparent)]
     Socket(#[from] SocketError),
-}
-
-impl From<StartError> for io::Error {
-    fn from(error: StartError) -> Self {
-        io::Error::other(error)
-    }
 }
 
 /// A task, ended by dropping `stop`.

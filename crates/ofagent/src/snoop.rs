@@ -106,3 +106,58 @@ pub(crate) async fn serve(shared: &SharedSwitch, stream: impl Stream, stall: Dur
     drop(copies);
     shared.snoopers.retain(|snooper| !snooper.copies.is_closed());
 }
+
+#[cfg(test)]
+mod tests {
+    use ofswitch::{ConnectionKind, Settings, Switch};
+    use tokio::io::duplex;
+    use tokio::sync::watch;
+
+    use super::*;
+
+    /// A controller that has said hello.
+    fn controller(shared: &Arc<SharedSwitch>) -> crate::shared::Connected {
+        let connected = shared.connect(ConnectionKind::Controller).unwrap();
+        connected.receive(&[4, 0, 0, 8, 0, 0, 0, 1]);
+        connected
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_observer_that_reads_nothing_costs_no_more_than_the_limit() {
+        let shared = SharedSwitch::new(Switch::new(Settings::default()), |_| ());
+        let connected = controller(&shared);
+        let (observer, ours) = duplex(64);
+        let (_stop, stop) = watch::channel(());
+        let serving = shared.clone();
+        let served = tokio::spawn(async move { serve(&serving, ours, Duration::from_secs(15), stop).await });
+        while shared.snoopers.count.load(Ordering::Relaxed) == 0 {
+            tokio::task::yield_now().await;
+        }
+        for _ in 0..100 {
+            connected.copy(&[0; 60_000]);
+        }
+        let waiting = shared.snoopers.lock()[0].waiting.load(Ordering::Relaxed);
+        assert!((MOST_WAITING..MOST_WAITING + 60_000).contains(&waiting), "{waiting}");
+        // It is disconnected after the stall.
+        served.await.unwrap();
+        assert_eq!(shared.snoopers.count.load(Ordering::Relaxed), 0);
+        drop(observer);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_observer_ends_with_its_controller() {
+        let shared = SharedSwitch::new(Switch::new(Settings::default()), |_| ());
+        let connected = controller(&shared);
+        let (mut observer, ours) = duplex(1024);
+        let (_stop, stop) = watch::channel(());
+        let serving = shared.clone();
+        let served = tokio::spawn(async move { serve(&serving, ours, Duration::from_secs(15), stop).await });
+        observer.read_u8().await.unwrap();
+        connected.copy(&[9; 8]);
+        drop(connected);
+        let mut rest = vec![];
+        observer.read_to_end(&mut rest).await.unwrap();
+        assert!(rest.ends_with(&[9; 8]));
+        served.await.unwrap();
+    }
+}
