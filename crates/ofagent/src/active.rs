@@ -78,3 +78,43 @@ async fn dial(target: &Target) -> io::Result<Box<dyn Stream>> {
         Target::Ptcp { .. } | Target::Punix(_) => Err(io::ErrorKind::InvalidInput.into()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ofswitch::Switch;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::UnixListener;
+    use tokio::sync::watch;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_controller_that_fails_at_once_is_called_ever_more_rarely() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("c");
+        let listener = UnixListener::bind(&path).unwrap();
+        let shared = SharedSwitch::new(Switch::new(ofswitch::Settings::default()), |_| ());
+        let settings = Settings {
+            backoff_min: Duration::from_millis(40),
+            backoff_max: Duration::from_millis(160),
+            ..Settings::default()
+        };
+        let (stop, stopping) = watch::channel(());
+        let state = Arc::new(TargetState::new());
+        let running = tokio::spawn(run(Target::Unix(path), shared, Arc::new(settings), state, stopping));
+        let mut calls = vec![];
+        for _ in 0..5 {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            calls.push(Instant::now());
+            // It says hello, and goes.
+            stream.write_all(&[4, 0, 0, 8, 0, 0, 0, 1]).await.unwrap();
+        }
+        // A delay starts after the call before it, so that none is shorter than it should be.
+        for (pair, least) in calls.windows(2).zip([40, 80, 160, 160]) {
+            let delay = pair[1] - pair[0];
+            assert!(delay >= Duration::from_millis(least), "{delay:?} instead of {least} ms");
+        }
+        drop(stop);
+        running.await.unwrap();
+    }
+}

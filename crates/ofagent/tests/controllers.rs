@@ -123,6 +123,22 @@ async fn connections_above_the_limit_are_refused_until_one_goes() {
 }
 
 #[tokio::test]
+async fn tools_above_the_limit_are_refused_and_controllers_are_not() {
+    let world = World::new(|settings, path| {
+        settings.controllers = vec![punix(&path.join("p"))];
+        settings.limits.management = 1;
+    });
+    let mut tool = Peer::greet(UnixStream::connect(world.path("br0.mgmt")).await.unwrap()).await;
+    let mut refused = UnixStream::connect(world.path("br0.mgmt")).await.unwrap();
+    assert_eq!(refused.read(&mut [0; 8]).await.unwrap_or(0), 0);
+    let path = world.path("p");
+    world.until("listening", |_| path.exists()).await;
+    Peer::greet(UnixStream::connect(&path).await.unwrap()).await.barrier().await;
+    tool.barrier().await;
+    world.agent.shutdown().await;
+}
+
+#[tokio::test]
 async fn bad_input_ends_only_its_connection() {
     let world = World::new(|settings, path| settings.controllers = vec![punix(&path.join("p"))]);
     let path = world.path("p");

@@ -187,7 +187,7 @@ async fn requests_of_a_peer_that_reads_nothing_wait_in_its_own_memory() {
     let mut peer = Peer::greeted(&shared, policy, 1024).await;
     let request = Message::new(VERSION, 1, Body::EchoRequest(vec![7; 1000])).encode().unwrap();
     let mut accepted = 0;
-    while peer.stream.write_all(&request).await.is_ok() {
+    while accepted < 4 * BACKLOG && peer.stream.write_all(&request).await.is_ok() {
         accepted += request.len();
     }
     // The queue, what is on its way out, one read, the pipes, a message here and there.
@@ -239,7 +239,8 @@ async fn a_flood_leaves_others_their_turns() {
         assert_eq!(other.read().await.unwrap().xid, xid);
     }
     let before = answered.load(Ordering::Relaxed);
-    assert!(before < FLOOD / 2, "{before} were answered first");
+    // A few turns for each round trip; a read alone brings 2048 requests.
+    assert!(before <= 10 * 4 * 32, "{before} were answered first");
     reader.await.unwrap();
     assert_eq!(answered.load(Ordering::Relaxed), FLOOD);
 }
