@@ -113,6 +113,21 @@ impl Switch {
         self.connections.get(&id).is_some_and(|connection| connection.waiting_bytes <= limit)
     }
 
+    /// Whether messages wait for a connection.
+    pub fn has_messages(&self, id: ConnectionId) -> bool {
+        self.connections.get(&id).is_some_and(|connection| !connection.waiting.is_empty())
+    }
+
+    /// The version of a connection, once both sides have said hello.
+    pub fn version(&self, id: ConnectionId) -> Option<Version> {
+        self.connections.get(&id).and_then(|connection| connection.version)
+    }
+
+    /// The role of the controller at the other end of a connection.
+    pub fn role(&self, id: ConnectionId) -> Option<Role> {
+        self.connections.get(&id).map(|connection| connection.role)
+    }
+
     /// Asynchronous messages that a connection has lost because it reads too slowly.
     pub fn dropped_messages(&self, id: ConnectionId) -> u64 {
         self.connections.get(&id).map_or(0, |connection| connection.dropped)

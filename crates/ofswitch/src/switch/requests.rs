@@ -78,7 +78,7 @@ impl Switch {
             Body::PortMod(port) => self.port_mod(port),
             Body::PacketOut(packet) => self.packet_out(packet, message.version, now),
             Body::MultipartRequest(request) => self.multipart(id, message, &request.content, now),
-            Body::RoleRequest(role) => self.role(id, message, *role),
+            Body::RoleRequest(role) => self.role_request(id, message, *role),
             Body::GetAsyncRequest => {
                 let filters =
                     self.connections.get(&id).map(|connection| connection.filters).unwrap_or_default();
@@ -229,7 +229,7 @@ impl Switch {
     }
 
     /// Roles (OpenFlow 1.3.5, section 6.3.4): a primary controller makes those before it secondary.
-    fn role(&mut self, id: ConnectionId, message: &Message, request: RoleMessage) -> Done {
+    fn role_request(&mut self, id: ConnectionId, message: &Message, request: RoleMessage) -> Done {
         let elects = matches!(request.role, Role::Primary | Role::Secondary);
         if message.form == Form::Standard && elects {
             let stale =

@@ -1,0 +1,210 @@
+//! The agent: a switch's controllers, its management socket, its snoop socket and its clock.
+//!
+//! Every task ends when the sender of its `Stop` is dropped, and within a second.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::connection::{Stop, stopped};
+use crate::passive::{Door, Listener, Service};
+use crate::settings::{FailMode, Settings};
+use crate::shared::SharedSwitch;
+use crate::socket_file::{SocketError, SocketFile};
+use crate::state::{ControllerState, TargetState};
+use crate::target::Target;
+use crate::timers::Policy;
+use crate::{active, passive};
+
+/// Period in which flows' timeouts are looked at.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Reasons why an agent does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// There are more controllers than [`crate::Limits::controllers`].
+    #[error("{count} controllers (at most {most})")]
+    TooManyControllers {
+        /// Controllers asked for.
+        count: usize,
+        /// The limit.
+        most: usize,
+    },
+    /// The management or the snoop socket cannot be made.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+}
+
+/// A task, ended by dropping `stop`.
+#[derive(Debug)]
+struct Running {
+    stop: watch::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl Running {
+    fn new<F: Future<Output = ()> + Send + 'static>(runtime: &Handle, run: impl FnOnce(Stop) -> F) -> Self {
+        let (stop, receiver) = watch::channel(());
+        Running { stop, task: runtime.spawn(run(receiver)) }
+    }
+}
+
+#[derive(Debug)]
+struct Controller {
+    target: Target,
+    state: Arc<TargetState>,
+    running: Running,
+}
+
+/// The connections of a switch. Dropping it ends them in the background.
+#[derive(Debug)]
+pub struct Agent {
+    runtime: Handle,
+    shared: Arc<SharedSwitch>,
+    settings: Arc<Settings>,
+    controllers: Vec<Controller>,
+    /// Connections that passive targets may still accept.
+    passive: Arc<Semaphore>,
+    /// The clock and the sockets.
+    services: Vec<Running>,
+}
+
+impl Agent {
+    /// Starts the connections of a switch on a runtime. A switch has one agent.
+    ///
+    /// A controller that cannot be reached, or a passive target that cannot listen, is tried again and shown in
+    /// [`Agent::controllers`].
+    ///
+    /// # Errors
+    /// There are too many controllers, or the management or snoop socket cannot be made.
+    pub fn start(
+        runtime: &Handle,
+        shared: Arc<SharedSwitch>,
+        settings: Settings,
+    ) -> Result<Self, StartError> {
+        let settings = Arc::new(settings);
+        let limits = settings.limits;
+        let mut agent = Agent {
+            runtime: runtime.clone(),
+            shared: shared.clone(),
+            controllers: vec![],
+            passive: Arc::new(Semaphore::new(limits.passive)),
+            services: vec![],
+            settings: settings.clone(),
+        };
+        if let Some(path) = &settings.management {
+            agent.serve(path, limits.management, Service::Switch(Policy::management(&settings)))?;
+        }
+        if let Some(path) = &settings.snoop {
+            agent.serve(path, limits.snoop, Service::Snoop(limits.controller_stall))?;
+        }
+        agent.set_controllers(settings.controllers.clone())?;
+        agent.services.push(Running::new(runtime, |stop| tick(shared, stop)));
+        Ok(agent)
+    }
+
+    /// Serves a socket that the agent always has.
+    fn serve(&mut self, path: &Path, limit: usize, service: Service) -> Result<(), SocketError> {
+        let context = self.runtime.enter();
+        let (file, listener) = SocketFile::listen(path)?;
+        drop(context);
+        let door = Door {
+            shared: self.shared.clone(),
+            state: Arc::new(TargetState::new()),
+            slots: Arc::new(Semaphore::new(limit)),
+            service,
+        };
+        let listener = Listener::Unix { listener, _file: file };
+        self.services.push(Running::new(&self.runtime, |stop| passive::accept(listener, door, stop)));
+        Ok(())
+    }
+
+    /// Replaces the controllers. Connections to those that stay are left as they are.
+    ///
+    /// # Errors
+    /// There are too many: nothing is changed.
+    pub fn set_controllers(&mut self, mut targets: Vec<Target>) -> Result<(), StartError> {
+        targets.sort();
+        targets.dedup();
+        let (count, most) = (targets.len(), self.settings.limits.controllers);
+        if count > most {
+            return Err(StartError::TooManyControllers { count, most });
+        }
+        self.controllers.retain(|controller| targets.contains(&controller.target));
+        for target in targets {
+            if !self.controllers.iter().any(|controller| controller.target == target) {
+                let controller = self.start_controller(target);
+                self.controllers.push(controller);
+            }
+        }
+        Ok(())
+    }
+
+    fn start_controller(&self, target: Target) -> Controller {
+        let (shared, settings) = (self.shared.clone(), self.settings.clone());
+        let state = Arc::new(TargetState::new());
+        let named = target.clone();
+        let running = if target.is_passive() {
+            let service = Service::Switch(Policy::passive(&settings));
+            let door = Door { shared, state: state.clone(), slots: self.passive.clone(), service };
+            Running::new(&self.runtime, |stop| passive::run(named, door, settings, stop))
+        } else {
+            let state = state.clone();
+            Running::new(&self.runtime, |stop| active::run(named, shared, settings, state, stop))
+        };
+        Controller { target, state, running }
+    }
+
+    /// Controllers and their connections.
+    pub fn controllers(&self) -> Vec<ControllerState> {
+        self.controllers
+            .iter()
+            .map(|controller| controller.state.show(&controller.target, &self.shared))
+            .collect()
+    }
+
+    /// Whether the bridge is to forward on its own: its fail mode is standalone, and it has no active controller, or
+    /// none has been connected for three probe intervals.
+    ///
+    /// As in Open vSwitch, connections that passive targets accept do not count.
+    pub fn is_standalone(&self) -> bool {
+        if self.settings.fail_mode == FailMode::Secure {
+            return false;
+        }
+        let has_active = self.controllers.iter().any(|controller| !controller.target.is_passive());
+        let grace = self.settings.grace();
+        !has_active || self.shared.without_controller().is_some_and(|without| without >= grace)
+    }
+
+    /// Ends all connections, after what waits for them has left or a second has passed, and removes the sockets.
+    pub async fn shutdown(self) {
+        let running = self.controllers.into_iter().map(|controller| controller.running);
+        let tasks: Vec<JoinHandle<()>> = running
+            .chain(self.services)
+            .map(|Running { stop, task }| {
+                drop(stop);
+                task
+            })
+            .collect();
+        for task in tasks {
+            // A task that has panicked has ended, too.
+            let _ = task.await;
+        }
+    }
+}
+
+async fn tick(shared: Arc<SharedSwitch>, mut stop: Stop) {
+    let mut ticks = interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => shared.with(|switch, now| switch.tick(now)),
+            () = stopped(&mut stop) => return,
+        }
+    }
+}

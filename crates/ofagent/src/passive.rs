@@ -1,0 +1,147 @@
+//! Connections that the agent accepts: passive targets, the management socket and the snoop socket.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::active::converse;
+use crate::backoff::Backoff;
+use crate::connection::{Stop, Stream, stopped};
+use crate::settings::Settings;
+use crate::shared::SharedSwitch;
+use crate::snoop;
+use crate::socket_file::SocketFile;
+use crate::state::TargetState;
+use crate::target::Target;
+use crate::timers::Policy;
+
+/// Pause after an error of `accept`, such as too many open files.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// A listening socket.
+#[derive(Debug)]
+pub(crate) enum Listener {
+    Tcp(TcpListener),
+    Unix { listener: UnixListener, _file: SocketFile },
+}
+
+impl Listener {
+    async fn open(target: &Target) -> io::Result<Self> {
+        match target {
+            Target::Ptcp { port, host } => {
+                let host = host.as_deref().unwrap_or("0.0.0.0");
+                Ok(Listener::Tcp(TcpListener::bind((host, *port)).await?))
+            }
+            Target::Punix(path) => {
+                let (file, listener) = SocketFile::listen(path).map_err(io::Error::other)?;
+                Ok(Listener::Unix { listener, _file: file })
+            }
+            Target::Tcp { .. } | Target::Unix(_) => Err(io::ErrorKind::InvalidInput.into()),
+        }
+    }
+
+    fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Listener::Tcp(listener) => listener.local_addr().ok(),
+            Listener::Unix { .. } => None,
+        }
+    }
+
+    async fn accept(&self) -> io::Result<(Box<dyn Stream>, String)> {
+        match self {
+            Listener::Tcp(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                stream.set_nodelay(true)?;
+                Ok((Box::new(stream), format!("tcp:{peer}")))
+            }
+            Listener::Unix { listener, .. } => Ok((Box::new(listener.accept().await?.0), "unix".to_owned())),
+        }
+    }
+}
+
+/// What becomes of the connections that a listener accepts.
+#[derive(Debug, Clone)]
+pub(crate) struct Door {
+    pub(crate) shared: Arc<SharedSwitch>,
+    pub(crate) state: Arc<TargetState>,
+    /// Connections that may be accepted besides those there are.
+    pub(crate) slots: Arc<Semaphore>,
+    pub(crate) service: Service,
+}
+
+/// Kinds of connections that are accepted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Service {
+    /// OpenFlow.
+    Switch(Policy),
+    /// Copies of a controller's messages, for an observer that stalls no longer than this.
+    Snoop(Duration),
+}
+
+impl Door {
+    async fn serve(self, stream: Box<dyn Stream>, peer: String, stop: Stop) {
+        match self.service {
+            Service::Switch(policy) => {
+                let end = converse(&self.shared, stream, peer, &policy, &self.state, stop).await;
+                self.state.failed(end.to_string());
+            }
+            Service::Snoop(stall) => snoop::serve(&self.shared, stream, stall, stop).await,
+        }
+    }
+}
+
+/// Listens on a passive target until `stop`; tries again while it cannot.
+pub(crate) async fn run(target: Target, door: Door, settings: Arc<Settings>, mut stop: Stop) {
+    let mut backoff = Backoff::new(settings.backoff_min, settings.backoff_max);
+    loop {
+        match Listener::open(&target).await {
+            Ok(listener) => {
+                door.state.listens(listener.address());
+                return accept(listener, door, stop).await;
+            }
+            Err(error) => {
+                tracing::debug!(%target, %error, "cannot listen for controllers");
+                door.state.failed(error.to_string());
+            }
+        }
+        tokio::select! {
+            () = sleep(backoff.after(None)) => {}
+            () = stopped(&mut stop) => return,
+        }
+    }
+}
+
+/// Accepts connections until `stop`, and returns when the last of them has ended.
+pub(crate) async fn accept(listener: Listener, door: Door, mut stop: Stop) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, peer)) => match door.slots.clone().try_acquire_owned() {
+                    Ok(slot) => {
+                        let served = door.clone().serve(stream, peer, stop.clone());
+                        connections.spawn(async move {
+                            served.await;
+                            drop(slot);
+                        });
+                    }
+                    Err(_) => door.state.refused(),
+                },
+                Err(error) => {
+                    door.state.failed(error.to_string());
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            },
+            Some(_) = connections.join_next() => {}
+            () = stopped(&mut stop) => break,
+        }
+    }
+    drop(listener);
+    while connections.join_next().await.is_some() {}
+}

@@ -1,0 +1,202 @@
+//! The switch behind a lock, and a doorbell for each connection.
+//!
+//! Invariant: after any use of the switch, the doorbell of each connection with messages waiting, or closed by the
+//! switch, has been rung. The lock is held for one message or one call of [`SharedSwitch::with`] at a time.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ofswitch::{ConnectionId, ConnectionKind, Effect, Switch};
+use openflow::Version;
+use openflow::message::Role;
+use tokio::sync::Notify;
+use tokio::time::{Duration, Instant};
+
+use crate::snoop::Snoopers;
+
+/// A switch that connections and packets share.
+pub struct SharedSwitch {
+    inner: Mutex<Inner>,
+    pub(crate) snoopers: Snoopers,
+    effects: Box<dyn Fn(Vec<Effect>) + Send + Sync>,
+    start: std::time::Instant,
+}
+
+struct Inner {
+    switch: Switch,
+    lines: BTreeMap<ConnectionId, Line>,
+    /// When the last controller went, or the switch was made.
+    without_controller: Instant,
+}
+
+/// A connection as the lock's holder sees it.
+struct Line {
+    kind: ConnectionKind,
+    doorbell: Arc<Notify>,
+}
+
+impl Inner {
+    fn ring(&self) {
+        for (id, line) in &self.lines {
+            if self.switch.has_messages(*id) || self.switch.is_closed(*id) {
+                line.doorbell.notify_one();
+            }
+        }
+    }
+
+    /// Controllers that have said hello, with their roles.
+    fn controllers(&self) -> impl Iterator<Item = (ConnectionId, Role)> {
+        let agreed = |id: &ConnectionId| self.switch.version(*id).is_some();
+        let controllers = self.lines.iter().filter(|(_, line)| line.kind == ConnectionKind::Controller);
+        controllers
+            .map(|(id, _)| *id)
+            .filter(agreed)
+            .filter_map(|id| self.switch.role(id).map(|role| (id, role)))
+    }
+}
+
+impl fmt::Debug for SharedSwitch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedSwitch").finish_non_exhaustive()
+    }
+}
+
+impl SharedSwitch {
+    /// Shares a switch. `effects` is called, without the lock, with what packets of controllers and tools cause.
+    pub fn new(switch: Switch, effects: impl Fn(Vec<Effect>) + Send + Sync + 'static) -> Arc<Self> {
+        let inner = Inner { switch, lines: BTreeMap::new(), without_controller: Instant::now() };
+        Arc::new(SharedSwitch {
+            inner: Mutex::new(inner),
+            snoopers: Snoopers::default(),
+            effects: Box::new(effects),
+            start: std::time::Instant::now(),
+        })
+    }
+
+    /// Uses the switch, at a time in nanoseconds, and wakes the connections that messages wait for.
+    ///
+    /// Ports, packets and ticks go through here.
+    pub fn with<R>(&self, run: impl FnOnce(&mut Switch, u64) -> R) -> R {
+        let mut inner = self.lock();
+        let now = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let result = run(&mut inner.switch, now);
+        let effects = inner.switch.take_effects();
+        inner.ring();
+        drop(inner);
+        if !effects.is_empty() {
+            (self.effects)(effects);
+        }
+        result
+    }
+
+    /// Adds a connection; `None`: the switch has too many.
+    pub(crate) fn connect(self: &Arc<Self>, kind: ConnectionKind) -> Option<Connected> {
+        let mut inner = self.lock();
+        let id = inner.switch.connect(kind)?;
+        let doorbell = Arc::new(Notify::new());
+        inner.lines.insert(id, Line { kind, doorbell: doorbell.clone() });
+        drop(inner);
+        Some(Connected { shared: self.clone(), id, doorbell })
+    }
+
+    /// The controller to observe: the primary one, else an equal one, else a secondary one.
+    pub(crate) fn leading_controller(&self) -> Option<ConnectionId> {
+        let rank = |role| match role {
+            Role::Primary => 0,
+            Role::Equal | Role::NoChange => 1,
+            Role::Secondary => 2,
+        };
+        self.lock().controllers().min_by_key(|(_, role)| rank(*role)).map(|(id, _)| id)
+    }
+
+    /// Whether a connection has not been dropped.
+    pub(crate) fn is_connected(&self, id: ConnectionId) -> bool {
+        self.lock().lines.contains_key(&id)
+    }
+
+    /// Time since when no controller is connected; `None`: one is.
+    pub(crate) fn without_controller(&self) -> Option<Duration> {
+        let inner = self.lock();
+        let connected = inner.controllers().next().is_some();
+        (!connected).then(|| inner.without_controller.elapsed())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection's place in the switch; dropping it disconnects.
+#[derive(Debug)]
+pub(crate) struct Connected {
+    shared: Arc<SharedSwitch>,
+    id: ConnectionId,
+    doorbell: Arc<Notify>,
+}
+
+/// What a connection may do next.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Status {
+    /// Its next request should be read.
+    pub(crate) is_ready: bool,
+    /// The switch has ended it.
+    pub(crate) is_closed: bool,
+    /// The version, once both sides have said hello.
+    pub(crate) version: Option<Version>,
+}
+
+impl Connected {
+    pub(crate) fn id(&self) -> ConnectionId {
+        self.id
+    }
+
+    /// Waits until messages may wait for the connection.
+    pub(crate) async fn rung(&self) {
+        self.doorbell.notified().await;
+    }
+
+    /// Processes a message. Returns whether the next one should be read.
+    pub(crate) fn receive(&self, message: &[u8]) -> bool {
+        self.shared.snoopers.copy(self.id, message);
+        self.shared.with(|switch, now| {
+            switch.receive(self.id, message, now);
+            switch.is_ready(self.id)
+        })
+    }
+
+    /// Appends waiting messages to `out`, until it has `most` bytes or more.
+    pub(crate) fn fetch(&self, out: &mut Vec<u8>, most: usize) -> Status {
+        let mut inner = self.shared.lock();
+        while out.len() < most
+            && let Some(message) = inner.switch.next_message(self.id)
+        {
+            self.shared.snoopers.copy(self.id, &message);
+            out.extend_from_slice(&message);
+        }
+        Status {
+            is_ready: inner.switch.is_ready(self.id),
+            is_closed: inner.switch.is_closed(self.id),
+            version: inner.switch.version(self.id),
+        }
+    }
+
+    /// Copies a message to observers that the switch does not know of.
+    pub(crate) fn copy(&self, message: &[u8]) {
+        self.shared.snoopers.copy(self.id, message);
+    }
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        let mut inner = self.shared.lock();
+        let line = inner.lines.remove(&self.id);
+        let controller = line.is_some_and(|line| line.kind == ConnectionKind::Controller);
+        if controller && inner.switch.version(self.id).is_some() {
+            inner.without_controller = Instant::now();
+        }
+        inner.switch.disconnect(self.id);
+        drop(inner);
+        self.shared.snoopers.forget(self.id);
+    }
+}
