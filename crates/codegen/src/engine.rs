@@ -110,7 +110,7 @@ impl Engine {
             values: (0..program.value_sets.len()).map(values).collect(),
             arrays: state.arrays().clone(),
         };
-        let published = Views(Arc::new(ArcSwap::from_pointee(view.clone())));
+        let published = Views(Arc::new(ArcSwap::from_pointee(view.copy())));
         Ok(Self { options, view, published, tables, retired: VecDeque::new() })
     }
 
@@ -138,7 +138,7 @@ impl Engine {
     /// Why an action that it uses is not compiled. Nothing has changed then, and the interpreter has to take over: the
     /// engine cannot follow later bundles.
     pub fn follow(&mut self, state: &State, bundle: &Bundle) -> Result<(), Unsupported> {
-        let mut view = self.view.clone();
+        let mut view = self.view.copy();
         let mut calls =
             Calls { options: &self.options, code: view.code.clone(), actions: view.actions.clone() };
         // First what may fail.
@@ -242,7 +242,7 @@ impl Engine {
     }
 
     fn publish(&mut self, garbage: Vec<(TableId, u32)>) {
-        let old = self.published.0.swap(Arc::new(self.view.clone()));
+        let old = self.published.0.swap(Arc::new(self.view.copy()));
         self.retired.push_back((old, garbage));
         self.reclaim();
     }

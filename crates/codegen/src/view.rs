@@ -109,8 +109,8 @@ pub(crate) struct GroupView {
     pub(crate) calls: Vec<Call>,
 }
 
-/// What packets see.
-#[derive(Debug, Clone)]
+/// What packets see. Only the control side copies it: it frees records by counting the references to each view.
+#[derive(Debug)]
 pub struct View {
     pub(crate) code: Arc<Code>,
     /// Kept for the addresses in calls.
@@ -121,6 +121,22 @@ pub struct View {
     pub(crate) replicas: Vec<Arc<BTreeMap<u32, Replication>>>,
     pub(crate) values: Vec<Arc<Values>>,
     pub(crate) arrays: Arc<Arrays>,
+}
+
+impl View {
+    /// A copy, for the control side.
+    pub(crate) fn copy(&self) -> Self {
+        Self {
+            code: self.code.clone(),
+            actions: self.actions.clone(),
+            tables: self.tables.clone(),
+            profiles: self.profiles.clone(),
+            groups: self.groups.clone(),
+            replicas: self.replicas.clone(),
+            values: self.values.clone(),
+            arrays: self.arrays.clone(),
+        }
+    }
 }
 
 /// Gives workers the current view.

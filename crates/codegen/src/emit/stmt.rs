@@ -285,6 +285,9 @@ impl Emit<'_, '_> {
         let (keys, table, depth) = (self.spill(&words), self.int(id.0.into()), self.deeper());
         let call = self.call(calls::lookup as *const (), &[self.frame, table, keys, depth]);
         let found = self.is(IntCC::NotEqual, call, 0);
+        // Before the action, which may apply the table again.
+        let hit = self.load(self.frame, Layout::hit(id));
+        let is_hit = self.is(IntCC::NotEqual, hit, 0);
         let (run, after) = (self.b.create_block(), self.b.create_block());
         let none = self.int(u64::MAX);
         let ran = self.b.append_block_param(after, types::I64);
@@ -296,8 +299,6 @@ impl Emit<'_, '_> {
         self.go_on(flow);
         self.b.ins().jump(after, &[BlockArg::Value(action)]);
         self.begin(after);
-        let hit = self.load(self.frame, Layout::hit(id));
-        let is_hit = self.is(IntCC::NotEqual, hit, 0);
         let [first, second, end] = [(); 3].map(|()| self.b.create_block());
         self.branch(is_hit, first, second);
         let mut next = Never;

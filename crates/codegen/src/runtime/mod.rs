@@ -47,6 +47,8 @@ use tally::Tallies;
 pub struct Worker {
     frame: Vec<u64>,
     scratch: Scratch,
+    /// Set while packets run. If it is when they begin, the environment or the source of packets has panicked.
+    running: bool,
 }
 
 /// Buffers, kept from packet to packet.
@@ -91,8 +93,9 @@ impl Worker {
 
     /// Takes a received packet through the program of a view, and appends what happens to `effects`.
     pub fn run(&mut self, view: &View, env: &mut dyn Env, received: &Received<'_>, effects: &mut Effects) {
+        self.begin();
         self.packet(view, env, received, effects);
-        self.scratch.tallies.borrow_mut().flush(view);
+        self.end(view);
     }
 
     /// Takes a batch of received packets through the program of a view, one after the other, and appends what happens
@@ -106,11 +109,25 @@ impl Worker {
         effects: &mut Effects,
         ends: &mut Vec<usize>,
     ) {
+        self.begin();
         for received in packets {
             self.packet(view, env, &received, effects);
             ends.push(effects.list.len());
         }
+        self.end(view);
+    }
+
+    /// Forgets packets and counts of a view that has perhaps gone, if an earlier run did not end.
+    fn begin(&mut self) {
+        if std::mem::replace(&mut self.running, true) {
+            self.scratch.waiting.borrow_mut().clear();
+            *self.scratch.tallies.borrow_mut() = Tallies::default();
+        }
+    }
+
+    fn end(&mut self, view: &View) {
         self.scratch.tallies.borrow_mut().flush(view);
+        self.running = false;
     }
 
     fn packet(&mut self, view: &View, env: &mut dyn Env, received: &Received<'_>, effects: &mut Effects) {
