@@ -275,19 +275,23 @@ struct Calls<'a> {
 impl Calls<'_> {
     /// The call of an action; `None` if the action does not exist, which the state excludes.
     fn call(&mut self, state: &State, call: &ActionCall) -> Result<Option<Call>, Unsupported> {
-        Ok(self.function(state, call.action)?.map(|function| Call::new(function, call)))
+        Ok(self.function(state, call.action)?.map(|(function, owner)| Call::new(function, owner, call)))
     }
 
-    fn function(&mut self, state: &State, id: ActionId) -> Result<Option<Function>, Unsupported> {
+    fn function(
+        &mut self,
+        state: &State,
+        id: ActionId,
+    ) -> Result<Option<(Function, Option<Arc<ActionCode>>)>, Unsupported> {
         if let Some(function) = self.code.action(id) {
-            return Ok(Some(function));
+            return Ok(Some((function, None)));
         }
         if let Some(code) = self.actions.get(&id) {
-            return Ok(code.function());
+            return Ok(code.function().map(|function| (function, Some(code.clone()))));
         }
         let Some(action) = state.action(id) else { return Ok(None) };
         let code: Arc<ActionCode> = Arc::new(compile_action(&self.code, action, self.options)?);
-        let function = code.function();
+        let function = code.function().map(|function| (function, Some(code.clone())));
         let mut actions: Actions = (*self.actions).clone();
         actions.insert(id, code);
         self.actions = Arc::new(actions);

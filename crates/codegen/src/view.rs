@@ -12,7 +12,7 @@ use arc_swap::{ArcSwap, Guard};
 use pipeline::ir::{ActionCall, ProfileId};
 use pipeline::state::{Arrays, Choice, Installed, InstalledGroup, LookupCounts, Replication, Values};
 
-use crate::code::{Actions, Code, Function};
+use crate::code::{ActionCode, Actions, Code, Function};
 use crate::form::Reader;
 
 /// An action with its arguments, as generated code calls it.
@@ -26,6 +26,8 @@ pub(crate) struct Call {
     /// Its number.
     pub(crate) action: u64,
     _args: Box<[u64]>,
+    /// Keeps the code of an action that was defined at run time, whatever view leads here.
+    _owner: Option<Arc<ActionCode>>,
 }
 
 // SAFETY: `args` is the address of `_args`, which nobody writes to.
@@ -34,10 +36,11 @@ unsafe impl Send for Call {}
 unsafe impl Sync for Call {}
 
 impl Call {
-    /// Lays out the arguments of a call whose action has this code. The state has checked their types.
-    pub(crate) fn new(code: Function, call: &ActionCall) -> Self {
+    /// Lays out the arguments of a call whose action has this code, of a program or of `owner`. The state has checked
+    /// their types.
+    pub(crate) fn new(code: Function, owner: Option<Arc<ActionCode>>, call: &ActionCall) -> Self {
         let args: Box<[u64]> = call.args.iter().flat_map(|arg| arg.value.limbs().iter().copied()).collect();
-        Self { code, args: args.as_ptr(), action: call.action.0.into(), _args: args }
+        Self { code, args: args.as_ptr(), action: call.action.0.into(), _args: args, _owner: owner }
     }
 }
 

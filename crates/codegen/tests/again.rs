@@ -72,3 +72,31 @@ fn a_worker_forgets_what_a_panic_interrupted() {
     assert_eq!(ports(&effects.to_interp()), [2, 3]);
     assert_eq!(lookups(), 2, "those of the last packet alone");
 }
+
+/// A table of prefixes, which also has an entry without a condition and one of a prefix of no bits.
+const PREFIXES: &str = "program prefixes {
+  header h_t { a: bit<32>; } instance h: h_t;
+  action to(port: bit<32>) { send current port $port; }
+  table t { key a: lpm = h.a; actions to; size 100; }
+  parser p { state start { extract h; goto accept; } }
+  block control { apply t; }
+  stage s { parser p; control control; }
+}";
+
+#[test]
+fn of_two_entries_for_everything_the_older_wins() {
+    let program = Checked::new(text::parse(PREFIXES).unwrap_or_else(|error| panic!("{error}"))).unwrap();
+    let mut pair = Pair::new(&program, Limits::default());
+    let entry = |text: &str| {
+        Update::Insert(TableId(0), text::parse_entry(&program, TableId(0), text, &|_| None).unwrap())
+    };
+    let mut install = |update| assert!(pair.apply(vec![update]));
+    for i in 0..12 {
+        let (address, bits) = (i << 24, 8 + i);
+        install(entry(&format!("entry {{ a: 32w{address} / {bits}; }} -> to(32w{});", 10 + i)));
+    }
+    install(entry("entry { } -> to(32w1);"));
+    install(entry("entry { a: 32w0 / 0; } -> to(32w2);"));
+    assert_eq!(ports(&pair.check(&Received::whole(&[0xff, 0, 0, 0], 1))), [1]);
+    assert_eq!(ports(&pair.check(&Received::whole(&[3, 0, 0, 0], 1))), [13]);
+}

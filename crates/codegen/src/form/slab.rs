@@ -67,13 +67,14 @@ impl Slab {
         self.chunks.clone()
     }
 
-    /// Stores a record; returns its handle.
-    pub(crate) fn insert(&mut self, record: Record) -> u32 {
+    /// Stores a record; returns its handle, and whether that is in a new chunk, which only later readers have.
+    pub(crate) fn insert(&mut self, record: Record) -> (u32, bool) {
         let handle = self.free.pop().unwrap_or_else(|| {
             self.next += 1;
             self.next - 1
         });
-        if self.chunks.slot(handle).is_none() {
+        let grown = self.chunks.slot(handle).is_none();
+        if grown {
             let mut chunks = (*self.chunks).clone();
             chunks.0.push(Arc::new(Chunk::new()));
             self.chunks = Arc::new(chunks);
@@ -81,7 +82,7 @@ impl Slab {
         if let Some(slot) = self.chunks.slot(handle) {
             slot.store(Box::into_raw(Box::new(record)), Ordering::Release);
         }
-        handle
+        (handle, grown)
     }
 
     /// Frees a record that no reader can reach any more; its handle may be given again.

@@ -149,12 +149,20 @@ impl<const N: usize> Trie<N> {
 
 impl<const N: usize> Structure for Trie<N> {
     fn insert(&mut self, condition: &Ternary, _: u32, handle: u32) -> Result<(), Misfit> {
-        self.table.insert(Self::prefix(condition), handle)?;
-        Ok(())
+        let prefix = Self::prefix(condition);
+        match self.table.insert(prefix, handle)? {
+            None => Ok(()),
+            // No condition and a prefix of no bits are entries of their own, of which the older wins.
+            Some(other) => {
+                self.table.insert(prefix, other)?;
+                Err(Misfit)
+            }
+        }
     }
 
-    fn replace(&mut self, condition: &Ternary, order: u32, handle: u32) -> Result<(), Misfit> {
-        self.insert(condition, order, handle)
+    fn replace(&mut self, condition: &Ternary, _: u32, handle: u32) -> Result<(), Misfit> {
+        self.table.insert(Self::prefix(condition), handle)?;
+        Ok(())
     }
 
     fn remove(&mut self, condition: &Ternary, _: u32) -> Result<(), Misfit> {

@@ -116,7 +116,7 @@ impl Writer {
 
     /// Adds an entry.
     pub(crate) fn add(&mut self, installed: &Arc<Installed>, record: Record) {
-        let handle = self.slab.insert(record);
+        let handle = self.store(record);
         let ternaries = self.layout.ternaries(&installed.entry);
         self.count(ternaries.as_deref(), true);
         if self.insert(installed, ternaries.as_deref(), handle).is_err() {
@@ -127,7 +127,7 @@ impl Writer {
 
     /// Replaces an entry by one with the same conditions and priority. Returns the handle that previous views may use.
     pub(crate) fn modify(&mut self, installed: &Arc<Installed>, record: Record) -> Option<u32> {
-        let handle = self.slab.insert(record);
+        let handle = self.store(record);
         let Some(entry) = self.entries.get_mut(&installed.id) else { return Some(handle) };
         entry.installed = installed.clone();
         let old = std::mem::replace(&mut entry.handle, handle);
@@ -149,6 +149,13 @@ impl Writer {
             self.stale = true;
         }
         Some(entry.handle)
+    }
+
+    /// Stores a record. Packets of earlier views do not have a chunk that it begins, and must not meet its handle.
+    fn store(&mut self, record: Record) -> u32 {
+        let (handle, grown) = self.slab.insert(record);
+        self.in_place &= !grown;
+        handle
     }
 
     /// Frees a handle and its record, which no reader can use any more.
@@ -250,7 +257,7 @@ impl Writer {
         match self.form {
             Form::Classifier | Form::Prefix if keeps => self.form,
             _ if self.masks.len() == 1 && !self.equal => Form::Exact,
-            _ if self.prefix.is_some() => Form::Prefix,
+            _ if self.prefix.is_some() && !self.equal => Form::Prefix,
             _ => Form::Classifier,
         }
     }
@@ -268,7 +275,7 @@ impl Writer {
             if form == Form::Scan || self.fill(form).is_ok() {
                 break;
             }
-            self.equal |= form == Form::Exact;
+            self.equal |= form != Form::Classifier;
         }
         if self.structure.is_none() {
             self.order = Order::default();
