@@ -125,5 +125,8 @@ impl ActionCode {
     }
 }
 
+/// A function, with its code if that is not the program's.
+pub(crate) type Owned = (Function, Option<Arc<ActionCode>>);
+
 /// Code of defined actions.
 pub(crate) type Actions = std::collections::HashMap<ActionId, Arc<ActionCode>>;

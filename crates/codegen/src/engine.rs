@@ -18,7 +18,7 @@ use pipeline::ir::{
 };
 use pipeline::state::{Bundle, Change, Installed, InstalledGroup, State};
 
-use crate::code::{ActionCode, Actions, Code, Function};
+use crate::code::{ActionCode, Actions, Code, Owned};
 use crate::compile::{Options, Unsupported, compile, compile_action};
 use crate::form::{Form, Writer};
 use crate::view::{Call, GroupView, Outcome, ProfileView, Record, TableView, View, Views};
@@ -278,11 +278,7 @@ impl Calls<'_> {
         Ok(self.function(state, call.action)?.map(|(function, owner)| Call::new(function, owner, call)))
     }
 
-    fn function(
-        &mut self,
-        state: &State,
-        id: ActionId,
-    ) -> Result<Option<(Function, Option<Arc<ActionCode>>)>, Unsupported> {
+    fn function(&mut self, state: &State, id: ActionId) -> Result<Option<Owned>, Unsupported> {
         if let Some(function) = self.code.action(id) {
             return Ok(Some((function, None)));
         }
