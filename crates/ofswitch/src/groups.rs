@@ -59,6 +59,11 @@ fn referred(buckets: &[Bucket]) -> BTreeSet<u32> {
     all.into_iter().filter_map(group).collect()
 }
 
+/// Groups that buckets watch.
+fn watched(buckets: &[Bucket]) -> impl Iterator<Item = u32> {
+    buckets.iter().map(Bucket::watch_group).filter(|group| *group != version::group::ANY)
+}
+
 impl Datapath {
     /// Prepares a group-mod.
     pub(crate) fn group_mod(
@@ -166,9 +171,9 @@ impl Datapath {
         Ok(())
     }
 
-    /// Whether a group with these buckets would be reached from itself.
+    /// Whether a group with these buckets would be reached from itself, by actions or by what buckets watch.
     fn loops(&self, id: u32, buckets: &[Bucket]) -> bool {
-        let mut todo: Vec<u32> = referred(buckets).into_iter().collect();
+        let mut todo: Vec<u32> = referred(buckets).into_iter().chain(watched(buckets)).collect();
         let mut seen = BTreeSet::new();
         while let Some(next) = todo.pop() {
             if next == id {
@@ -178,6 +183,7 @@ impl Datapath {
                 && let Some(entry) = self.model.groups.get(&next)
             {
                 todo.extend(referred(&entry.buckets));
+                todo.extend(watched(&entry.buckets));
             }
         }
         false
