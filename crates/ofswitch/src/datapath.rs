@@ -246,7 +246,7 @@ impl Datapath {
     /// Whether each flow, but for clauses of conjunctions, has its entry, and there are no others.
     pub(crate) fn is_consistent(&self) -> bool {
         let of_table = |(number, table): (usize, &FlowTable)| {
-            let plain: Vec<_> = table.iter().filter(|flow| flow.clauses().is_empty()).collect();
+            let plain: Vec<_> = table.iter().filter(|flow| !flow.is_clause()).collect();
             let joined = self.model.conjunctive.get(&(number as u8)).map_or(0, Vec::len);
             let entries = Layout::get().tables.get(number).and_then(|id| self.state.table(*id));
             let wanted = plain.len() + joined;

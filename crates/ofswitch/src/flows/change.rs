@@ -9,7 +9,7 @@ use openflow::oxm::Oxm;
 use openflow::{Version, version};
 use pipeline::state::Update;
 
-use super::{Flow, Selection};
+use super::{Flow, FlowTable, Selection};
 use crate::datapath::{Counts, Datapath, Event, Transaction, entry};
 use crate::lower::matching::{Conditions, conditions, overlap};
 use crate::lower::{Owner, instructions};
@@ -109,20 +109,26 @@ impl FlowChange {
             instructions: request.instructions.clone(),
         })
     }
+
+    /// The table of an addition.
+    fn added_to(&self) -> u8 {
+        if self.table == version::table::ALL { 0 } else { self.table }
+    }
 }
 
 impl Datapath {
     /// Whether a change may fail half-way, so that the model must be kept aside.
     pub(crate) fn may_fail_halfway(&self, change: &FlowChange) -> bool {
-        let table = self.model.settings.get(usize::from(change.table));
+        let table = self.model.settings.get(usize::from(change.added_to()));
         change.command == FlowModCommand::Modify
             || table.is_some_and(|settings| settings.evicts)
-            || !self.model.conjunctive.is_empty()
-            || change
-                .instructions
-                .applied()
-                .iter()
-                .any(|a| matches!(a, openflow::action::Action::Conjunction(_)))
+            || self.expands()
+            || super::is_clause(&change.instructions)
+    }
+
+    /// Whether tables have conjunctive flows, so that changes of flows may add more entries than fit.
+    pub(crate) fn expands(&self) -> bool {
+        self.model.tables.iter().any(FlowTable::has_clauses)
     }
 
     /// Prepares a flow-mod.
@@ -155,7 +161,7 @@ impl Datapath {
         now: u64,
         transaction: &mut Transaction,
     ) -> Result<(), ErrorCode> {
-        let table = if change.table == version::table::ALL { 0 } else { change.table };
+        let table = change.added_to();
         let found = self.model.tables.get(usize::from(table)).ok_or(ErrorCode::FmfcBadTableId)?;
         let before = found.find(change.priority, &change.conditions).cloned();
         if change.flags.contains(FlowModFlags::CHECK_OVERLAP) {
@@ -239,9 +245,9 @@ impl Datapath {
         (flow.copies, flow.learns, flow.created) = (copies, learns, since);
         let id = Layout::get().table(flow.table).ok_or(ErrorCode::FmfcBadTableId)?;
         self.withdraw_conjunctions(flow.table, transaction);
-        let joins = !flow.clauses().is_empty();
+        let joins = flow.is_clause();
         let number = self.flow_number();
-        let replaced = before.is_some_and(|before| before.clauses().is_empty());
+        let replaced = before.is_some_and(|before| !before.is_clause());
         let changed = entry(&flow, call);
         let flow = Arc::new(flow);
         match (replaced, joins) {
@@ -263,11 +269,11 @@ impl Datapath {
         } else {
             self.model.flows += 1;
         }
-        if joins || before.is_some_and(|before| !before.clauses().is_empty()) || self.may_join(&flow) {
-            transaction.conjunctive.push(flow.table);
-        }
         if let Some(table) = self.model.tables.get_mut(usize::from(flow.table)) {
             table.put(number, flow.clone());
+            if table.has_clauses() {
+                transaction.conjunctive.push(flow.table);
+            }
         }
         Ok(flow)
     }
@@ -282,16 +288,16 @@ impl Datapath {
     ) {
         let counts = self.counts(flow, now);
         self.withdraw_conjunctions(flow.table, transaction);
-        if let (true, Some(id)) = (flow.clauses().is_empty(), Layout::get().table(flow.table)) {
+        if let (true, Some(id)) = (!flow.is_clause(), Layout::get().table(flow.table)) {
             let matches = flow.conditions.to_vec();
             transaction.updates.push(Update::DeleteMatch(id, matches, flow.priority.into()));
         }
         self.uninstall(&flow.copies, &flow.learns, transaction);
-        if !flow.clauses().is_empty() || self.may_join(flow) {
-            transaction.conjunctive.push(flow.table);
-        }
         if let Some(table) = self.model.tables.get_mut(usize::from(flow.table)) {
             table.remove(flow);
+            if table.has_clauses() {
+                transaction.conjunctive.push(flow.table);
+            }
         }
         self.model.flows = self.model.flows.saturating_sub(1);
         transaction.events.push(Event::Removed(flow.clone(), reason, counts));

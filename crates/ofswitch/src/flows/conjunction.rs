@@ -26,11 +26,6 @@ type Combination = (Conditions, u16, Arc<Flow>);
 type Clauses = BTreeMap<u8, (u8, Vec<Arc<Flow>>)>;
 
 impl Datapath {
-    /// Whether a flow may be the result of a conjunction.
-    pub(super) fn may_join(&self, flow: &Flow) -> bool {
-        conj_id(&flow.conditions).is_some()
-    }
-
     /// Brings the entries that stand for a table's conjunctive flows up to date.
     pub(crate) fn expand_conjunctions(
         &mut self,
@@ -113,7 +108,7 @@ impl Datapath {
                 for product in &products {
                     let Some(conditions) = intersection(product, &rest) else { continue };
                     let taken = flows.find(*priority, &Arc::new(conditions.clone()));
-                    if taken.is_some_and(|flow| flow.clauses().is_empty()) {
+                    if taken.is_some_and(|flow| !flow.is_clause()) {
                         continue;
                     }
                     if seen.insert((conditions.clone(), *priority)) {

@@ -73,6 +73,11 @@ impl Flow {
             || self.actions().into_iter().any(|action| *action == Action::Meter(meter))
     }
 
+    /// Whether it is a clause of a conjunctive match.
+    pub(crate) fn is_clause(&self) -> bool {
+        is_clause(&self.instructions)
+    }
+
     /// Its clauses of conjunctive matches; such a flow does nothing else.
     pub(crate) fn clauses(&self) -> Vec<openflow::action::Conjunction> {
         let clause = |action: &Action| match action {
@@ -81,6 +86,11 @@ impl Flow {
         };
         self.instructions.applied().iter().filter_map(clause).collect()
     }
+}
+
+/// Whether instructions make a flow a clause of a conjunctive match.
+pub(crate) fn is_clause(instructions: &Instructions) -> bool {
+    instructions.applied().iter().any(|action| matches!(action, Action::Conjunction(_)))
 }
 
 /// Appends actions and those nested in them.
@@ -100,6 +110,8 @@ pub(crate) fn flatten<'a>(actions: &'a [Action], all: &mut Vec<&'a Action>) {
 pub(crate) struct FlowTable {
     flows: BTreeMap<u64, Arc<Flow>>,
     index: HashMap<(u16, Arc<Conditions>), u64>,
+    /// Flows that are clauses of conjunctive matches.
+    clauses: usize,
 }
 
 impl FlowTable {
@@ -121,13 +133,21 @@ impl FlowTable {
     pub(crate) fn put(&mut self, number: u64, flow: Arc<Flow>) {
         let key = (flow.priority, flow.conditions.clone());
         let number = *self.index.entry(key).or_insert(number);
-        self.flows.insert(number, flow);
+        self.clauses += usize::from(flow.is_clause());
+        let replaced = self.flows.insert(number, flow);
+        self.clauses -= replaced.map_or(0, |flow| usize::from(flow.is_clause()));
     }
 
     /// Removes a flow.
     pub(crate) fn remove(&mut self, flow: &Flow) {
         if let Some(number) = self.index.remove(&(flow.priority, flow.conditions.clone())) {
-            self.flows.remove(&number);
+            let removed = self.flows.remove(&number);
+            self.clauses -= removed.map_or(0, |flow| usize::from(flow.is_clause()));
         }
+    }
+
+    /// Whether some flow is a clause of a conjunctive match.
+    pub(crate) fn has_clauses(&self) -> bool {
+        self.clauses > 0
     }
 }

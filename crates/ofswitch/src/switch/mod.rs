@@ -147,14 +147,8 @@ impl Switch {
 
     /// Advances the time, nanoseconds: removes flows whose time is over. To be called about once a second.
     pub fn tick(&mut self, now: u64) {
-        // Expiry only removes what is there.
-        let expired = self.datapath.change(now, |datapath, transaction| {
-            datapath.expire(now, transaction);
-            Ok(())
-        });
-        if let Ok(((), events)) = expired {
-            self.tell(&events, None, now);
-        }
+        let events = self.datapath.expire(now);
+        self.tell(&events, None, now);
         self.after_changes();
     }
 

@@ -121,9 +121,7 @@ impl Machine<'_> {
         let chosen: Vec<usize> = match group.kind {
             GroupKind::All => (0..group.buckets.len()).collect(),
             GroupKind::Indirect => (0..group.buckets.len().min(1)).collect(),
-            GroupKind::Failover => {
-                group.buckets.iter().position(live).into_iter().collect()
-            }
+            GroupKind::Failover => group.buckets.iter().position(live).into_iter().collect(),
             GroupKind::Select => {
                 let weight = |bucket: &Bucket| if live(bucket) { bucket.weight } else { 0 };
                 let weights: Vec<u32> = group.buckets.iter().map(weight).collect();
