@@ -77,3 +77,16 @@ fn an_addition_of_the_first_version_that_evicts_and_fails_evicts_nothing() {
     assert!(world.switch.is_consistent());
     assert_eq!(world.switch.flow_count(), 1);
 }
+
+#[test]
+fn attempts_to_combine_flows_are_limited() {
+    let mut world = small();
+    // Flows that contradict each other: no combination, however many are tried.
+    for n in 1..=12 {
+        world.add(&format!("priority=10,ip,nw_src=10.0.0.{n},actions=conjunction(1,1/2)"));
+        world.add(&format!("priority=10,arp,arp_spa=10.0.0.{n},actions=conjunction(1,2/2)"));
+    }
+    world.flow_mod(FlowModCommand::Add, "priority=10,conj_id=1,actions=output:3");
+    assert_eq!(world.errors(), ["OFPFMFC_TABLE_FULL"]);
+    assert!(world.switch.is_consistent());
+}
