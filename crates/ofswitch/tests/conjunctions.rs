@@ -32,7 +32,8 @@ fn a_conjunction_that_does_not_fit_is_refused_with_its_result() {
     world.add("actions=output:2");
     world.flow_mod(FlowModCommand::Delete, "");
     assert_eq!(world.errors(), [""; 0]);
-    assert_eq!((world.switch.flow_count(), world.packet(1, &udp()).len()), (0, 0));
+    assert_eq!(world.switch.flow_count(), 0);
+    assert!(world.packet(1, &udp())[0].starts_with("drop: "));
 }
 
 #[test]

@@ -110,6 +110,11 @@ impl FlowChange {
         })
     }
 
+    /// Flags of the flow; the others are about the change.
+    fn kept_flags(&self) -> FlowModFlags {
+        self.flags - FlowModFlags::CHECK_OVERLAP - FlowModFlags::RESET_COUNTS
+    }
+
     /// The table of an addition.
     fn added_to(&self) -> u8 {
         if self.table == version::table::ALL { 0 } else { self.table }
@@ -118,7 +123,7 @@ impl FlowChange {
 
 impl Datapath {
     /// Whether a change may fail half-way, so that the model must be kept aside.
-    pub(crate) fn may_fail_halfway(&self, change: &FlowChange) -> bool {
+    fn may_fail_halfway(&self, change: &FlowChange) -> bool {
         let table = self.model.settings.get(usize::from(change.added_to()));
         change.command == FlowModCommand::Modify
             || table.is_some_and(|settings| settings.evicts)
@@ -129,6 +134,40 @@ impl Datapath {
     /// Whether tables have conjunctive flows, so that changes of flows may add more entries than fit.
     pub(crate) fn expands(&self) -> bool {
         self.model.tables.iter().any(FlowTable::has_clauses)
+    }
+
+    /// Applies a flow-mod by itself, and returns what happened.
+    pub(crate) fn apply_flow_mod(&mut self, change: &FlowChange, now: u64) -> Result<Vec<Event>, ErrorCode> {
+        let prepare =
+            |datapath: &mut Self, transaction: &mut Transaction| datapath.flow_mod(change, now, transaction);
+        let ((), events) = match self.may_fail_halfway(change) {
+            true => self.change_many(now, prepare)?,
+            false => self.change(now, prepare)?,
+        };
+        Ok(events)
+    }
+
+    /// Restarts the timeouts of a flow that an addition would replace by an equal one, if that changes nothing else:
+    /// then the addition is done. Hard timeouts restart once a second, by a replacement.
+    pub(crate) fn refresh(&self, change: &FlowChange, now: u64) -> bool {
+        let table = self.model.tables.get(usize::from(change.added_to()));
+        let Some(flow) = table.and_then(|table| table.find(change.priority, &change.conditions)) else {
+            return false;
+        };
+        let is_recent = flow.hard_timeout == 0 || now.saturating_sub(flow.created) < 1_000_000_000;
+        let equal = flow.cookie == change.cookie
+            && (flow.idle_timeout, flow.hard_timeout) == (change.idle_timeout, change.hard_timeout)
+            && (flow.flags, flow.importance) == (change.kept_flags(), change.importance)
+            && flow.version == change.version
+            && flow.instructions == change.instructions
+            && !change.flags.contains(FlowModFlags::RESET_COUNTS);
+        match self.installed(flow) {
+            Some(installed) if is_recent && equal => {
+                installed.stats.last_hit.store(now, std::sync::atomic::Ordering::Relaxed);
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Prepares a flow-mod.
@@ -183,8 +222,7 @@ impl Datapath {
             cookie: change.cookie,
             idle_timeout: change.idle_timeout,
             hard_timeout: change.hard_timeout,
-            // The others are about the change, not the flow.
-            flags: change.flags - FlowModFlags::CHECK_OVERLAP - FlowModFlags::RESET_COUNTS,
+            flags: change.kept_flags(),
             importance: change.importance,
             instructions: change.instructions.clone(),
             version: change.version,

@@ -168,6 +168,12 @@ impl Switch {
 
     fn learn(&mut self, number: u32, values: &pipeline::bits::Bits, now: u64) -> Result<(), ErrorCode> {
         let Some(template) = self.datapath.model.learns.get(&number).cloned() else { return Ok(()) };
+        let flow = template.flow(values);
+        let change =
+            FlowChange::new(&flow, LEARNED_VERSION, openflow::message::Form::Nicira, true, &self.datapath)?;
+        if self.datapath.refresh(&change, now) {
+            return Ok(());
+        }
         if template.limit > 0 {
             let cookie = (template.cookie(), u64::MAX);
             let learned = Selection { table: template.table(), cookie, ..Selection::all() };
@@ -175,12 +181,7 @@ impl Switch {
                 return Ok(());
             }
         }
-        let flow = template.flow(values);
-        let change =
-            FlowChange::new(&flow, LEARNED_VERSION, openflow::message::Form::Nicira, true, &self.datapath)?;
-        let ((), events) = self
-            .datapath
-            .change_many(now, |datapath, transaction| datapath.flow_mod(&change, now, transaction))?;
+        let events = self.datapath.apply_flow_mod(&change, now)?;
         self.tell(&events, None, now);
         Ok(())
     }

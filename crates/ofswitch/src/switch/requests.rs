@@ -188,13 +188,7 @@ impl Switch {
     ) -> Done {
         let names_tables = self.connections.get(&id).is_some_and(|connection| connection.names_tables);
         let change = FlowChange::new(flow, message.version, message.form, names_tables, &self.datapath)?;
-        let prepare = |datapath: &mut crate::datapath::Datapath, transaction: &mut _| {
-            datapath.flow_mod(&change, now, transaction)
-        };
-        let ((), events) = match self.datapath.may_fail_halfway(&change) {
-            true => self.datapath.change_many(now, prepare)?,
-            false => self.datapath.change(now, prepare)?,
-        };
+        let events = self.datapath.apply_flow_mod(&change, now)?;
         self.tell(&events, Some((id, message.xid)), now);
         if flow.buffer_id != version::NO_BUFFER
             && matches!(change.command, openflow::message::FlowModCommand::Add)
