@@ -91,11 +91,18 @@ impl Switch {
         let mut surroundings = Surroundings { now, random: &mut self.random, is_live: &is_live };
         let outcome = exec::run(&self.datapath.state, &mut surroundings, &packet);
         let received = packet.received();
+        let mut room = exec::EFFECTS;
         for effect in outcome.effects {
             match effect {
                 Raw::Output { to, packet: form, queue, .. } => {
                     let bytes = form.bytes(&received);
-                    self.leave(port, to, bytes, queue.unwrap_or(0), effects);
+                    let first = effects.len();
+                    let fits = self.leave(port, to, bytes, queue.unwrap_or(0), room, effects);
+                    room = room.saturating_sub(effects.len() - first);
+                    if !fits {
+                        effects.push(Effect::Drop("the packet leaves too many times".to_owned()));
+                        break;
+                    }
                 }
                 Raw::Controller { reason, packet: form, limit, data, .. } => {
                     if let Some(record) = Record::read(&data) {
@@ -108,14 +115,23 @@ impl Switch {
         }
     }
 
-    /// Sends a packet to a port, or to several.
-    fn leave(&mut self, in_port: u32, to: Exit, packet: Vec<u8>, queue: u16, effects: &mut Vec<Effect>) {
+    /// Sends a packet to a port, or to several, but adds no more than `room` effects; `false`: there are more.
+    fn leave(
+        &mut self,
+        in_port: u32,
+        to: Exit,
+        packet: Vec<u8>,
+        queue: u16,
+        room: usize,
+        effects: &mut Vec<Effect>,
+    ) -> bool {
         let flood = to == Exit::Flood;
         let numbers: Vec<u32> = match to {
             Exit::Port(number) => vec![number],
+            Exit::Fallback if room == 0 => return false,
             Exit::Fallback => {
                 effects.push(Effect::Normal { in_port: PortNo(in_port), packet });
-                return;
+                return true;
             }
             Exit::Flood | Exit::All => {
                 let takes = |number: &u32, config: PortConfig| {
@@ -124,7 +140,8 @@ impl Switch {
                 self.ports.iter().filter(|(n, port)| takes(n, port.config)).map(|(n, _)| *n).collect()
             }
         };
-        for number in numbers {
+        let fits = numbers.len() <= room;
+        for number in numbers.into_iter().take(room) {
             let Some(port) = self.ports.get_mut(&number) else {
                 effects.push(Effect::Drop("no such port".to_owned()));
                 continue;
@@ -138,6 +155,7 @@ impl Switch {
             port.counters.tx_bytes += packet.len() as u64;
             effects.push(Effect::Output { port: PortNo(number), packet: packet.clone(), queue });
         }
+        fits
     }
 
     fn digest(
