@@ -260,6 +260,11 @@ impl Datapath {
             && groups == self.model.groups.len()
     }
 
+    /// All flows.
+    pub(crate) fn flows(&self) -> impl Iterator<Item = &Arc<Flow>> {
+        self.model.tables.iter().flat_map(FlowTable::iter)
+    }
+
     /// The entry of a flow.
     pub(crate) fn installed(&self, flow: &Flow) -> Option<&Arc<pipeline::state::Installed>> {
         let table = Layout::get().table(flow.table)?;

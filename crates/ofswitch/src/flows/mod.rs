@@ -11,7 +11,7 @@ mod conjunction;
 mod expire;
 mod select;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use openflow::Version;
@@ -67,10 +67,26 @@ impl Flow {
         self.actions().into_iter().any(|action| *action == Action::Group(group))
     }
 
-    /// Whether it refers to a meter.
-    pub(crate) fn has_meter(&self, meter: u32) -> bool {
-        self.instructions.0.contains(&Instruction::Meter(meter))
-            || self.actions().into_iter().any(|action| *action == Action::Meter(meter))
+    /// Groups that it refers to.
+    pub(crate) fn groups(&self) -> BTreeSet<u32> {
+        let group = |action: &Action| match action {
+            Action::Group(group) => Some(*group),
+            _ => None,
+        };
+        self.actions().into_iter().filter_map(group).collect()
+    }
+
+    /// Meters that it refers to.
+    pub(crate) fn meters(&self) -> BTreeSet<u32> {
+        let by_instruction = self.instructions.0.iter().filter_map(|instruction| match instruction {
+            Instruction::Meter(meter) => Some(*meter),
+            _ => None,
+        });
+        let by_action = self.actions().into_iter().filter_map(|action| match action {
+            Action::Meter(meter) => Some(*meter),
+            _ => None,
+        });
+        by_instruction.chain(by_action).collect()
     }
 
     /// Whether it is a clause of a conjunctive match.
