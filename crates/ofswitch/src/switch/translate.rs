@@ -2,7 +2,7 @@
 //!
 //! What a version has no form for is left out: a flow with `goto_table` is shown to version 1.0 by its actions alone.
 
-use openflow::action::Action;
+use openflow::action::{Action, Nest, Track};
 use openflow::field::FieldId;
 use openflow::instruction::{Instruction, Instructions};
 use openflow::matching::{Match, Match10};
@@ -61,6 +61,11 @@ pub(super) fn matching(of: &[Oxm], version: Version, by_fields: bool) -> Match {
 
 fn actions(list: &[Action], version: Version) -> Vec<Action> {
     let convert = |action: &Action| match action {
+        Action::Clone(nest) => Some(Action::Clone(Nest(actions(&nest.0, version)))),
+        Action::Track(track) => {
+            let nested = actions(&track.actions, version);
+            Some(Action::Track(Track { actions: nested, ..track.clone() }))
+        }
         action if action.exists_in(version) => Some(action.clone()),
         // One action in several numbers.
         Action::RegMove(copy) => Some(Action::CopyField(openflow::action::CopyField {
@@ -143,6 +148,27 @@ mod tests {
         ];
         assert_eq!(new, wanted);
         assert_eq!(fields(&new[..1], Version::V1_0), old[..1]);
+    }
+
+    #[test]
+    fn nested_actions_change_their_form_too() {
+        let load = openflow::text::parse_instructions("load:1->NXM_NX_REG0[]", Version::V1_3).unwrap();
+        let list = load.applied().to_vec();
+        let nested = [
+            Action::Clone(Nest(list.clone())),
+            Action::Track(Track { actions: list.clone(), ..Track::default() }),
+        ];
+        for action in nested {
+            let new = actions(&[action], Version::V1_5);
+            let set = actions(&list, Version::V1_5);
+            let inner = match new.as_slice() {
+                [Action::Clone(nest)] => &nest.0,
+                [Action::Track(track)] => &track.actions,
+                other => panic!("{other:?}"),
+            };
+            assert!(matches!(inner[..], [Action::SetField(_)]));
+            assert_eq!(*inner, set);
+        }
     }
 
     #[test]
