@@ -8,6 +8,7 @@ use openflow::instruction::{Instruction, Instructions};
 use openflow::matching::{Match, Match10};
 use openflow::oxm::Oxm;
 use openflow::{PortNo, Version};
+use pipeline::bits::Bits;
 
 /// A match in a version's numbers.
 pub(super) fn fields(fields: &[Oxm], version: Version) -> Vec<Oxm> {
@@ -90,11 +91,16 @@ fn actions(list: &[Action], version: Version) -> Vec<Action> {
 fn set_field(load: &openflow::action::RegLoad, version: Version) -> Option<Action> {
     let field = load.destination.header.field()?;
     let part = &load.destination;
-    let mask = (u128::MAX >> (128 - u32::from(part.bits.clamp(1, 64)))) << part.offset;
-    let value = Oxm::number(field.id, version, u128::from(load.value) << part.offset);
-    let whole = part.offset == 0 && part.bits == field.bits;
-    let mask = (!whole).then(|| Oxm::number(field.id, version, mask).value);
-    Some(Action::SetField(openflow::action::SetField(Oxm { mask, ..value })))
+    let width = u16::try_from(part.header.width() * 8).ok().filter(|width| *width > 0)?;
+    let bits = part.bits.clamp(1, 64);
+    let place = |value: Bits| value.resize(width).shl(part.offset.into()).to_bytes();
+    let value = place(Bits::from_u64(bits, load.value));
+    let whole = part.offset == 0 && u32::from(part.bits) == u32::from(field.bits).min(width.into());
+    let set = match whole {
+        true => Oxm::exact(field.id, version, &value),
+        false => Oxm::masked(field.id, version, &value, &place(Bits::ones(bits))),
+    };
+    Some(Action::SetField(openflow::action::SetField(set)))
 }
 
 /// Instructions as far as a version has them.
@@ -133,6 +139,7 @@ pub(super) fn bucket(of: &openflow::message::Bucket, version: Version) -> openfl
 #[cfg(test)]
 mod tests {
     use super::*;
+    use openflow::oxm::OxmHeader;
 
     #[test]
     fn ports_and_tags_change_their_class() {
@@ -169,6 +176,21 @@ mod tests {
             assert!(matches!(inner[..], [Action::SetField(_)]));
             assert_eq!(*inner, set);
         }
+    }
+
+    #[test]
+    fn a_load_into_a_wide_field_sets_its_bits() {
+        let header = OxmHeader {
+            id: FieldId::TunMetadata0.field().number_in(Version::V1_3),
+            masked: false,
+            length: 32,
+        };
+        let destination = openflow::oxm::Subfield { header, offset: 200, bits: 8 };
+        let load = openflow::action::RegLoad { destination, value: 5 };
+        let Some(Action::SetField(set)) = set_field(&load, Version::V1_5) else { panic!("no action") };
+        let at = |value: u8| -> Vec<u8> { (0..32).map(|i| if i == 6 { value } else { 0 }).collect() };
+        assert_eq!(set.0.value.to_vec(), at(5));
+        assert_eq!(set.0.mask.map(|mask| mask.to_vec()), Some(at(0xff)));
     }
 
     #[test]
