@@ -270,3 +270,29 @@ fn fragments_are_dropped_if_configured() {
     world.send(Body::SetConfig(openflow::message::SwitchConfig { flags: 1, miss_send_len: 128 }));
     assert_eq!(world.packet(1, &fragment), ["drop: IP fragment"]);
 }
+
+#[test]
+fn a_secondary_controller_changes_neither_tables_nor_fragments() {
+    use openflow::message::SwitchConfig;
+    let mut world = World::new(Version::V1_3);
+    let features =
+        |wanted| Body::MultipartRequest(Multipart { more: false, content: Request::TableFeatures(wanted) });
+    world.send(features(vec![]));
+    let tables = match world.messages().remove(0).body {
+        Body::MultipartReply(Multipart { content: Reply::TableFeatures(tables), .. }) => tables,
+        body => panic!("{body:?}"),
+    };
+    world.send(role(Role::Secondary, 1));
+    world.messages();
+    world.send(features(vec![tables[0].clone()]));
+    assert_eq!(world.errors(), ["OFPBRC_IS_SECONDARY"]);
+    world.send(features(vec![]));
+    assert_eq!(world.errors(), [""; 0]);
+    world.send(Body::SetConfig(SwitchConfig { flags: 1, miss_send_len: 77 }));
+    world.send(Body::GetConfigRequest);
+    let messages = world.messages();
+    let [Message { body: Body::GetConfigReply(config), .. }] = messages.as_slice() else {
+        panic!("{messages:?}")
+    };
+    assert_eq!((config.flags, config.miss_send_len), (0, 77));
+}

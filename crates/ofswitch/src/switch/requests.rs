@@ -5,6 +5,7 @@ use openflow::message::{
     Body, Capabilities, FeaturesReply, FlowMod, Form, Header, Hello, PortMod, PortReason,
     QueueGetConfigReply, Role, RoleMessage, RoleStatus, SwitchConfig,
 };
+use openflow::multipart::{Multipart, Request};
 use openflow::{Message, PortNo, Version, version};
 
 use super::Switch;
@@ -14,8 +15,11 @@ use crate::program::TABLES;
 
 type Done = Result<(), ErrorCode>;
 
-/// Whether a request changes something, which secondary controllers may not.
+/// Whether a request changes something, which secondary controllers may not (OpenFlow 1.3.5, section 6.3.4).
 fn changes(body: &Body) -> bool {
+    if let Body::MultipartRequest(Multipart { content: Request::TableFeatures(wanted), .. }) = body {
+        return !wanted.is_empty();
+    }
     matches!(
         body,
         Body::FlowMod(_)
@@ -169,8 +173,10 @@ impl Switch {
     }
 
     fn set_config(&mut self, id: ConnectionId, config: &SwitchConfig) -> Done {
-        // Fragments are not reassembled.
-        if config.flags & 3 != 2 {
+        // Fragments are not reassembled. They are the switch's, of which a secondary controller changes nothing.
+        let is_secondary =
+            self.connections.get(&id).is_some_and(|connection| connection.role == Role::Secondary);
+        if config.flags & 3 != 2 && !is_secondary {
             self.config = config.flags & 7;
         }
         self.with(id, |connection| connection.miss_send_len = config.miss_send_len)?;
