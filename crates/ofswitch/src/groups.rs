@@ -19,7 +19,7 @@ use crate::lower::{Body, Owner, bucket};
 use crate::program::{Layout, field_values, hash_into, outputs};
 
 /// Reason of flow-removed messages: the flow's group was deleted.
-const GROUP_DELETED: u8 = 3;
+pub(crate) const GROUP_DELETED: u8 = 3;
 
 /// A group as controllers know it.
 #[derive(Debug, Clone)]

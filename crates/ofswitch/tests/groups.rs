@@ -96,3 +96,28 @@ fn flows_and_groups_that_refer_to_a_group_or_meter_are_counted_once() {
     assert_eq!((world.switch.flow_count(), world.errors()), (0, vec![]));
     assert!(world.switch.is_consistent());
 }
+
+#[test]
+fn the_deletion_of_a_group_is_a_reason_since_version_1_1() {
+    for (version, wanted) in [(Version::V1_0, 2), (Version::V1_1, 3), (Version::V1_3, 3), (Version::V1_4, 3)]
+    {
+        let mut world = World::new(Version::V1_3);
+        let plain = Bucket { properties: vec![], ..bucket(0, 2, version::group::ANY) };
+        world.send(group(GroupModCommand::Add, GroupKind::All, 1, vec![plain]));
+        world.add("send_flow_rem,in_port=1,actions=group:1");
+        let owner = world.connection;
+        world.connection = support::connect(&mut world.switch, version);
+        let other = std::mem::replace(&mut world.connection, owner);
+        world.send(group(GroupModCommand::Delete, GroupKind::All, 1, vec![]));
+        world.connection = other;
+        let reasons: Vec<u8> = world
+            .messages()
+            .into_iter()
+            .filter_map(|message| match message.body {
+                Body::FlowRemoved(removed) => Some(removed.reason),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(reasons, [wanted], "{version}");
+    }
+}

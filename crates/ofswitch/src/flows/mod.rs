@@ -22,7 +22,7 @@ use openflow::oxm::Oxm;
 
 use crate::lower::matching::Conditions;
 
-pub(crate) use change::FlowChange;
+pub(crate) use change::{DELETED, FlowChange};
 pub(crate) use select::Selection;
 
 /// A flow.
