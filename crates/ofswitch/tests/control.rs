@@ -296,3 +296,23 @@ fn a_secondary_controller_changes_neither_tables_nor_fragments() {
     };
     assert_eq!((config.flags, config.miss_send_len), (0, 77));
 }
+
+#[test]
+fn a_packet_out_to_the_tables_that_misses_goes_to_old_controllers() {
+    use openflow::action::{Action, Output};
+    let mut world = World::new(Version::V1_0);
+    let output = |port| Action::Output(Output { port, max_len: 0 });
+    world.send(Body::PacketOut(openflow::message::PacketOut {
+        buffer_id: openflow::version::NO_BUFFER,
+        in_port: PortNo(1),
+        actions: vec![output(PortNo::TABLE), output(PortNo(3))],
+        data: udp(),
+        ..Default::default()
+    }));
+    let messages = world.messages();
+    let [Message { body: Body::PacketIn(packet), .. }] = messages.as_slice() else { panic!("{messages:?}") };
+    assert_eq!((packet.reason, packet.in_port), (0, PortNo(1)));
+    // What follows the output takes place all the same.
+    let effects: Vec<_> = world.switch.take_effects().iter().map(support::show).collect();
+    assert!(matches!(&effects[..], [one] if one.starts_with("3: ")), "{effects:?}");
+}
