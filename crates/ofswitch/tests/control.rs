@@ -316,3 +316,24 @@ fn a_packet_out_to_the_tables_that_misses_goes_to_old_controllers() {
     let effects: Vec<_> = world.switch.take_effects().iter().map(support::show).collect();
     assert!(matches!(&effects[..], [one] if one.starts_with("3: ")), "{effects:?}");
 }
+
+#[test]
+fn a_refused_request_makes_none_of_its_monitors() {
+    use openflow::multipart::{MonitorFlags, MonitorRequest};
+    let mut world = World::new(Version::V1_4);
+    let one = |monitor, command| MonitorRequest {
+        monitor,
+        command,
+        flags: MonitorFlags::ADD,
+        table_id: 0xff,
+        out_port: PortNo::ANY,
+        out_group: openflow::version::group::ANY,
+        ..MonitorRequest::default()
+    };
+    // The second one changes a monitor that does not exist.
+    let request = Request::FlowMonitor(vec![one(1, 0), one(2, 1)]);
+    world.send(Body::MultipartRequest(Multipart { more: false, content: request }));
+    assert_eq!(world.errors().len(), 1);
+    world.add("actions=drop");
+    assert_eq!(world.messages(), []);
+}
