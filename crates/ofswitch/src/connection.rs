@@ -200,6 +200,22 @@ impl Connection {
             self.dropped += 1;
         }
     }
+
+    /// The same for a list, in as many messages as its length needs.
+    pub(crate) fn notify_list<T>(&mut self, list: &[T], message: impl Fn(&[T]) -> Message, backlog: usize) {
+        let mut todo = vec![list];
+        while let Some(part) = todo.pop() {
+            if self.waiting_bytes <= backlog && self.send(message(part)) {
+                continue;
+            }
+            if self.waiting_bytes > backlog || part.len() < 2 {
+                self.dropped += 1;
+                continue;
+            }
+            let (head, tail) = part.split_at(part.len() / 2);
+            todo.extend([tail, head]);
+        }
+    }
 }
 
 #[cfg(test)]

@@ -337,3 +337,38 @@ fn a_refused_request_makes_none_of_its_monitors() {
     world.add("actions=drop");
     assert_eq!(world.messages(), []);
 }
+
+#[test]
+fn long_reports_of_monitors_come_in_several_messages() {
+    use openflow::multipart::{MonitorFlags, MonitorRequest};
+    let mut world = World::new(Version::V1_4);
+    let request = MonitorRequest {
+        flags: MonitorFlags::REMOVED | MonitorFlags::INSTRUCTIONS | MonitorFlags::NO_ABBREV,
+        table_id: 0xff,
+        out_port: PortNo::ANY,
+        out_group: openflow::version::group::ANY,
+        ..MonitorRequest::default()
+    };
+    let request = Request::FlowMonitor(vec![request]);
+    world.send(Body::MultipartRequest(Multipart { more: false, content: request }));
+    let long = vec!["output:2"; 1000].join(",");
+    for n in 0..16 {
+        world.add(&format!("priority={n},actions={long}"));
+    }
+    world.messages();
+    world.flow_mod(FlowModCommand::Delete, "");
+    let priorities: Vec<u16> = world
+        .messages()
+        .into_iter()
+        .flat_map(|message| match message.body {
+            Body::MultipartReply(Multipart { content: Reply::FlowMonitor(updates), .. }) => updates,
+            body => panic!("{body:?}"),
+        })
+        .map(|update| match update {
+            openflow::multipart::FlowUpdate::Full { priority, .. } => priority,
+            update => panic!("{update:?}"),
+        })
+        .collect();
+    assert_eq!(priorities, (0..16).collect::<Vec<u16>>());
+    assert_eq!(world.switch.dropped_messages(world.connection), 0);
+}

@@ -99,14 +99,16 @@ impl Switch {
             // One message of a transaction is enough.
             updates
                 .dedup_by(|a, b| matches!((a, b), (FlowUpdate::Abbreviated(_), FlowUpdate::Abbreviated(_))));
-            for chunk in updates.chunks(CHUNK) {
-                let content = Reply::FlowMonitor(chunk.to_vec());
+            let reply = |part: &[FlowUpdate]| {
+                let content = Reply::FlowMonitor(part.to_vec());
                 let mut message =
                     Message::new(version, 0, Body::MultipartReply(Multipart { more: false, content }));
                 message.form = form;
-                if let Some(connection) = self.connections.get_mut(&id) {
-                    connection.notify(message, self.settings.limits.backlog);
-                }
+                message
+            };
+            let Some(connection) = self.connections.get_mut(&id) else { continue };
+            for chunk in updates.chunks(CHUNK) {
+                connection.notify_list(chunk, reply, self.settings.limits.backlog);
             }
         }
     }
