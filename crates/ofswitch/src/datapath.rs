@@ -73,6 +73,8 @@ pub(crate) struct Transaction {
     inherited: Vec<(Arc<Flow>, Counts)>,
     /// Tables whose conjunctive flows have changed.
     pub(crate) conjunctive: Vec<u8>,
+    /// Cells of bands that start counting anew.
+    pub(crate) bands: Vec<u32>,
 }
 
 /// The control side.
@@ -177,6 +179,11 @@ impl Datapath {
         }
         // What the model permits fits the program, whose tables are larger; a mistake here changes nothing.
         self.state.apply(transaction.updates, now).map_err(|_| ErrorCode::FmfcUnknown)?;
+        for cell in transaction.bands {
+            if let Some(counter) = self.state.arrays().counter(Layout::get().band_counts, cell.into()) {
+                counter.set(0, 0);
+            }
+        }
         for (flow, counts) in transaction.inherited {
             if let Some(installed) = self.installed(&flow) {
                 installed.stats.hits.set(counts.packets, counts.bytes);
@@ -349,6 +356,32 @@ mod tests {
             })
             .collect();
         assert_eq!((table.len(), actions.len()), (100, 2));
+    }
+
+    #[test]
+    fn counters_of_bands_survive_a_refused_change() {
+        use openflow::message::{Band, MeterMod, MeterModCommand};
+        let mut datapath = Datapath::new(Limits::default());
+        let request = MeterMod { meter: 1, bands: vec![Band::default()], ..MeterMod::default() };
+        let add = |datapath: &mut Datapath| {
+            datapath.change_many(0, |datapath, transaction| datapath.meter_mod(&request, 0, transaction))
+        };
+        add(&mut datapath).unwrap();
+        let cell = datapath.model.meters[&1].bands[0].1;
+        let band = |datapath: &Datapath| {
+            datapath.state.arrays().counter(Layout::get().band_counts, cell.into()).unwrap().get()
+        };
+        let counts = datapath.state.arrays().counter(Layout::get().band_counts, cell.into()).unwrap();
+        counts.set(3, 300);
+        let again = MeterMod { command: MeterModCommand::Modify, ..request.clone() };
+        let refused = datapath.change_many(0, |datapath, transaction| {
+            datapath.meter_mod(&again, 0, transaction)?;
+            Err::<(), _>(ErrorCode::BfcMsgFailed)
+        });
+        assert_eq!(refused.map(drop), Err(ErrorCode::BfcMsgFailed));
+        assert_eq!(band(&datapath), (3, 300));
+        datapath.change_many(0, |datapath, transaction| datapath.meter_mod(&again, 0, transaction)).unwrap();
+        assert_eq!(band(&datapath), (0, 0));
     }
 
     #[test]

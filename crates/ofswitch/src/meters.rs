@@ -94,9 +94,7 @@ impl Datapath {
         for band in &request.bands {
             let cell = self.model.free_bands.pop().ok_or(ErrorCode::MmfcOutOfBands)?;
             transaction.updates.push(Update::Meter(cells, cell, Some(rates(band, request.flags))));
-            if let Some(counter) = self.state.arrays().counter(layout.band_counts, cell.into()) {
-                counter.set(0, 0);
-            }
+            transaction.bands.push(cell);
             bands.push((band.clone(), cell));
         }
         let call = self.define(meter(request.flags, &bands))?;
