@@ -246,7 +246,18 @@ fn inserted(before: &GroupEntry, request: &GroupMod) -> Result<Vec<Bucket>, Erro
         }
     };
     let (head, tail) = before.buckets.split_at(at.min(before.buckets.len()));
-    Ok([head, &request.buckets, tail].concat())
+    let buckets = [head, &request.buckets, tail].concat();
+    // The request may state another kind, whose rules its check has followed.
+    let watches =
+        |bucket: &Bucket| bucket.watch_port() != PortNo::ANY || bucket.watch_group() != version::group::ANY;
+    match before.kind {
+        GroupKind::Indirect if buckets.len() != 1 => Err(ErrorCode::GmfcInvalidGroup),
+        GroupKind::All | GroupKind::Indirect if buckets.iter().any(watches) => {
+            Err(ErrorCode::GmfcWatchUnsupported)
+        }
+        GroupKind::FastFailover if !buckets.iter().all(watches) => Err(ErrorCode::GmfcInvalidGroup),
+        _ => Ok(buckets),
+    }
 }
 
 fn removed(before: &[Bucket], which: u32) -> Result<Vec<Bucket>, ErrorCode> {

@@ -121,3 +121,23 @@ fn the_deletion_of_a_group_is_a_reason_since_version_1_1() {
         assert_eq!(reasons, [wanted], "{version}");
     }
 }
+
+#[test]
+fn inserted_buckets_follow_the_rules_of_the_group_that_is_there() {
+    let mut world = World::new(Version::V1_5);
+    let watching = |id, port| bucket(id, port, version::group::ANY);
+    let plain = |id| Bucket { properties: vec![], ..watching(id, 2) };
+    world.send(group(GroupModCommand::Add, GroupKind::Indirect, 1, vec![plain(0)]));
+    world.send(group(GroupModCommand::Add, GroupKind::FastFailover, 2, vec![watching(0, 2)]));
+    assert_eq!(world.errors(), [""; 0]);
+    let insert = |id, buckets| {
+        let command = GroupModCommand::InsertBucket;
+        let command_bucket = openflow::message::bucket::LAST;
+        let kind = GroupKind::All;
+        Body::GroupMod(GroupMod { command, kind, group: id, buckets, command_bucket, ..Default::default() })
+    };
+    world.send(insert(1, vec![plain(1)]));
+    assert_eq!(world.errors(), ["OFPGMFC_INVALID_GROUP"]);
+    world.send(insert(2, vec![plain(1)]));
+    assert_eq!(world.errors(), ["OFPGMFC_INVALID_GROUP"]);
+}
