@@ -372,3 +372,17 @@ fn long_reports_of_monitors_come_in_several_messages() {
     assert_eq!(priorities, (0..16).collect::<Vec<u16>>());
     assert_eq!(world.switch.dropped_messages(world.connection), 0);
 }
+
+#[test]
+fn modifications_release_the_packet_that_they_name() {
+    let mut world = World::new(Version::V1_0);
+    world.packet(1, &[0; 200]);
+    let messages = world.messages();
+    let [Message { body: Body::PacketIn(packet), .. }] = messages.as_slice() else { panic!("{messages:?}") };
+    let mut flow = text::parse_flow("actions=output:3", FlowModCommand::Modify, Version::V1_0).unwrap();
+    flow.buffer_id = packet.buffer_id;
+    world.send(Body::FlowMod(Box::new(flow)));
+    assert_eq!(world.errors(), [""; 0]);
+    let effects: Vec<_> = world.switch.take_effects().iter().map(support::show).collect();
+    assert!(matches!(&effects[..], [one] if one.starts_with("3: ")), "{effects:?}");
+}

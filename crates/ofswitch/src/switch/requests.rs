@@ -2,7 +2,7 @@
 
 use openflow::error::{ErrorCode, reply};
 use openflow::message::{
-    Body, Capabilities, FeaturesReply, FlowMod, Form, Header, Hello, PortMod, PortReason,
+    Body, Capabilities, FeaturesReply, FlowMod, FlowModCommand, Form, Header, Hello, PortMod, PortReason,
     QueueGetConfigReply, Role, RoleMessage, RoleStatus, SwitchConfig,
 };
 use openflow::multipart::{Multipart, Request};
@@ -197,7 +197,7 @@ impl Switch {
         let events = self.datapath.apply_flow_mod(&change, now)?;
         self.tell(&events, Some((id, message.xid)), now);
         if flow.buffer_id != version::NO_BUFFER
-            && matches!(change.command, openflow::message::FlowModCommand::Add)
+            && !matches!(change.command, FlowModCommand::Delete | FlowModCommand::DeleteStrict)
         {
             // The flow is there whatever becomes of the packet.
             if let Err(code) = self.packet_of_buffer(flow.buffer_id, now) {
