@@ -386,3 +386,37 @@ fn modifications_release_the_packet_that_they_name() {
     let effects: Vec<_> = world.switch.take_effects().iter().map(support::show).collect();
     assert!(matches!(&effects[..], [one] if one.starts_with("3: ")), "{effects:?}");
 }
+
+#[test]
+fn a_bundle_with_a_bad_packet_out_fails() {
+    let mut world = World::new(Version::V1_4);
+    let control = |kind| {
+        let flags = BundleFlags::ATOMIC;
+        Body::BundleControl(BundleControl { bundle: 1, kind, flags, properties: vec![] })
+    };
+    let mut bundle = |packet: &openflow::message::PacketOut| {
+        world.send(control(BundleControlKind::OpenRequest));
+        let flow = text::parse_flow("actions=drop", FlowModCommand::Add, Version::V1_4).unwrap();
+        for (xid, body) in [(70, Body::FlowMod(Box::new(flow))), (71, Body::PacketOut(packet.clone()))] {
+            let inner = Message::new(Version::V1_4, xid, body).encode().unwrap();
+            let add = BundleAdd { bundle: 1, flags: BundleFlags::ATOMIC, message: inner, trailing: vec![] };
+            let bytes = Message::new(Version::V1_4, xid, Body::BundleAdd(add)).encode().unwrap();
+            world.switch.receive(world.connection, &bytes, 0);
+        }
+        world.send(control(BundleControlKind::CommitRequest));
+        (world.errors(), world.switch.flow_count())
+    };
+    let output = openflow::action::Output { port: PortNo(3), max_len: 0 };
+    let good = openflow::message::PacketOut {
+        buffer_id: openflow::version::NO_BUFFER,
+        in_port: PortNo(1),
+        actions: vec![openflow::action::Action::Output(output)],
+        data: udp(),
+        ..Default::default()
+    };
+    let short = openflow::message::PacketOut { data: vec![0; 13], ..good.clone() };
+    assert_eq!(bundle(&short), (vec!["OFPBRC_BAD_PACKET", "OFPBFC_MSG_FAILED"], 0));
+    let gone = openflow::message::PacketOut { buffer_id: 7, data: vec![], ..good.clone() };
+    assert_eq!(bundle(&gone), (vec!["OFPBRC_BUFFER_UNKNOWN", "OFPBFC_MSG_FAILED"], 0));
+    assert_eq!(bundle(&good), (vec![], 1));
+}

@@ -11,11 +11,12 @@ use pipeline::ir::{Constant, DigestId};
 use pipeline::state::Update;
 
 use super::Switch;
+use crate::buffers::Buffers;
 use crate::connection::{ConnectionId, Notice};
-use crate::datapath::{exact, exact_match};
+use crate::datapath::{Datapath, exact, exact_match};
 use crate::exec::{self, Packet, Surroundings};
 use crate::flows::{FlowChange, Selection};
-use crate::lower::{LEARNED_VERSION, Lowering, Owner};
+use crate::lower::{LEARNED_VERSION, Lowered, Lowering, Owner};
 use crate::program::Layout;
 use crate::program::outputs::{self, Record};
 use crate::tables::Miss;
@@ -57,6 +58,9 @@ pub enum Effect {
     /// A packet, or a copy of it, is dropped, for a reason in words.
     Drop(String),
 }
+
+/// Bytes of a packet at least: an Ethernet header.
+const MIN_PACKET: usize = 14;
 
 /// Number of packet-outs in the program's table of injected actions.
 const INJECTED: u32 = 1;
@@ -263,12 +267,7 @@ impl Switch {
         });
         let in_port =
             if version >= Version::V1_5 { named.unwrap_or(PortNo::CONTROLLER.0) } else { request.in_port.0 };
-        let owner = Owner { table: 0xff, cookie: outputs::NO_COOKIE, reason: outputs::PACKET_OUT };
-        let lowered = self.datapath.lower(None, |world| {
-            let mut lowering = Lowering::new(world, owner);
-            lowering.list(&request.actions)?;
-            Ok(lowering.finish())
-        })?;
+        let lowered = injected(&mut self.datapath, request)?;
         let kept;
         let packet = match request.buffer_id {
             version::NO_BUFFER => &request.data,
@@ -277,7 +276,7 @@ impl Switch {
                 &kept.bytes
             }
         };
-        if packet.len() < 14 {
+        if packet.len() < MIN_PACKET {
             return Err(ErrorCode::BrcBadPacket);
         }
         let layout = Layout::get();
@@ -306,6 +305,30 @@ impl Switch {
         self.effects = effects;
         Ok(())
     }
+}
+
+/// The actions of a packet-out.
+fn injected(datapath: &mut Datapath, request: &PacketOut) -> Result<Lowered, ErrorCode> {
+    let owner = Owner { table: 0xff, cookie: outputs::NO_COOKIE, reason: outputs::PACKET_OUT };
+    datapath.lower(None, |world| {
+        let mut lowering = Lowering::new(world, owner);
+        lowering.list(&request.actions)?;
+        Ok(lowering.finish())
+    })
+}
+
+/// Refuses a packet-out that could not be sent now. `buffers`: the packets that it may name.
+pub(super) fn check_packet_out(
+    datapath: &mut Datapath,
+    buffers: &Buffers,
+    request: &PacketOut,
+) -> Result<(), ErrorCode> {
+    injected(datapath, request)?;
+    let length = match request.buffer_id {
+        version::NO_BUFFER => request.data.len(),
+        number => buffers.get(number).ok_or(ErrorCode::BrcBufferUnknown)?.bytes.len(),
+    };
+    if length < MIN_PACKET { Err(ErrorCode::BrcBadPacket) } else { Ok(()) }
 }
 
 /// Ingress port, metadata and registers, as match fields.
