@@ -25,7 +25,8 @@ fn bucket(id: u32, port: u32, watch_group: u32) -> Bucket {
 }
 
 fn group(command: GroupModCommand, kind: GroupKind, group: u32, buckets: Vec<Bucket>) -> Body {
-    Body::GroupMod(GroupMod { command, kind, group, buckets, ..Default::default() })
+    let command_bucket = openflow::message::bucket::ALL;
+    Body::GroupMod(GroupMod { command, kind, group, buckets, command_bucket, ..Default::default() })
 }
 
 #[test]
