@@ -4,7 +4,7 @@
 //! applies the updates as one bundle. If anything in between is refused, the model as it was before takes its place
 //! again: so a message, and a bundle of messages, takes effect as a whole or not at all.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use openflow::error::ErrorCode;
@@ -73,6 +73,8 @@ pub(crate) struct Transaction {
     inherited: Vec<(Arc<Flow>, Counts)>,
     /// Tables whose conjunctive flows have changed.
     pub(crate) conjunctive: Vec<u8>,
+    /// Table and cookie of learned flows that are deleted with the flows that taught them.
+    pub(crate) unlearned: BTreeSet<(u8, u64)>,
     /// Cells of bands that start counting anew.
     pub(crate) bands: Vec<u32>,
 }
@@ -171,6 +173,7 @@ impl Datapath {
 
     /// Applies a prepared change.
     fn commit(&mut self, mut transaction: Transaction, now: u64) -> Result<Vec<Event>, ErrorCode> {
+        self.delete_learned(now, &mut transaction);
         let mut tables = std::mem::take(&mut transaction.conjunctive);
         tables.sort_unstable();
         tables.dedup();
@@ -247,7 +250,8 @@ impl Datapath {
     pub(crate) fn uninstall(&mut self, copies: &[u32], learns: &[u32], transaction: &mut Transaction) {
         let copies_table: GroupTableId = Layout::get().copies;
         transaction.updates.extend(copies.iter().map(|number| Update::Group(copies_table, *number, None)));
-        learns.iter().for_each(|number| drop(self.model.learns.remove(number)));
+        let templates = learns.iter().filter_map(|number| self.model.learns.remove(number));
+        transaction.unlearned.extend(templates.filter_map(|template| template.deletes()));
     }
 
     /// Whether each flow, but for clauses of conjunctions, has its entry, and there are no others.

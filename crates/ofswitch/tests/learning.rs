@@ -4,7 +4,7 @@
 mod support;
 
 use openflow::Version;
-use openflow::message::Body;
+use openflow::message::{Body, FlowModCommand};
 use openflow::multipart::{FlowEvent, FlowUpdate, MonitorFlags, MonitorRequest, Multipart, Reply, Request};
 use support::{SECOND, World, udp};
 
@@ -48,4 +48,24 @@ fn a_learned_flow_is_refreshed_without_being_replaced() {
         world.switch.tick(9 * SECOND);
         assert_eq!(world.switch.flow_count(), 1, "{timeout}");
     }
+}
+
+#[test]
+fn learned_flows_go_with_the_last_flow_that_teaches_them() {
+    let mut world = World::new(Version::V1_3);
+    let teach = "learn(table=1,cookie=0x7,delete_learned,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[])";
+    world.add(&format!("in_port=1,actions={teach}"));
+    world.add(&format!("in_port=2,actions={teach}"));
+    world.add("table=1,cookie=0x8,in_port=4,actions=drop");
+    world.add("table=2,cookie=0x7,in_port=4,actions=drop");
+    world.packet(1, &udp());
+    assert_eq!(world.switch.flow_count(), 5);
+    world.flow_mod(FlowModCommand::Delete, "in_port=1");
+    assert_eq!(world.switch.flow_count(), 4);
+    // A modified flow that teaches them still keeps them.
+    world.flow_mod(FlowModCommand::Modify, &format!("in_port=2,actions={teach},output:3"));
+    assert_eq!(world.switch.flow_count(), 4);
+    world.flow_mod(FlowModCommand::Modify, "in_port=2,actions=output:3");
+    assert_eq!((world.switch.flow_count(), world.errors()), (3, vec![]));
+    assert!(world.switch.is_consistent());
 }

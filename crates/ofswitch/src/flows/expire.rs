@@ -5,7 +5,7 @@ use std::sync::Arc;
 use openflow::error::ErrorCode;
 use pipeline::state::Expiry;
 
-use super::Flow;
+use super::{DELETED, Flow};
 use crate::datapath::{Datapath, Event, Transaction};
 use crate::program::Layout;
 
@@ -59,6 +59,19 @@ impl Datapath {
             Ok(())
         });
         removed.map(|((), events)| events)
+    }
+
+    /// Removes the flows that removed flows have taught, as their actions ask for, unless others teach them too.
+    pub(crate) fn delete_learned(&mut self, now: u64, transaction: &mut Transaction) {
+        while !transaction.unlearned.is_empty() {
+            let mut gone = std::mem::take(&mut transaction.unlearned);
+            for known in self.model.learns.values().filter_map(|template| template.deletes()) {
+                gone.remove(&known);
+            }
+            let learned = |flow: &&Arc<Flow>| gone.contains(&(flow.table, flow.cookie));
+            let flows: Vec<_> = self.flows().filter(learned).cloned().collect();
+            flows.iter().for_each(|flow| self.remove_flow(flow, DELETED, now, transaction));
+        }
     }
 
     /// Makes room for one more flow: a table that permits it loses its least important flow, of equal ones the one that

@@ -291,6 +291,8 @@ impl Switch {
         // What was just put there can be removed.
         let _ = self.datapath.change(now, |datapath, transaction| {
             datapath.uninstall(&copies, &learns, transaction);
+            // What a packet-out teaches stays.
+            transaction.unlearned.clear();
             transaction.updates.push(Update::DeleteMatch(layout.injected, exact_match(INJECTED), 0));
             Ok(())
         });
