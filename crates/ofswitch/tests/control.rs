@@ -420,3 +420,23 @@ fn a_bundle_with_a_bad_packet_out_fails() {
     assert_eq!(bundle(&gone), (vec!["OFPBRC_BUFFER_UNKNOWN", "OFPBFC_MSG_FAILED"], 0));
     assert_eq!(bundle(&good), (vec![], 1));
 }
+
+#[test]
+fn old_versions_ask_for_expired_packets_by_configuration() {
+    use openflow::message::SwitchConfig;
+    let mut world = World::new(Version::V1_2);
+    world.add("actions=dec_ttl,output:2");
+    let mut expired = udp();
+    expired[22] = 1;
+    for (flags, wanted) in [(0, 0), (4, 1), (0, 0)] {
+        world.send(Body::SetConfig(SwitchConfig { flags, miss_send_len: 128 }));
+        world.packet(1, &expired);
+        let packets = world.messages();
+        assert_eq!(packets.len(), wanted, "{packets:?}");
+        world.send(Body::GetConfigRequest);
+        let messages = world.messages();
+        assert!(
+            matches!(&messages[..], [Message { body: Body::GetConfigReply(config), .. }] if config.flags == flags)
+        );
+    }
+}

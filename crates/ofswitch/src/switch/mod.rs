@@ -48,7 +48,7 @@ pub struct Switch {
     connections: BTreeMap<ConnectionId, Connection>,
     next_connection: u64,
     buffers: Buffers,
-    /// Fragments in the low two bits, and bit 2: expired packets go to controllers.
+    /// Treatment of fragments, in the low two bits.
     config: u16,
     /// The largest generation id of roles so far.
     generation: Option<u64>,

@@ -35,6 +35,14 @@ fn changes(body: &Body) -> bool {
     )
 }
 
+/// Flag of a switch's configuration in versions 1.1 and 1.2: packets whose TTL is invalid go to the controller.
+const INVALID_TTL_TO_CONTROLLER: u16 = 4;
+
+/// Whether a version has that flag; later ones have filters of asynchronous messages instead.
+fn tells_expired(version: Version) -> bool {
+    matches!(version, Version::V1_1 | Version::V1_2)
+}
+
 impl Switch {
     /// Processes a request.
     pub(super) fn request(&mut self, id: ConnectionId, bytes: &[u8], version: Version, now: u64) -> Done {
@@ -70,10 +78,14 @@ impl Switch {
             Body::GetConfigRequest => {
                 let miss_send_len =
                     self.connections.get(&id).map_or(0, |connection| connection.miss_send_len);
-                let config = SwitchConfig { flags: self.config, miss_send_len };
+                let expired = self.connections.get(&id).is_some_and(|connection| {
+                    tells_expired(message.version) && connection.filters.has_expired()
+                });
+                let flags = self.config | if expired { INVALID_TTL_TO_CONTROLLER } else { 0 };
+                let config = SwitchConfig { flags, miss_send_len };
                 self.answer(id, message, Body::GetConfigReply(config))
             }
-            Body::SetConfig(config) => self.set_config(id, config),
+            Body::SetConfig(config) => self.set_config(id, config, message.version),
             Body::BarrierRequest => self.answer(id, message, Body::BarrierReply),
             Body::FlowMod(flow) => self.flow_mod(id, flow, message, bytes, now),
             Body::GroupMod(_) | Body::MeterMod(_) | Body::TableMod(_) | Body::TlvTableMod(_) => {
@@ -172,14 +184,19 @@ impl Switch {
         self.answer(id, message, Body::FeaturesReply(features))
     }
 
-    fn set_config(&mut self, id: ConnectionId, config: &SwitchConfig) -> Done {
+    fn set_config(&mut self, id: ConnectionId, config: &SwitchConfig, version: Version) -> Done {
         // Fragments are not reassembled. They are the switch's, of which a secondary controller changes nothing.
         let is_secondary =
             self.connections.get(&id).is_some_and(|connection| connection.role == Role::Secondary);
         if config.flags & 3 != 2 && !is_secondary {
-            self.config = config.flags & 7;
+            self.config = config.flags & 3;
         }
-        self.with(id, |connection| connection.miss_send_len = config.miss_send_len)?;
+        self.with(id, |connection| {
+            connection.miss_send_len = config.miss_send_len;
+            if tells_expired(version) {
+                connection.filters.set_expired(config.flags & INVALID_TTL_TO_CONTROLLER != 0);
+            }
+        })?;
         self.versions_changed();
         Ok(())
     }
