@@ -36,6 +36,12 @@ impl Buffers {
         Some(number)
     }
 
+    /// A packet that is there.
+    pub(crate) fn get(&self, number: u32) -> Option<&Kept> {
+        let at = (number as usize).checked_rem(self.kept.len())?;
+        self.kept.get(at)?.as_ref().filter(|kept| kept.number == number)
+    }
+
     /// Takes a packet out.
     pub(crate) fn take(&mut self, number: u32) -> Option<Kept> {
         let at = (number as usize).checked_rem(self.kept.len())?;

@@ -34,6 +34,9 @@ pub(crate) enum Notice {
     RequestForward = 5,
 }
 
+/// Mask of the reason of packet-ins whose TTL is invalid.
+const INVALID_TTL: u32 = 1 << crate::program::outputs::INVALID_TTL;
+
 /// Reasons for which asynchronous messages are sent, for primary and equal controllers, and for secondary ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Filters {
@@ -70,6 +73,18 @@ impl Filters {
             [masks.packet_in_secondary, masks.port_status_secondary, masks.flow_removed_secondary];
         self.primary.iter_mut().zip(primary).for_each(|(mask, new)| *mask = new);
         self.secondary.iter_mut().zip(secondary).for_each(|(mask, new)| *mask = new);
+    }
+
+    /// Whether packets whose TTL is invalid are sent to a primary controller.
+    pub(crate) fn has_expired(&self) -> bool {
+        self.primary.first().is_some_and(|reasons| reasons & INVALID_TTL != 0)
+    }
+
+    /// Sets whether they are.
+    pub(crate) fn set_expired(&mut self, wanted: bool) {
+        for reasons in self.primary.iter_mut().take(1) {
+            *reasons = if wanted { *reasons | INVALID_TTL } else { *reasons & !INVALID_TTL };
+        }
     }
 
     /// The filters as properties.
@@ -198,6 +213,22 @@ impl Connection {
     pub(crate) fn notify(&mut self, message: Message, backlog: usize) {
         if self.waiting_bytes > backlog || !self.send(message) {
             self.dropped += 1;
+        }
+    }
+
+    /// The same for a list, in as many messages as its length needs.
+    pub(crate) fn notify_list<T>(&mut self, list: &[T], message: impl Fn(&[T]) -> Message, backlog: usize) {
+        let mut todo = vec![list];
+        while let Some(part) = todo.pop() {
+            if self.waiting_bytes <= backlog && self.send(message(part)) {
+                continue;
+            }
+            if self.waiting_bytes > backlog || part.len() < 2 {
+                self.dropped += 1;
+                continue;
+            }
+            let (head, tail) = part.split_at(part.len() / 2);
+            todo.extend([tail, head]);
         }
     }
 }

@@ -4,7 +4,7 @@
 //! applies the updates as one bundle. If anything in between is refused, the model as it was before takes its place
 //! again: so a message, and a bundle of messages, takes effect as a whole or not at all.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use openflow::error::ErrorCode;
@@ -73,6 +73,10 @@ pub(crate) struct Transaction {
     inherited: Vec<(Arc<Flow>, Counts)>,
     /// Tables whose conjunctive flows have changed.
     pub(crate) conjunctive: Vec<u8>,
+    /// Table and cookie of learned flows that are deleted with the flows that taught them.
+    pub(crate) unlearned: BTreeSet<(u8, u64)>,
+    /// Cells of bands that start counting anew.
+    pub(crate) bands: Vec<u32>,
 }
 
 /// The control side.
@@ -169,6 +173,7 @@ impl Datapath {
 
     /// Applies a prepared change.
     fn commit(&mut self, mut transaction: Transaction, now: u64) -> Result<Vec<Event>, ErrorCode> {
+        self.delete_learned(now, &mut transaction);
         let mut tables = std::mem::take(&mut transaction.conjunctive);
         tables.sort_unstable();
         tables.dedup();
@@ -177,6 +182,11 @@ impl Datapath {
         }
         // What the model permits fits the program, whose tables are larger; a mistake here changes nothing.
         self.state.apply(transaction.updates, now).map_err(|_| ErrorCode::FmfcUnknown)?;
+        for cell in transaction.bands {
+            if let Some(counter) = self.state.arrays().counter(Layout::get().band_counts, cell.into()) {
+                counter.set(0, 0);
+            }
+        }
         for (flow, counts) in transaction.inherited {
             if let Some(installed) = self.installed(&flow) {
                 installed.stats.hits.set(counts.packets, counts.bytes);
@@ -240,13 +250,14 @@ impl Datapath {
     pub(crate) fn uninstall(&mut self, copies: &[u32], learns: &[u32], transaction: &mut Transaction) {
         let copies_table: GroupTableId = Layout::get().copies;
         transaction.updates.extend(copies.iter().map(|number| Update::Group(copies_table, *number, None)));
-        learns.iter().for_each(|number| drop(self.model.learns.remove(number)));
+        let templates = learns.iter().filter_map(|number| self.model.learns.remove(number));
+        transaction.unlearned.extend(templates.filter_map(|template| template.deletes()));
     }
 
     /// Whether each flow, but for clauses of conjunctions, has its entry, and there are no others.
     pub(crate) fn is_consistent(&self) -> bool {
         let of_table = |(number, table): (usize, &FlowTable)| {
-            let plain: Vec<_> = table.iter().filter(|flow| flow.clauses().is_empty()).collect();
+            let plain: Vec<_> = table.iter().filter(|flow| !flow.is_clause()).collect();
             let joined = self.model.conjunctive.get(&(number as u8)).map_or(0, Vec::len);
             let entries = Layout::get().tables.get(number).and_then(|id| self.state.table(*id));
             let wanted = plain.len() + joined;
@@ -258,6 +269,11 @@ impl Datapath {
         self.model.tables.iter().enumerate().all(of_table)
             && flows == self.model.flows
             && groups == self.model.groups.len()
+    }
+
+    /// All flows.
+    pub(crate) fn flows(&self) -> impl Iterator<Item = &Arc<Flow>> {
+        self.model.tables.iter().flat_map(FlowTable::iter)
     }
 
     /// The entry of a flow.
@@ -344,6 +360,32 @@ mod tests {
             })
             .collect();
         assert_eq!((table.len(), actions.len()), (100, 2));
+    }
+
+    #[test]
+    fn counters_of_bands_survive_a_refused_change() {
+        use openflow::message::{Band, MeterMod, MeterModCommand};
+        let mut datapath = Datapath::new(Limits::default());
+        let request = MeterMod { meter: 1, bands: vec![Band::default()], ..MeterMod::default() };
+        let add = |datapath: &mut Datapath| {
+            datapath.change_many(0, |datapath, transaction| datapath.meter_mod(&request, 0, transaction))
+        };
+        add(&mut datapath).unwrap();
+        let cell = datapath.model.meters[&1].bands[0].1;
+        let band = |datapath: &Datapath| {
+            datapath.state.arrays().counter(Layout::get().band_counts, cell.into()).unwrap().get()
+        };
+        let counts = datapath.state.arrays().counter(Layout::get().band_counts, cell.into()).unwrap();
+        counts.set(3, 300);
+        let again = MeterMod { command: MeterModCommand::Modify, ..request.clone() };
+        let refused = datapath.change_many(0, |datapath, transaction| {
+            datapath.meter_mod(&again, 0, transaction)?;
+            Err::<(), _>(ErrorCode::BfcMsgFailed)
+        });
+        assert_eq!(refused.map(drop), Err(ErrorCode::BfcMsgFailed));
+        assert_eq!(band(&datapath), (3, 300));
+        datapath.change_many(0, |datapath, transaction| datapath.meter_mod(&again, 0, transaction)).unwrap();
+        assert_eq!(band(&datapath), (0, 0));
     }
 
     #[test]

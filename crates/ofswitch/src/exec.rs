@@ -12,6 +12,9 @@ pub(crate) const MATCH_FRAGMENTS: u16 = 32;
 /// Bit of a packet's flags: fragments are dropped.
 pub(crate) const DROP_FRAGMENTS: u16 = 33;
 
+/// Effects of one packet at most, in the program and again at ports, where one output to all of them is many.
+pub(crate) const EFFECTS: usize = 4096;
+
 /// Bounds of what one packet may cause: resubmissions count as steps and depth.
 const LIMITS: Limits = Limits {
     steps: 50_000,
@@ -21,7 +24,7 @@ const LIMITS: Limits = Limits {
     headers: 576,
     passes: 1,
     rounds: 0,
-    effects: 4096,
+    effects: EFFECTS,
 };
 
 /// A packet to run.

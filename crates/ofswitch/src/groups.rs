@@ -1,6 +1,6 @@
 //! Groups (OpenFlow 1.3.5, section 6.5; 1.5.1, section 6.7).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use openflow::action::Action;
@@ -14,11 +14,12 @@ use pipeline::ir;
 use pipeline::state::{Bucket as IrBucket, Group, GroupKind as IrKind, Update};
 
 use crate::datapath::{Datapath, Transaction, exact, exact_match};
+use crate::flows::Flow;
 use crate::lower::{Body, Owner, bucket};
 use crate::program::{Layout, field_values, hash_into, outputs};
 
 /// Reason of flow-removed messages: the flow's group was deleted.
-const GROUP_DELETED: u8 = 3;
+pub(crate) const GROUP_DELETED: u8 = 3;
 
 /// A group as controllers know it.
 #[derive(Debug, Clone)]
@@ -43,9 +44,9 @@ impl GroupEntry {
         }
     }
 
-    /// Whether a bucket refers to a group.
-    pub(crate) fn refers_to(&self, group: u32) -> bool {
-        referred(&self.buckets).contains(&group)
+    /// Groups that its buckets' actions refer to.
+    pub(crate) fn groups(&self) -> BTreeSet<u32> {
+        referred(&self.buckets)
     }
 }
 
@@ -57,6 +58,11 @@ fn referred(buckets: &[Bucket]) -> BTreeSet<u32> {
         _ => None,
     };
     all.into_iter().filter_map(group).collect()
+}
+
+/// Groups that buckets watch.
+fn watched(buckets: &[Bucket]) -> impl Iterator<Item = u32> {
+    buckets.iter().map(Bucket::watch_group).filter(|group| *group != version::group::ANY)
 }
 
 impl Datapath {
@@ -88,17 +94,18 @@ impl Datapath {
                 self.put_group(id, before.kind, buckets, before.properties.clone(), transaction)
             }
             GroupModCommand::Delete if id == version::group::ALL => {
-                let all: Vec<u32> = self.model.groups.keys().copied().collect();
-                all.into_iter().for_each(|id| self.delete_group(id, now, transaction));
+                let all = self.model.groups.keys().copied().collect();
+                self.delete_groups(&all, now, transaction);
                 Ok(())
             }
             GroupModCommand::Delete if id > version::group::MAX => Err(ErrorCode::GmfcInvalidGroup),
             GroupModCommand::Delete => {
-                let refers = |(other, entry): (&u32, &Arc<GroupEntry>)| *other != id && entry.refers_to(id);
+                let refers =
+                    |(other, entry): (&u32, &Arc<GroupEntry>)| *other != id && entry.groups().contains(&id);
                 if self.model.groups.iter().any(refers) {
                     return Err(ErrorCode::GmfcChainedGroup);
                 }
-                self.delete_group(id, now, transaction);
+                self.delete_groups(&BTreeSet::from([id]), now, transaction);
                 Ok(())
             }
         }
@@ -166,9 +173,9 @@ impl Datapath {
         Ok(())
     }
 
-    /// Whether a group with these buckets would be reached from itself.
+    /// Whether a group with these buckets would be reached from itself, by actions or by what buckets watch.
     fn loops(&self, id: u32, buckets: &[Bucket]) -> bool {
-        let mut todo: Vec<u32> = referred(buckets).into_iter().collect();
+        let mut todo: Vec<u32> = referred(buckets).into_iter().chain(watched(buckets)).collect();
         let mut seen = BTreeSet::new();
         while let Some(next) = todo.pop() {
             if next == id {
@@ -178,30 +185,42 @@ impl Datapath {
                 && let Some(entry) = self.model.groups.get(&next)
             {
                 todo.extend(referred(&entry.buckets));
+                todo.extend(watched(&entry.buckets));
             }
         }
         false
     }
 
-    /// Removes a group, if it is there, and the flows that refer to it.
-    fn delete_group(&mut self, id: u32, now: u64, transaction: &mut Transaction) {
-        let Some(entry) = self.model.groups.remove(&id) else { return };
-        let layout = Layout::get();
-        let flows: Vec<_> = self
-            .model
-            .tables
-            .iter()
-            .flat_map(|table| table.iter())
-            .filter(|flow| flow.has_group(id))
-            .cloned()
-            .collect();
+    /// Removes those of some groups that are there, and the flows that refer to them.
+    fn delete_groups(&mut self, ids: &BTreeSet<u32>, now: u64, transaction: &mut Transaction) {
+        let removed: BTreeMap<u32, Arc<GroupEntry>> =
+            ids.iter().filter_map(|id| self.model.groups.remove_entry(id)).collect();
+        let refers = |flow: &&Arc<Flow>| flow.groups().iter().any(|group| removed.contains_key(group));
+        let flows: Vec<_> = self.flows().filter(refers).cloned().collect();
         flows.iter().for_each(|flow| self.remove_flow(flow, GROUP_DELETED, now, transaction));
-        transaction.updates.push(Update::Group(layout.groups, id, None));
-        if entry.has_method {
-            transaction.updates.push(Update::DeleteMatch(layout.methods, exact_match(id), 0));
+        let layout = Layout::get();
+        for (id, entry) in removed {
+            transaction.updates.push(Update::Group(layout.groups, id, None));
+            if entry.has_method {
+                transaction.updates.push(Update::DeleteMatch(layout.methods, exact_match(id), 0));
+            }
+            self.uninstall(&entry.copies, &entry.learns, transaction);
         }
-        self.uninstall(&entry.copies, &entry.learns, transaction);
     }
+
+    /// Flows and groups that refer to each group.
+    pub(crate) fn group_references(&self) -> HashMap<u32, u32> {
+        let by_flows = self.flows().flat_map(|flow| flow.groups());
+        let by_groups = self.model.groups.values().flat_map(|entry| entry.groups());
+        references(by_flows.chain(by_groups))
+    }
+}
+
+/// Counts how often each number occurs.
+pub(crate) fn references(numbers: impl Iterator<Item = u32>) -> HashMap<u32, u32> {
+    let mut counts: HashMap<u32, u32> = HashMap::new();
+    numbers.for_each(|number| *counts.entry(number).or_default() += 1);
+    counts
 }
 
 /// Gives ids to buckets of versions that have none.
@@ -227,7 +246,18 @@ fn inserted(before: &GroupEntry, request: &GroupMod) -> Result<Vec<Bucket>, Erro
         }
     };
     let (head, tail) = before.buckets.split_at(at.min(before.buckets.len()));
-    Ok([head, &request.buckets, tail].concat())
+    let buckets = [head, &request.buckets, tail].concat();
+    // The request may state another kind, whose rules its check has followed.
+    let watches =
+        |bucket: &Bucket| bucket.watch_port() != PortNo::ANY || bucket.watch_group() != version::group::ANY;
+    match before.kind {
+        GroupKind::Indirect if buckets.len() != 1 => Err(ErrorCode::GmfcInvalidGroup),
+        GroupKind::All | GroupKind::Indirect if buckets.iter().any(watches) => {
+            Err(ErrorCode::GmfcWatchUnsupported)
+        }
+        GroupKind::FastFailover if !buckets.iter().all(watches) => Err(ErrorCode::GmfcInvalidGroup),
+        _ => Ok(buckets),
+    }
 }
 
 fn removed(before: &[Bucket], which: u32) -> Result<Vec<Bucket>, ErrorCode> {

@@ -1,5 +1,6 @@
 //! Meters (OpenFlow 1.3.5, section 6.6).
 
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use openflow::error::ErrorCode;
@@ -9,6 +10,8 @@ use openflow::version;
 use pipeline::state::Update;
 
 use crate::datapath::{Datapath, Transaction, exact, exact_match};
+use crate::flows::Flow;
+use crate::groups::references;
 use crate::lower::{meter, rates};
 use crate::program::Layout;
 
@@ -47,13 +50,13 @@ impl Datapath {
             MeterModCommand::Modify if !exists => Err(ErrorCode::MmfcUnknownMeter),
             MeterModCommand::Add | MeterModCommand::Modify => self.put_meter(request, now, transaction),
             MeterModCommand::Delete if request.meter == version::meter::ALL => {
-                let all: Vec<u32> = self.model.meters.keys().copied().collect();
-                all.into_iter().for_each(|id| self.delete_meter(id, now, transaction));
+                let all = self.model.meters.keys().copied().collect();
+                self.delete_meters(&all, now, transaction);
                 Ok(())
             }
             // Nothing happens to a meter that is not there.
             MeterModCommand::Delete => {
-                self.delete_meter(request.meter, now, transaction);
+                self.delete_meters(&BTreeSet::from([request.meter]), now, transaction);
                 Ok(())
             }
         }
@@ -91,9 +94,7 @@ impl Datapath {
         for band in &request.bands {
             let cell = self.model.free_bands.pop().ok_or(ErrorCode::MmfcOutOfBands)?;
             transaction.updates.push(Update::Meter(cells, cell, Some(rates(band, request.flags))));
-            if let Some(counter) = self.state.arrays().counter(layout.band_counts, cell.into()) {
-                counter.set(0, 0);
-            }
+            transaction.bands.push(cell);
             bands.push((band.clone(), cell));
         }
         let call = self.define(meter(request.flags, &bands))?;
@@ -118,24 +119,26 @@ impl Datapath {
         }
     }
 
-    /// Removes a meter, if it is there, and the flows that refer to it.
-    fn delete_meter(&mut self, id: u32, now: u64, transaction: &mut Transaction) {
-        let Some(entry) = self.model.meters.remove(&id) else { return };
-        let flows: Vec<_> = self
-            .model
-            .tables
-            .iter()
-            .flat_map(|table| table.iter())
-            .filter(|flow| flow.has_meter(id))
-            .cloned()
-            .collect();
+    /// Removes those of some meters that are there, and the flows that refer to them.
+    fn delete_meters(&mut self, ids: &BTreeSet<u32>, now: u64, transaction: &mut Transaction) {
+        let removed: BTreeMap<u32, Arc<MeterEntry>> =
+            ids.iter().filter_map(|id| self.model.meters.remove_entry(id)).collect();
+        let refers = |flow: &&Arc<Flow>| flow.meters().iter().any(|meter| removed.contains_key(meter));
+        let flows: Vec<_> = self.flows().filter(refers).cloned().collect();
         flows.iter().for_each(|flow| self.remove_flow(flow, METER_DELETED, now, transaction));
-        transaction.updates.push(Update::DeleteMatch(Layout::get().meters, exact_match(id), 0));
-        self.free_bands(&entry, transaction);
+        for (id, entry) in removed {
+            transaction.updates.push(Update::DeleteMatch(Layout::get().meters, exact_match(id), 0));
+            self.free_bands(&entry, transaction);
+        }
     }
 
-    /// A meter's statistics.
-    pub(crate) fn meter_stats(&self, id: u32, entry: &MeterEntry, now: u64) -> MeterStats {
+    /// Flows that refer to each meter.
+    pub(crate) fn meter_references(&self) -> HashMap<u32, u32> {
+        references(self.flows().flat_map(|flow| flow.meters()))
+    }
+
+    /// A meter's statistics. `flows`: those that refer to it.
+    pub(crate) fn meter_stats(&self, id: u32, entry: &MeterEntry, flows: u32, now: u64) -> MeterStats {
         let layout = Layout::get();
         let installed = self.state.table(layout.meters).and_then(|table| table.find(&exact_match(id), 0));
         let (packets, bytes) = installed.map_or((0, 0), |installed| installed.stats.hits.get());
@@ -144,12 +147,10 @@ impl Datapath {
             let (packets, bytes) = counter.map_or((0, 0), |counter| counter.get());
             Counter { packets, bytes }
         };
-        let flows =
-            self.model.tables.iter().flat_map(|table| table.iter()).filter(|flow| flow.has_meter(id)).count();
         let age = now.saturating_sub(entry.created);
         MeterStats {
             meter: id,
-            flows: u32::try_from(flows).unwrap_or(u32::MAX),
+            flows,
             total: Counter { packets, bytes },
             duration_sec: (age / 1_000_000_000) as u32,
             duration_nsec: (age % 1_000_000_000) as u32,

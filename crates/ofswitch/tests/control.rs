@@ -270,3 +270,173 @@ fn fragments_are_dropped_if_configured() {
     world.send(Body::SetConfig(openflow::message::SwitchConfig { flags: 1, miss_send_len: 128 }));
     assert_eq!(world.packet(1, &fragment), ["drop: IP fragment"]);
 }
+
+#[test]
+fn a_secondary_controller_changes_neither_tables_nor_fragments() {
+    use openflow::message::SwitchConfig;
+    let mut world = World::new(Version::V1_3);
+    let features =
+        |wanted| Body::MultipartRequest(Multipart { more: false, content: Request::TableFeatures(wanted) });
+    world.send(features(vec![]));
+    let tables = match world.messages().remove(0).body {
+        Body::MultipartReply(Multipart { content: Reply::TableFeatures(tables), .. }) => tables,
+        body => panic!("{body:?}"),
+    };
+    world.send(role(Role::Secondary, 1));
+    world.messages();
+    world.send(features(vec![tables[0].clone()]));
+    assert_eq!(world.errors(), ["OFPBRC_IS_SECONDARY"]);
+    world.send(features(vec![]));
+    assert_eq!(world.errors(), [""; 0]);
+    world.send(Body::SetConfig(SwitchConfig { flags: 1, miss_send_len: 77 }));
+    world.send(Body::GetConfigRequest);
+    let messages = world.messages();
+    let [Message { body: Body::GetConfigReply(config), .. }] = messages.as_slice() else {
+        panic!("{messages:?}")
+    };
+    assert_eq!((config.flags, config.miss_send_len), (0, 77));
+}
+
+#[test]
+fn a_packet_out_to_the_tables_that_misses_goes_to_old_controllers() {
+    use openflow::action::{Action, Output};
+    let mut world = World::new(Version::V1_0);
+    let output = |port| Action::Output(Output { port, max_len: 0 });
+    world.send(Body::PacketOut(openflow::message::PacketOut {
+        buffer_id: openflow::version::NO_BUFFER,
+        in_port: PortNo(1),
+        actions: vec![output(PortNo::TABLE), output(PortNo(3))],
+        data: udp(),
+        ..Default::default()
+    }));
+    let messages = world.messages();
+    let [Message { body: Body::PacketIn(packet), .. }] = messages.as_slice() else { panic!("{messages:?}") };
+    assert_eq!((packet.reason, packet.in_port), (0, PortNo(1)));
+    // What follows the output takes place all the same.
+    let effects: Vec<_> = world.switch.take_effects().iter().map(support::show).collect();
+    assert!(matches!(&effects[..], [one] if one.starts_with("3: ")), "{effects:?}");
+}
+
+#[test]
+fn a_refused_request_makes_none_of_its_monitors() {
+    use openflow::multipart::{MonitorFlags, MonitorRequest};
+    let mut world = World::new(Version::V1_4);
+    let one = |monitor, command| MonitorRequest {
+        monitor,
+        command,
+        flags: MonitorFlags::ADD,
+        table_id: 0xff,
+        out_port: PortNo::ANY,
+        out_group: openflow::version::group::ANY,
+        ..MonitorRequest::default()
+    };
+    // The second one changes a monitor that does not exist.
+    let request = Request::FlowMonitor(vec![one(1, 0), one(2, 1)]);
+    world.send(Body::MultipartRequest(Multipart { more: false, content: request }));
+    assert_eq!(world.errors().len(), 1);
+    world.add("actions=drop");
+    assert_eq!(world.messages(), []);
+}
+
+#[test]
+fn long_reports_of_monitors_come_in_several_messages() {
+    use openflow::multipart::{MonitorFlags, MonitorRequest};
+    let mut world = World::new(Version::V1_4);
+    let request = MonitorRequest {
+        flags: MonitorFlags::REMOVED | MonitorFlags::INSTRUCTIONS | MonitorFlags::NO_ABBREV,
+        table_id: 0xff,
+        out_port: PortNo::ANY,
+        out_group: openflow::version::group::ANY,
+        ..MonitorRequest::default()
+    };
+    let request = Request::FlowMonitor(vec![request]);
+    world.send(Body::MultipartRequest(Multipart { more: false, content: request }));
+    let long = vec!["output:2"; 1000].join(",");
+    for n in 0..16 {
+        world.add(&format!("priority={n},actions={long}"));
+    }
+    world.messages();
+    world.flow_mod(FlowModCommand::Delete, "");
+    let priorities: Vec<u16> = world
+        .messages()
+        .into_iter()
+        .flat_map(|message| match message.body {
+            Body::MultipartReply(Multipart { content: Reply::FlowMonitor(updates), .. }) => updates,
+            body => panic!("{body:?}"),
+        })
+        .map(|update| match update {
+            openflow::multipart::FlowUpdate::Full { priority, .. } => priority,
+            update => panic!("{update:?}"),
+        })
+        .collect();
+    assert_eq!(priorities, (0..16).collect::<Vec<u16>>());
+    assert_eq!(world.switch.dropped_messages(world.connection), 0);
+}
+
+#[test]
+fn modifications_release_the_packet_that_they_name() {
+    let mut world = World::new(Version::V1_0);
+    world.packet(1, &[0; 200]);
+    let messages = world.messages();
+    let [Message { body: Body::PacketIn(packet), .. }] = messages.as_slice() else { panic!("{messages:?}") };
+    let mut flow = text::parse_flow("actions=output:3", FlowModCommand::Modify, Version::V1_0).unwrap();
+    flow.buffer_id = packet.buffer_id;
+    world.send(Body::FlowMod(Box::new(flow)));
+    assert_eq!(world.errors(), [""; 0]);
+    let effects: Vec<_> = world.switch.take_effects().iter().map(support::show).collect();
+    assert!(matches!(&effects[..], [one] if one.starts_with("3: ")), "{effects:?}");
+}
+
+#[test]
+fn a_bundle_with_a_bad_packet_out_fails() {
+    let mut world = World::new(Version::V1_4);
+    let control = |kind| {
+        let flags = BundleFlags::ATOMIC;
+        Body::BundleControl(BundleControl { bundle: 1, kind, flags, properties: vec![] })
+    };
+    let mut bundle = |packet: &openflow::message::PacketOut| {
+        world.send(control(BundleControlKind::OpenRequest));
+        let flow = text::parse_flow("actions=drop", FlowModCommand::Add, Version::V1_4).unwrap();
+        for (xid, body) in [(70, Body::FlowMod(Box::new(flow))), (71, Body::PacketOut(packet.clone()))] {
+            let inner = Message::new(Version::V1_4, xid, body).encode().unwrap();
+            let add = BundleAdd { bundle: 1, flags: BundleFlags::ATOMIC, message: inner, trailing: vec![] };
+            let bytes = Message::new(Version::V1_4, xid, Body::BundleAdd(add)).encode().unwrap();
+            world.switch.receive(world.connection, &bytes, 0);
+        }
+        world.send(control(BundleControlKind::CommitRequest));
+        (world.errors(), world.switch.flow_count())
+    };
+    let output = openflow::action::Output { port: PortNo(3), max_len: 0 };
+    let good = openflow::message::PacketOut {
+        buffer_id: openflow::version::NO_BUFFER,
+        in_port: PortNo(1),
+        actions: vec![openflow::action::Action::Output(output)],
+        data: udp(),
+        ..Default::default()
+    };
+    let short = openflow::message::PacketOut { data: vec![0; 13], ..good.clone() };
+    assert_eq!(bundle(&short), (vec!["OFPBRC_BAD_PACKET", "OFPBFC_MSG_FAILED"], 0));
+    let gone = openflow::message::PacketOut { buffer_id: 7, data: vec![], ..good.clone() };
+    assert_eq!(bundle(&gone), (vec!["OFPBRC_BUFFER_UNKNOWN", "OFPBFC_MSG_FAILED"], 0));
+    assert_eq!(bundle(&good), (vec![], 1));
+}
+
+#[test]
+fn old_versions_ask_for_expired_packets_by_configuration() {
+    use openflow::message::SwitchConfig;
+    let mut world = World::new(Version::V1_2);
+    world.add("actions=dec_ttl,output:2");
+    let mut expired = udp();
+    expired[22] = 1;
+    for (flags, wanted) in [(0, 0), (4, 1), (0, 0)] {
+        world.send(Body::SetConfig(SwitchConfig { flags, miss_send_len: 128 }));
+        world.packet(1, &expired);
+        let packets = world.messages();
+        assert_eq!(packets.len(), wanted, "{packets:?}");
+        world.send(Body::GetConfigRequest);
+        let messages = world.messages();
+        assert!(
+            matches!(&messages[..], [Message { body: Body::GetConfigReply(config), .. }] if config.flags == flags)
+        );
+    }
+}

@@ -375,3 +375,18 @@ fn ipv6_extension_headers_and_discovery() {
     // The ports of fragments are hidden.
     assert_eq!(run(&["udp6,tp_src=1,actions=output:2"], &unhex(&fragment)), ["drop: no flow matches"]);
 }
+
+#[test]
+fn outputs_to_all_ports_are_limited_together() {
+    let mut world = World::new(Version::V1_3);
+    for number in 5..=1000 {
+        let name = format!("p{number}");
+        let number = openflow::PortNo(number);
+        let info = ofswitch::PortInfo { number, name, address: [2; 6], is_up: true, speed: 0 };
+        world.switch.set_port(info, 0).unwrap();
+    }
+    world.add(&format!("actions={}", vec!["ALL"; 100].join(",")));
+    let effects = world.packet(1, &udp());
+    assert_eq!(effects.len(), 4097);
+    assert_eq!(effects.last().unwrap(), "drop: the packet leaves too many times");
+}

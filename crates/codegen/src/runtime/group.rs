@@ -1,15 +1,12 @@
 //! Groups, and selections by hash.
 
 use pipeline::interp::Dropped;
-use pipeline::state::{Bucket, GroupKind};
+use pipeline::state::{Bucket, GroupKind, LiveGroups};
 
 use super::Machine;
 use crate::code::Function;
 use crate::flow;
 use crate::view::{Call, GroupView, Outcome, Record, TableView};
-
-/// Groups that liveness follows from group to group.
-const MAX_WATCHED: u32 = 8;
 
 impl<'a> Machine<'a> {
     /// The action call of an entry.
@@ -63,7 +60,19 @@ impl<'a> Machine<'a> {
         let len = u64::from(self.scratch.pass.borrow().len);
         found.installed.stats.count(len);
         let buckets = &found.installed.group.buckets;
-        let live = |bucket: &Bucket| self.is_live(table, bucket, MAX_WATCHED);
+        let watching = match found.installed.group.kind {
+            GroupKind::All | GroupKind::Indirect => &[],
+            GroupKind::Failover | GroupKind::Select => buckets.as_slice(),
+        };
+        let port_is_live = |port: u32| self.env.borrow().is_live(port);
+        let watched = |id: u32| groups?.get(&id).map(|group| &group.installed.group);
+        let groups = LiveGroups::watched_by(watching, watched, port_is_live);
+        for _ in 0..groups.visited() {
+            if let Some(reason) = self.step() {
+                return Err(reason);
+            }
+        }
+        let live = |bucket: &Bucket| groups.has(bucket, port_is_live);
         let chosen = match found.installed.group.kind {
             GroupKind::All => 0..buckets.len(),
             GroupKind::Indirect => 0..buckets.len().min(1),
@@ -95,17 +104,6 @@ impl<'a> Machine<'a> {
             None => {}
         }
         Ok(())
-    }
-
-    fn is_live(&self, table: usize, bucket: &Bucket, depth: u32) -> bool {
-        let group_is_live = |id: u32| {
-            let group = self.view.groups.get(table).and_then(|groups| groups.get(&id)).filter(|_| depth > 0);
-            group.is_some_and(|group| {
-                group.installed.group.buckets.iter().any(|bucket| self.is_live(table, bucket, depth - 1))
-            })
-        };
-        bucket.watch_port.is_none_or(|port| self.env.borrow().is_live(port))
-            && bucket.watch_group.is_none_or(group_is_live)
     }
 }
 

@@ -9,7 +9,7 @@ use openflow::oxm::Oxm;
 use openflow::{Version, version};
 use pipeline::state::Update;
 
-use super::{Flow, Selection};
+use super::{Flow, FlowTable, Selection};
 use crate::datapath::{Counts, Datapath, Event, Transaction, entry};
 use crate::lower::matching::{Conditions, conditions, overlap};
 use crate::lower::{Owner, instructions};
@@ -109,20 +109,65 @@ impl FlowChange {
             instructions: request.instructions.clone(),
         })
     }
+
+    /// Flags of the flow; the others are about the change.
+    fn kept_flags(&self) -> FlowModFlags {
+        self.flags - FlowModFlags::CHECK_OVERLAP - FlowModFlags::RESET_COUNTS
+    }
+
+    /// The table of an addition.
+    fn added_to(&self) -> u8 {
+        if self.table == version::table::ALL { 0 } else { self.table }
+    }
 }
 
 impl Datapath {
     /// Whether a change may fail half-way, so that the model must be kept aside.
-    pub(crate) fn may_fail_halfway(&self, change: &FlowChange) -> bool {
-        let table = self.model.settings.get(usize::from(change.table));
+    fn may_fail_halfway(&self, change: &FlowChange) -> bool {
+        let table = self.model.settings.get(usize::from(change.added_to()));
         change.command == FlowModCommand::Modify
             || table.is_some_and(|settings| settings.evicts)
-            || !self.model.conjunctive.is_empty()
-            || change
-                .instructions
-                .applied()
-                .iter()
-                .any(|a| matches!(a, openflow::action::Action::Conjunction(_)))
+            || self.expands()
+            || super::is_clause(&change.instructions)
+    }
+
+    /// Whether tables have conjunctive flows, so that changes of flows may add more entries than fit.
+    pub(crate) fn expands(&self) -> bool {
+        self.model.tables.iter().any(FlowTable::has_clauses)
+    }
+
+    /// Applies a flow-mod by itself, and returns what happened.
+    pub(crate) fn apply_flow_mod(&mut self, change: &FlowChange, now: u64) -> Result<Vec<Event>, ErrorCode> {
+        let prepare =
+            |datapath: &mut Self, transaction: &mut Transaction| datapath.flow_mod(change, now, transaction);
+        let ((), events) = match self.may_fail_halfway(change) {
+            true => self.change_many(now, prepare)?,
+            false => self.change(now, prepare)?,
+        };
+        Ok(events)
+    }
+
+    /// Restarts the timeouts of a flow that an addition would replace by an equal one, if that changes nothing else:
+    /// then the addition is done. Hard timeouts restart once a second, by a replacement.
+    pub(crate) fn refresh(&self, change: &FlowChange, now: u64) -> bool {
+        let table = self.model.tables.get(usize::from(change.added_to()));
+        let Some(flow) = table.and_then(|table| table.find(change.priority, &change.conditions)) else {
+            return false;
+        };
+        let is_recent = flow.hard_timeout == 0 || now.saturating_sub(flow.created) < 1_000_000_000;
+        let equal = flow.cookie == change.cookie
+            && (flow.idle_timeout, flow.hard_timeout) == (change.idle_timeout, change.hard_timeout)
+            && (flow.flags, flow.importance) == (change.kept_flags(), change.importance)
+            && flow.version == change.version
+            && flow.instructions == change.instructions
+            && !change.flags.contains(FlowModFlags::RESET_COUNTS);
+        match self.installed(flow) {
+            Some(installed) if is_recent && equal => {
+                installed.stats.last_hit.store(now, std::sync::atomic::Ordering::Relaxed);
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Prepares a flow-mod.
@@ -155,7 +200,7 @@ impl Datapath {
         now: u64,
         transaction: &mut Transaction,
     ) -> Result<(), ErrorCode> {
-        let table = if change.table == version::table::ALL { 0 } else { change.table };
+        let table = change.added_to();
         let found = self.model.tables.get(usize::from(table)).ok_or(ErrorCode::FmfcBadTableId)?;
         let before = found.find(change.priority, &change.conditions).cloned();
         if change.flags.contains(FlowModFlags::CHECK_OVERLAP) {
@@ -177,8 +222,7 @@ impl Datapath {
             cookie: change.cookie,
             idle_timeout: change.idle_timeout,
             hard_timeout: change.hard_timeout,
-            // The others are about the change, not the flow.
-            flags: change.flags - FlowModFlags::CHECK_OVERLAP - FlowModFlags::RESET_COUNTS,
+            flags: change.kept_flags(),
             importance: change.importance,
             instructions: change.instructions.clone(),
             version: change.version,
@@ -239,9 +283,9 @@ impl Datapath {
         (flow.copies, flow.learns, flow.created) = (copies, learns, since);
         let id = Layout::get().table(flow.table).ok_or(ErrorCode::FmfcBadTableId)?;
         self.withdraw_conjunctions(flow.table, transaction);
-        let joins = !flow.clauses().is_empty();
+        let joins = flow.is_clause();
         let number = self.flow_number();
-        let replaced = before.is_some_and(|before| before.clauses().is_empty());
+        let replaced = before.is_some_and(|before| !before.is_clause());
         let changed = entry(&flow, call);
         let flow = Arc::new(flow);
         match (replaced, joins) {
@@ -263,11 +307,11 @@ impl Datapath {
         } else {
             self.model.flows += 1;
         }
-        if joins || before.is_some_and(|before| !before.clauses().is_empty()) || self.may_join(&flow) {
-            transaction.conjunctive.push(flow.table);
-        }
         if let Some(table) = self.model.tables.get_mut(usize::from(flow.table)) {
             table.put(number, flow.clone());
+            if table.has_clauses() {
+                transaction.conjunctive.push(flow.table);
+            }
         }
         Ok(flow)
     }
@@ -282,16 +326,16 @@ impl Datapath {
     ) {
         let counts = self.counts(flow, now);
         self.withdraw_conjunctions(flow.table, transaction);
-        if let (true, Some(id)) = (flow.clauses().is_empty(), Layout::get().table(flow.table)) {
+        if let (true, Some(id)) = (!flow.is_clause(), Layout::get().table(flow.table)) {
             let matches = flow.conditions.to_vec();
             transaction.updates.push(Update::DeleteMatch(id, matches, flow.priority.into()));
         }
         self.uninstall(&flow.copies, &flow.learns, transaction);
-        if !flow.clauses().is_empty() || self.may_join(flow) {
-            transaction.conjunctive.push(flow.table);
-        }
         if let Some(table) = self.model.tables.get_mut(usize::from(flow.table)) {
             table.remove(flow);
+            if table.has_clauses() {
+                transaction.conjunctive.push(flow.table);
+            }
         }
         self.model.flows = self.model.flows.saturating_sub(1);
         transaction.events.push(Event::Removed(flow.clone(), reason, counts));

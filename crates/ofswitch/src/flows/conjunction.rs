@@ -3,7 +3,8 @@
 //!
 //! The pipeline finds one entry per lookup. So the clauses of a conjunction are multiplied out: each combination of flows,
 //! one per clause, is one entry with the actions of the flow on its `conj_id`, at the clauses' priority. Their number is
-//! limited ([`crate::Limits::conjunctions`]); a change beyond it is refused as a full table.
+//! limited ([`crate::Limits::conjunctions`]), and so are the attempts to combine flows, which may contradict each other;
+//! a change beyond that is refused as a full table.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -25,12 +26,10 @@ type Combination = (Conditions, u16, Arc<Flow>);
 /// The clauses of a conjunction: by number, how many there are to be, and the flows of each.
 type Clauses = BTreeMap<u8, (u8, Vec<Arc<Flow>>)>;
 
-impl Datapath {
-    /// Whether a flow may be the result of a conjunction.
-    pub(super) fn may_join(&self, flow: &Flow) -> bool {
-        conj_id(&flow.conditions).is_some()
-    }
+/// Attempts to combine flows for each combination that a table permits.
+const ATTEMPTS: usize = 16;
 
+impl Datapath {
     /// Brings the entries that stand for a table's conjunctive flows up to date.
     pub(crate) fn expand_conjunctions(
         &mut self,
@@ -91,6 +90,11 @@ impl Datapath {
         let mut all: Vec<Combination> = Vec::new();
         let mut seen: HashSet<(Conditions, u16)> = HashSet::new();
         let limit = self.limits.conjunctions as usize;
+        let mut attempts = limit.saturating_mul(ATTEMPTS);
+        let mut attempt = |number: usize| {
+            attempts = attempts.checked_sub(number).ok_or(ErrorCode::FmfcTableFull)?;
+            Ok(())
+        };
         for ((priority, id), of) in &clauses {
             let wanted = of.values().map(|(clauses, _)| usize::from(*clauses)).max().unwrap_or(0);
             let Some(actors) = results.get(id).filter(|_| of.len() == wanted) else { continue };
@@ -98,6 +102,7 @@ impl Datapath {
             for (_, flows) in of.values() {
                 let mut next = Vec::new();
                 for product in &products {
+                    attempt(flows.len())?;
                     next.extend(flows.iter().filter_map(|flow| intersection(product, &flow.conditions)));
                     if next.len() > limit {
                         return Err(ErrorCode::FmfcTableFull);
@@ -110,10 +115,11 @@ impl Datapath {
             actors.sort_by_key(|flow| std::cmp::Reverse(flow.priority));
             for flow in &actors {
                 let rest: Conditions = without_id(&flow.conditions);
+                attempt(products.len())?;
                 for product in &products {
                     let Some(conditions) = intersection(product, &rest) else { continue };
                     let taken = flows.find(*priority, &Arc::new(conditions.clone()));
-                    if taken.is_some_and(|flow| flow.clauses().is_empty()) {
+                    if taken.is_some_and(|flow| !flow.is_clause()) {
                         continue;
                     }
                     if seen.insert((conditions.clone(), *priority)) {

@@ -5,31 +5,72 @@ use std::sync::Arc;
 use openflow::error::ErrorCode;
 use pipeline::state::Expiry;
 
-use super::Flow;
-use crate::datapath::{Datapath, Transaction};
+use super::{DELETED, Flow};
+use crate::datapath::{Datapath, Event, Transaction};
 use crate::program::Layout;
 
 /// Reason of flow-removed messages: evicted.
 const EVICTED: u8 = 5;
 
 impl Datapath {
-    /// Removes the flows whose time is over.
-    pub(crate) fn expire(&mut self, now: u64, transaction: &mut Transaction) {
-        let layout = Layout::get();
-        for (table, entry, expiry) in self.state.expired(now) {
-            let flow = layout.number(table).and_then(|number| {
-                let installed = self.state.table(table)?.get(entry)?;
-                let priority = u16::try_from(installed.entry.priority).ok()?;
-                let conditions = Arc::new(installed.entry.matches.clone());
-                self.model.tables.get(usize::from(number))?.find(priority, &conditions).cloned()
-            });
+    /// Removes the flows whose time is over, and returns what happened.
+    pub(crate) fn expire(&mut self, now: u64) -> Vec<Event> {
+        let expired = self.expired(now);
+        if !self.expands() {
+            return self.remove_all(&expired, now).unwrap_or_default();
+        }
+        let before = self.model.clone();
+        if let Ok(events) = self.remove_all(&expired, now) {
+            return events;
+        }
+        // Without some flow a conjunction has more combinations than fit: that flow stays, the others go.
+        self.model = before;
+        let alone = |one| {
+            let before = self.model.clone();
+            let removed = self.remove_all(std::slice::from_ref(one), now);
+            if removed.is_err() {
+                self.model = before;
+            }
+            removed.unwrap_or_default()
+        };
+        expired.iter().flat_map(alone).collect()
+    }
+
+    /// Flows whose time is over, each with the reason as in a flow-removed message.
+    fn expired(&self, now: u64) -> Vec<(Arc<Flow>, u8)> {
+        let flow = |(table, entry, expiry)| {
+            let installed = self.state.table(table)?.get(entry)?;
+            let priority = u16::try_from(installed.entry.priority).ok()?;
+            let conditions = Arc::new(installed.entry.matches.clone());
+            let number = Layout::get().number(table)?;
+            let flow = self.model.tables.get(usize::from(number))?.find(priority, &conditions)?;
             let reason = match expiry {
                 Expiry::Idle => 0,
                 Expiry::Hard => 1,
             };
-            if let Some(flow) = flow {
-                self.remove_flow(&flow, reason, now, transaction);
+            Some((flow.clone(), reason))
+        };
+        self.state.expired(now).into_iter().filter_map(flow).collect()
+    }
+
+    fn remove_all(&mut self, flows: &[(Arc<Flow>, u8)], now: u64) -> Result<Vec<Event>, ErrorCode> {
+        let removed = self.change(now, |datapath, transaction| {
+            flows.iter().for_each(|(flow, reason)| datapath.remove_flow(flow, *reason, now, transaction));
+            Ok(())
+        });
+        removed.map(|((), events)| events)
+    }
+
+    /// Removes the flows that removed flows have taught, as their actions ask for, unless others teach them too.
+    pub(crate) fn delete_learned(&mut self, now: u64, transaction: &mut Transaction) {
+        while !transaction.unlearned.is_empty() {
+            let mut gone = std::mem::take(&mut transaction.unlearned);
+            for known in self.model.learns.values().filter_map(|template| template.deletes()) {
+                gone.remove(&known);
             }
+            let learned = |flow: &&Arc<Flow>| gone.contains(&(flow.table, flow.cookie));
+            let flows: Vec<_> = self.flows().filter(learned).cloned().collect();
+            flows.iter().for_each(|flow| self.remove_flow(flow, DELETED, now, transaction));
         }
     }
 

@@ -11,7 +11,7 @@ mod conjunction;
 mod expire;
 mod select;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use openflow::Version;
@@ -22,7 +22,7 @@ use openflow::oxm::Oxm;
 
 use crate::lower::matching::Conditions;
 
-pub(crate) use change::FlowChange;
+pub(crate) use change::{DELETED, FlowChange};
 pub(crate) use select::Selection;
 
 /// A flow.
@@ -67,10 +67,31 @@ impl Flow {
         self.actions().into_iter().any(|action| *action == Action::Group(group))
     }
 
-    /// Whether it refers to a meter.
-    pub(crate) fn has_meter(&self, meter: u32) -> bool {
-        self.instructions.0.contains(&Instruction::Meter(meter))
-            || self.actions().into_iter().any(|action| *action == Action::Meter(meter))
+    /// Groups that it refers to.
+    pub(crate) fn groups(&self) -> BTreeSet<u32> {
+        let group = |action: &Action| match action {
+            Action::Group(group) => Some(*group),
+            _ => None,
+        };
+        self.actions().into_iter().filter_map(group).collect()
+    }
+
+    /// Meters that it refers to.
+    pub(crate) fn meters(&self) -> BTreeSet<u32> {
+        let by_instruction = self.instructions.0.iter().filter_map(|instruction| match instruction {
+            Instruction::Meter(meter) => Some(*meter),
+            _ => None,
+        });
+        let by_action = self.actions().into_iter().filter_map(|action| match action {
+            Action::Meter(meter) => Some(*meter),
+            _ => None,
+        });
+        by_instruction.chain(by_action).collect()
+    }
+
+    /// Whether it is a clause of a conjunctive match.
+    pub(crate) fn is_clause(&self) -> bool {
+        is_clause(&self.instructions)
     }
 
     /// Its clauses of conjunctive matches; such a flow does nothing else.
@@ -81,6 +102,11 @@ impl Flow {
         };
         self.instructions.applied().iter().filter_map(clause).collect()
     }
+}
+
+/// Whether instructions make a flow a clause of a conjunctive match.
+pub(crate) fn is_clause(instructions: &Instructions) -> bool {
+    instructions.applied().iter().any(|action| matches!(action, Action::Conjunction(_)))
 }
 
 /// Appends actions and those nested in them.
@@ -100,6 +126,8 @@ pub(crate) fn flatten<'a>(actions: &'a [Action], all: &mut Vec<&'a Action>) {
 pub(crate) struct FlowTable {
     flows: BTreeMap<u64, Arc<Flow>>,
     index: HashMap<(u16, Arc<Conditions>), u64>,
+    /// Flows that are clauses of conjunctive matches.
+    clauses: usize,
 }
 
 impl FlowTable {
@@ -121,13 +149,21 @@ impl FlowTable {
     pub(crate) fn put(&mut self, number: u64, flow: Arc<Flow>) {
         let key = (flow.priority, flow.conditions.clone());
         let number = *self.index.entry(key).or_insert(number);
-        self.flows.insert(number, flow);
+        self.clauses += usize::from(flow.is_clause());
+        let replaced = self.flows.insert(number, flow);
+        self.clauses -= replaced.map_or(0, |flow| usize::from(flow.is_clause()));
     }
 
     /// Removes a flow.
     pub(crate) fn remove(&mut self, flow: &Flow) {
         if let Some(number) = self.index.remove(&(flow.priority, flow.conditions.clone())) {
-            self.flows.remove(&number);
+            let removed = self.flows.remove(&number);
+            self.clauses -= removed.map_or(0, |flow| usize::from(flow.is_clause()));
         }
+    }
+
+    /// Whether some flow is a clause of a conjunctive match.
+    pub(crate) fn has_clauses(&self) -> bool {
+        self.clauses > 0
     }
 }

@@ -87,6 +87,11 @@ impl Template {
         self.learn.table
     }
 
+    /// Table and cookie of learned flows, if they are deleted with the last flow that teaches them.
+    pub(crate) fn deletes(&self) -> Option<(u8, u64)> {
+        self.learn.flags.contains(LearnFlags::DELETE_LEARNED).then_some((self.table(), self.cookie()))
+    }
+
     /// The flow for a packet's values, as a change of the tables in Nicira's form.
     pub(crate) fn flow(&self, values: &Bits) -> FlowMod {
         let mut left = template_bits(&self.learn) as u64;

@@ -60,7 +60,7 @@ impl Lowering<'_> {
                 let sender = self.sender(0);
                 to_controller(v, reason, Some(max_len), sender, [])
             }
-            PortNo::TABLE => return self.resubmit(PortNo::IN_PORT, 0),
+            PortNo::TABLE => return self.output_to_tables(),
             PortNo::ANY | PortNo::UNSET => return Ok(()),
             port => {
                 let port = self.number(32, port.0.into());

@@ -6,6 +6,7 @@ use openflow::error::ErrorCode;
 use pipeline::ir::{BinOp, Stmt};
 
 use super::{Lowering, Step};
+use crate::program::outputs::PACKET_OUT;
 use crate::program::terms::{bit, set, var};
 
 impl Lowering<'_> {
@@ -38,9 +39,23 @@ impl Lowering<'_> {
         };
         let v = &self.layout.vars;
         self.push(set(v.match_port, from));
-        self.push(set(v.nested, var(v.nested).op(BinOp::Add, bit(8, 1))));
+        self.push(set(v.nested, var(v.nested).op(BinOp::Add, bit(16, 1))));
         self.push(Stmt::Call(block));
-        self.push(set(v.nested, var(v.nested).op(BinOp::Sub, bit(8, 1))));
+        self.push(set(v.nested, var(v.nested).op(BinOp::Sub, bit(16, 1))));
+        Ok(())
+    }
+
+    /// Outputs to the tables (OpenFlow 1.3.5, section 7.3.7): those of a packet-out take the packet as one from a port.
+    pub(super) fn output_to_tables(&mut self) -> Step {
+        if self.owner.reason != PACKET_OUT {
+            return self.resubmit(PortNo::IN_PORT, 0);
+        }
+        let block = self.layout.lookup(0).ok_or(ErrorCode::BrcBadTableId)?;
+        let v = &self.layout.vars;
+        self.push(set(v.match_port, var(v.in_port)));
+        self.push(set(v.nested, bit(16, 0x8000)));
+        self.push(Stmt::Call(block));
+        self.push(set(v.nested, bit(16, 0)));
         Ok(())
     }
 

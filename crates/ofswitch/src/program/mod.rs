@@ -228,12 +228,16 @@ fn build() -> Layout {
     let run_meter = p.declare_block("run_meter");
     p.define_block(run_meter, vec![Stmt::Apply(meters, Box::default())]);
 
-    let top = || var(v.nested).equals(bit(8, 0));
-    let miss_drop = p.add_action("miss_drop", &[], vec![when(top(), vec![Stmt::Drop(reasons.table_miss)])]);
+    let top = var(v.nested).equals(bit(16, 0));
+    let not_resubmitted = var(v.nested).slice(14, 0).equals(bit(15, 0));
+    let miss_drop = p.add_action("miss_drop", &[], vec![when(top, vec![Stmt::Drop(reasons.table_miss)])]);
     let sender = outputs::Sender { table: Expr::Param(0), ..outputs::Sender::nobody() };
     let to_controller = outputs::to_controller(v, bit(8, outputs::NO_MATCH.into()), None, sender, []);
-    let miss_controller =
-        p.add_action("miss_controller", &[("table", Type::Bit(8))], vec![when(top(), vec![to_controller])]);
+    let miss_controller = p.add_action(
+        "miss_controller",
+        &[("table", Type::Bit(8))],
+        vec![when(not_resubmitted, vec![to_controller])],
+    );
 
     let (is_set, port) = kept.output();
     keys.add_actset_output(is_set, port);

@@ -58,7 +58,8 @@ pub(crate) struct Vars {
     pub(crate) in_port: VarId,
     /// The port that the next lookup matches: `in_port`, or the one that `resubmit` pretends.
     pub(crate) match_port: VarId,
-    /// Whether the lookup is a `resubmit`'s, whose miss has no consequence.
+    /// How many `resubmit`s the lookup is in: then a miss has no consequence. The upper bit: it is a packet-out's output
+    /// to the tables, whose miss may be told to controllers, but does not end the packet-out.
     pub(crate) nested: VarId,
     pub(crate) eth_type: VarId,
     pub(crate) nw_proto: VarId,
@@ -108,7 +109,7 @@ impl Vars {
             best: bits("best_hash", 32),
             chosen: bits("chosen", 32),
             random: bits("random", 16),
-            nested: p.add_var("nested", Type::Bit(8)),
+            nested: p.add_var("nested", Type::Bit(16)),
             live: p.add_var("is_live", Type::Bool),
             kind: p.add_slot("kind", 64, Slot::Flags),
             ingress: p.add_slot("ingress", 32, Slot::IngressPort),

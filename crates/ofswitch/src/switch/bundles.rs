@@ -5,6 +5,7 @@ use openflow::error::ErrorCode;
 use openflow::message::{Body, BundleAdd, BundleControl, BundleControlKind, PortReason};
 
 use super::Switch;
+use super::packets::check_packet_out;
 use crate::connection::{ConnectionId, OpenBundle};
 use crate::flows::FlowChange;
 
@@ -113,7 +114,7 @@ impl Switch {
         let mut changed_ports = Vec::new();
         let mut packets = Vec::new();
         let mut failed: Option<(usize, ErrorCode)> = None;
-        let own_ports = &mut self.ports;
+        let (own_ports, buffers) = (&mut self.ports, &self.buffers);
         let result = self.datapath.change_many(now, |datapath, transaction| {
             for (at, bytes) in bundle.messages.iter().enumerate() {
                 let mut one = || -> Result<(), ErrorCode> {
@@ -134,7 +135,8 @@ impl Switch {
                             Ok(())
                         }
                         Body::PacketOut(packet) => {
-                            packets.push(packet);
+                            check_packet_out(datapath, buffers, &packet)?;
+                            packets.push((packet, bytes));
                             Ok(())
                         }
                         _ => Err(ErrorCode::BfcMsgUnsup),
@@ -151,9 +153,12 @@ impl Switch {
             Ok(((), events)) => {
                 self.tell(&events, Some((id, message.xid)), now);
                 changed_ports.into_iter().for_each(|number| self.tell_port(number, PortReason::Modify));
-                for packet in packets {
-                    // Packets are sent when everything else has taken effect; one that cannot be is lost.
-                    let _: Result<(), ErrorCode> = self.packet_out(&packet, message.version, now);
+                for (packet, bytes) in packets {
+                    // Packets are sent when everything else has taken effect; one that later messages of the bundle make
+                    // impossible is told of by itself.
+                    if let Err(code) = self.packet_out(&packet, message.version, now) {
+                        self.refuse_inner(id, code, bytes, message.version);
+                    }
                 }
                 Ok(())
             }

@@ -48,7 +48,7 @@ pub struct Switch {
     connections: BTreeMap<ConnectionId, Connection>,
     next_connection: u64,
     buffers: Buffers,
-    /// Fragments in the low two bits, and bit 2: expired packets go to controllers.
+    /// Treatment of fragments, in the low two bits.
     config: u16,
     /// The largest generation id of roles so far.
     generation: Option<u64>,
@@ -162,14 +162,8 @@ impl Switch {
 
     /// Advances the time, nanoseconds: removes flows whose time is over. To be called about once a second.
     pub fn tick(&mut self, now: u64) {
-        // Expiry only removes what is there.
-        let expired = self.datapath.change(now, |datapath, transaction| {
-            datapath.expire(now, transaction);
-            Ok(())
-        });
-        if let Ok(((), events)) = expired {
-            self.tell(&events, None, now);
-        }
+        let events = self.datapath.expire(now);
+        self.tell(&events, None, now);
         self.after_changes();
     }
 

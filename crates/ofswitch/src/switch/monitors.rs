@@ -37,28 +37,33 @@ impl Switch {
     ) -> Result<(), ErrorCode> {
         let form = message.form;
         let limit = self.settings.limits.monitors as usize;
+        let Some(connection) = self.connections.get(&id) else { return Ok(()) };
+        // They take effect together, or not at all.
+        let mut monitors = connection.monitors.clone();
         let mut updates = Vec::new();
         for request in requests {
             let selection = self.monitored(request, form)?;
-            let Some(connection) = self.connections.get_mut(&id) else { return Ok(()) };
-            let exists = connection.monitors.contains_key(&request.monitor);
+            let exists = monitors.contains_key(&request.monitor);
             match request.command {
                 2 if form == Form::Standard => {
-                    connection.monitors.remove(&request.monitor).ok_or(ErrorCode::MofcUnknownMonitor)?;
+                    monitors.remove(&request.monitor).ok_or(ErrorCode::MofcUnknownMonitor)?;
                     continue;
                 }
                 1 if !exists => return Err(ErrorCode::MofcUnknownMonitor),
                 0 if exists => return Err(ErrorCode::MofcMonitorExists),
-                0 if connection.monitors.len() >= limit => return Err(ErrorCode::MofcUnknown),
+                0 if monitors.len() >= limit => return Err(ErrorCode::MofcUnknown),
                 _ => {}
             }
-            connection.monitors.insert(request.monitor, (request.clone(), form));
+            monitors.insert(request.monitor, (request.clone(), form));
             if request.flags.contains(MonitorFlags::INITIAL) {
                 let event = if form == Form::Standard { FlowEvent::Initial } else { FlowEvent::Added };
                 let full = request.flags.contains(MonitorFlags::INSTRUCTIONS);
                 let flows = selection.of(&self.datapath.model.tables);
                 updates.extend(flows.iter().map(|flow| report(flow, event, full, message.version)));
             }
+        }
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.monitors = monitors;
         }
         self.answer_list(id, message, updates, Reply::FlowMonitor)
     }
@@ -94,14 +99,16 @@ impl Switch {
             // One message of a transaction is enough.
             updates
                 .dedup_by(|a, b| matches!((a, b), (FlowUpdate::Abbreviated(_), FlowUpdate::Abbreviated(_))));
-            for chunk in updates.chunks(CHUNK) {
-                let content = Reply::FlowMonitor(chunk.to_vec());
+            let reply = |part: &[FlowUpdate]| {
+                let content = Reply::FlowMonitor(part.to_vec());
                 let mut message =
                     Message::new(version, 0, Body::MultipartReply(Multipart { more: false, content }));
                 message.form = form;
-                if let Some(connection) = self.connections.get_mut(&id) {
-                    connection.notify(message, self.settings.limits.backlog);
-                }
+                message
+            };
+            let Some(connection) = self.connections.get_mut(&id) else { continue };
+            for chunk in updates.chunks(CHUNK) {
+                connection.notify_list(chunk, reply, self.settings.limits.backlog);
             }
         }
     }

@@ -10,7 +10,8 @@ use super::Switch;
 use super::translate;
 use crate::connection::{ConnectionId, Notice};
 use crate::datapath::{Counts, Event};
-use crate::flows::Flow;
+use crate::flows::{DELETED, Flow};
+use crate::groups::GROUP_DELETED;
 
 impl Counts {
     /// The counts as messages have them.
@@ -36,13 +37,17 @@ impl Switch {
     }
 
     fn tell_removed(&mut self, flow: &Flow, reason: u8, counts: &Counts) {
-        // Eviction and the deletion of groups and meters are told of like deletion before version 1.4.
         if !flow.flags.contains(FlowModFlags::SEND_FLOW_REM) {
             return;
         }
         for connection in self.connections.values_mut() {
             let Some(version) = connection.version else { continue };
-            let reason = if version < Version::V1_4 && reason > 2 { 2 } else { reason };
+            // What a version has no reason for is told of like deletion.
+            let reason = match reason {
+                GROUP_DELETED if version >= Version::V1_1 => reason,
+                reason if version >= Version::V1_4 => reason,
+                reason => reason.min(DELETED),
+            };
             if !connection.wants(Notice::FlowRemoved, reason) {
                 continue;
             }

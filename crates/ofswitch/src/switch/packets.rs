@@ -11,11 +11,12 @@ use pipeline::ir::{Constant, DigestId};
 use pipeline::state::Update;
 
 use super::Switch;
+use crate::buffers::Buffers;
 use crate::connection::{ConnectionId, Notice};
-use crate::datapath::{exact, exact_match};
+use crate::datapath::{Datapath, exact, exact_match};
 use crate::exec::{self, Packet, Surroundings};
 use crate::flows::{FlowChange, Selection};
-use crate::lower::{LEARNED_VERSION, Lowering, Owner};
+use crate::lower::{LEARNED_VERSION, Lowered, Lowering, Owner};
 use crate::program::Layout;
 use crate::program::outputs::{self, Record};
 use crate::tables::Miss;
@@ -58,6 +59,9 @@ pub enum Effect {
     Drop(String),
 }
 
+/// Bytes of a packet at least: an Ethernet header.
+const MIN_PACKET: usize = 14;
+
 /// Number of packet-outs in the program's table of injected actions.
 const INJECTED: u32 = 1;
 
@@ -91,11 +95,18 @@ impl Switch {
         let mut surroundings = Surroundings { now, random: &mut self.random, is_live: &is_live };
         let outcome = exec::run(&self.datapath.state, &mut surroundings, &packet);
         let received = packet.received();
+        let mut room = exec::EFFECTS;
         for effect in outcome.effects {
             match effect {
                 Raw::Output { to, packet: form, queue, .. } => {
                     let bytes = form.bytes(&received);
-                    self.leave(port, to, bytes, queue.unwrap_or(0), effects);
+                    let first = effects.len();
+                    let fits = self.leave(port, to, bytes, queue.unwrap_or(0), room, effects);
+                    room = room.saturating_sub(effects.len() - first);
+                    if !fits {
+                        effects.push(Effect::Drop("the packet leaves too many times".to_owned()));
+                        break;
+                    }
                 }
                 Raw::Controller { reason, packet: form, limit, data, .. } => {
                     if let Some(record) = Record::read(&data) {
@@ -108,14 +119,23 @@ impl Switch {
         }
     }
 
-    /// Sends a packet to a port, or to several.
-    fn leave(&mut self, in_port: u32, to: Exit, packet: Vec<u8>, queue: u16, effects: &mut Vec<Effect>) {
+    /// Sends a packet to a port, or to several, but adds no more than `room` effects; `false`: there are more.
+    fn leave(
+        &mut self,
+        in_port: u32,
+        to: Exit,
+        packet: Vec<u8>,
+        queue: u16,
+        room: usize,
+        effects: &mut Vec<Effect>,
+    ) -> bool {
         let flood = to == Exit::Flood;
         let numbers: Vec<u32> = match to {
             Exit::Port(number) => vec![number],
+            Exit::Fallback if room == 0 => return false,
             Exit::Fallback => {
                 effects.push(Effect::Normal { in_port: PortNo(in_port), packet });
-                return;
+                return true;
             }
             Exit::Flood | Exit::All => {
                 let takes = |number: &u32, config: PortConfig| {
@@ -124,7 +144,8 @@ impl Switch {
                 self.ports.iter().filter(|(n, port)| takes(n, port.config)).map(|(n, _)| *n).collect()
             }
         };
-        for number in numbers {
+        let fits = numbers.len() <= room;
+        for number in numbers.into_iter().take(room) {
             let Some(port) = self.ports.get_mut(&number) else {
                 effects.push(Effect::Drop("no such port".to_owned()));
                 continue;
@@ -138,6 +159,7 @@ impl Switch {
             port.counters.tx_bytes += packet.len() as u64;
             effects.push(Effect::Output { port: PortNo(number), packet: packet.clone(), queue });
         }
+        fits
     }
 
     fn digest(
@@ -168,6 +190,12 @@ impl Switch {
 
     fn learn(&mut self, number: u32, values: &pipeline::bits::Bits, now: u64) -> Result<(), ErrorCode> {
         let Some(template) = self.datapath.model.learns.get(&number).cloned() else { return Ok(()) };
+        let flow = template.flow(values);
+        let change =
+            FlowChange::new(&flow, LEARNED_VERSION, openflow::message::Form::Nicira, true, &self.datapath)?;
+        if self.datapath.refresh(&change, now) {
+            return Ok(());
+        }
         if template.limit > 0 {
             let cookie = (template.cookie(), u64::MAX);
             let learned = Selection { table: template.table(), cookie, ..Selection::all() };
@@ -175,12 +203,7 @@ impl Switch {
                 return Ok(());
             }
         }
-        let flow = template.flow(values);
-        let change =
-            FlowChange::new(&flow, LEARNED_VERSION, openflow::message::Form::Nicira, true, &self.datapath)?;
-        let ((), events) = self
-            .datapath
-            .change_many(now, |datapath, transaction| datapath.flow_mod(&change, now, transaction))?;
+        let events = self.datapath.apply_flow_mod(&change, now)?;
         self.tell(&events, None, now);
         Ok(())
     }
@@ -244,12 +267,7 @@ impl Switch {
         });
         let in_port =
             if version >= Version::V1_5 { named.unwrap_or(PortNo::CONTROLLER.0) } else { request.in_port.0 };
-        let owner = Owner { table: 0xff, cookie: outputs::NO_COOKIE, reason: outputs::PACKET_OUT };
-        let lowered = self.datapath.lower(None, |world| {
-            let mut lowering = Lowering::new(world, owner);
-            lowering.list(&request.actions)?;
-            Ok(lowering.finish())
-        })?;
+        let lowered = injected(&mut self.datapath, request)?;
         let kept;
         let packet = match request.buffer_id {
             version::NO_BUFFER => &request.data,
@@ -258,7 +276,7 @@ impl Switch {
                 &kept.bytes
             }
         };
-        if packet.len() < 14 {
+        if packet.len() < MIN_PACKET {
             return Err(ErrorCode::BrcBadPacket);
         }
         let layout = Layout::get();
@@ -273,6 +291,8 @@ impl Switch {
         // What was just put there can be removed.
         let _ = self.datapath.change(now, |datapath, transaction| {
             datapath.uninstall(&copies, &learns, transaction);
+            // What a packet-out teaches stays.
+            transaction.unlearned.clear();
             transaction.updates.push(Update::DeleteMatch(layout.injected, exact_match(INJECTED), 0));
             Ok(())
         });
@@ -287,6 +307,30 @@ impl Switch {
         self.effects = effects;
         Ok(())
     }
+}
+
+/// The actions of a packet-out.
+fn injected(datapath: &mut Datapath, request: &PacketOut) -> Result<Lowered, ErrorCode> {
+    let owner = Owner { table: 0xff, cookie: outputs::NO_COOKIE, reason: outputs::PACKET_OUT };
+    datapath.lower(None, |world| {
+        let mut lowering = Lowering::new(world, owner);
+        lowering.list(&request.actions)?;
+        Ok(lowering.finish())
+    })
+}
+
+/// Refuses a packet-out that could not be sent now. `buffers`: the packets that it may name.
+pub(super) fn check_packet_out(
+    datapath: &mut Datapath,
+    buffers: &Buffers,
+    request: &PacketOut,
+) -> Result<(), ErrorCode> {
+    injected(datapath, request)?;
+    let length = match request.buffer_id {
+        version::NO_BUFFER => request.data.len(),
+        number => buffers.get(number).ok_or(ErrorCode::BrcBufferUnknown)?.bytes.len(),
+    };
+    if length < MIN_PACKET { Err(ErrorCode::BrcBadPacket) } else { Ok(()) }
 }
 
 /// Ingress port, metadata and registers, as match fields.

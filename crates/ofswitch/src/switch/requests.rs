@@ -2,9 +2,10 @@
 
 use openflow::error::{ErrorCode, reply};
 use openflow::message::{
-    Body, Capabilities, FeaturesReply, FlowMod, Form, Header, Hello, PortMod, PortReason,
+    Body, Capabilities, FeaturesReply, FlowMod, FlowModCommand, Form, Header, Hello, PortMod, PortReason,
     QueueGetConfigReply, Role, RoleMessage, RoleStatus, SwitchConfig,
 };
+use openflow::multipart::{Multipart, Request};
 use openflow::{Message, PortNo, Version, version};
 
 use super::Switch;
@@ -14,8 +15,11 @@ use crate::program::TABLES;
 
 type Done = Result<(), ErrorCode>;
 
-/// Whether a request changes something, which secondary controllers may not.
+/// Whether a request changes something, which secondary controllers may not (OpenFlow 1.3.5, section 6.3.4).
 fn changes(body: &Body) -> bool {
+    if let Body::MultipartRequest(Multipart { content: Request::TableFeatures(wanted), .. }) = body {
+        return !wanted.is_empty();
+    }
     matches!(
         body,
         Body::FlowMod(_)
@@ -29,6 +33,14 @@ fn changes(body: &Body) -> bool {
             | Body::TlvTableMod(_)
             | Body::Resume(_)
     )
+}
+
+/// Flag of a switch's configuration in versions 1.1 and 1.2: packets whose TTL is invalid go to the controller.
+const INVALID_TTL_TO_CONTROLLER: u16 = 4;
+
+/// Whether a version has that flag; later ones have filters of asynchronous messages instead.
+fn tells_expired(version: Version) -> bool {
+    matches!(version, Version::V1_1 | Version::V1_2)
 }
 
 impl Switch {
@@ -66,10 +78,14 @@ impl Switch {
             Body::GetConfigRequest => {
                 let miss_send_len =
                     self.connections.get(&id).map_or(0, |connection| connection.miss_send_len);
-                let config = SwitchConfig { flags: self.config, miss_send_len };
+                let expired = self.connections.get(&id).is_some_and(|connection| {
+                    tells_expired(message.version) && connection.filters.has_expired()
+                });
+                let flags = self.config | if expired { INVALID_TTL_TO_CONTROLLER } else { 0 };
+                let config = SwitchConfig { flags, miss_send_len };
                 self.answer(id, message, Body::GetConfigReply(config))
             }
-            Body::SetConfig(config) => self.set_config(id, config),
+            Body::SetConfig(config) => self.set_config(id, config, message.version),
             Body::BarrierRequest => self.answer(id, message, Body::BarrierReply),
             Body::FlowMod(flow) => self.flow_mod(id, flow, message, bytes, now),
             Body::GroupMod(_) | Body::MeterMod(_) | Body::TableMod(_) | Body::TlvTableMod(_) => {
@@ -168,12 +184,19 @@ impl Switch {
         self.answer(id, message, Body::FeaturesReply(features))
     }
 
-    fn set_config(&mut self, id: ConnectionId, config: &SwitchConfig) -> Done {
-        // Fragments are not reassembled.
-        if config.flags & 3 != 2 {
-            self.config = config.flags & 7;
+    fn set_config(&mut self, id: ConnectionId, config: &SwitchConfig, version: Version) -> Done {
+        // Fragments are not reassembled. They are the switch's, of which a secondary controller changes nothing.
+        let is_secondary =
+            self.connections.get(&id).is_some_and(|connection| connection.role == Role::Secondary);
+        if config.flags & 3 != 2 && !is_secondary {
+            self.config = config.flags & 3;
         }
-        self.with(id, |connection| connection.miss_send_len = config.miss_send_len)?;
+        self.with(id, |connection| {
+            connection.miss_send_len = config.miss_send_len;
+            if tells_expired(version) {
+                connection.filters.set_expired(config.flags & INVALID_TTL_TO_CONTROLLER != 0);
+            }
+        })?;
         self.versions_changed();
         Ok(())
     }
@@ -188,16 +211,10 @@ impl Switch {
     ) -> Done {
         let names_tables = self.connections.get(&id).is_some_and(|connection| connection.names_tables);
         let change = FlowChange::new(flow, message.version, message.form, names_tables, &self.datapath)?;
-        let prepare = |datapath: &mut crate::datapath::Datapath, transaction: &mut _| {
-            datapath.flow_mod(&change, now, transaction)
-        };
-        let ((), events) = match self.datapath.may_fail_halfway(&change) {
-            true => self.datapath.change_many(now, prepare)?,
-            false => self.datapath.change(now, prepare)?,
-        };
+        let events = self.datapath.apply_flow_mod(&change, now)?;
         self.tell(&events, Some((id, message.xid)), now);
         if flow.buffer_id != version::NO_BUFFER
-            && matches!(change.command, openflow::message::FlowModCommand::Add)
+            && !matches!(change.command, FlowModCommand::Delete | FlowModCommand::DeleteStrict)
         {
             // The flow is there whatever becomes of the packet.
             if let Err(code) = self.packet_of_buffer(flow.buffer_id, now) {

@@ -112,8 +112,11 @@ impl Switch {
             }
             Request::GroupFeatures => self.one(id, message, Reply::GroupFeatures(self.group_features())),
             Request::Meter(request) => {
+                let references = self.datapath.meter_references();
                 let entries = self.chosen_meters(request.0)?.into_iter().filter_map(|meter| {
-                    Some(self.datapath.meter_stats(meter, self.datapath.model.meters.get(&meter)?, now))
+                    let flows = references.get(&meter).copied().unwrap_or(0);
+                    let entry = self.datapath.model.meters.get(&meter)?;
+                    Some(self.datapath.meter_stats(meter, entry, flows, now))
                 });
                 let entries = entries.collect();
                 self.answer_list(id, message, entries, Reply::Meter)
@@ -312,15 +315,12 @@ impl Switch {
             let (packets, bytes) = stats.get();
             Counter { packets, bytes }
         };
+        let references = self.datapath.group_references();
         let stats = |(id, installed): (u32, &Arc<pipeline::state::InstalledGroup>)| {
-            let model = &self.datapath.model;
-            let flows =
-                model.tables.iter().flat_map(|table| table.iter()).filter(|flow| flow.has_group(id)).count();
-            let groups = model.groups.values().filter(|entry| entry.refers_to(id)).count();
             let (duration_sec, duration_nsec) = seconds(now.saturating_sub(installed.since));
             GroupStats {
                 group: id,
-                references: u32::try_from(flows + groups).unwrap_or(u32::MAX),
+                references: references.get(&id).copied().unwrap_or(0),
                 total: counter(&installed.stats),
                 duration_sec,
                 duration_nsec,

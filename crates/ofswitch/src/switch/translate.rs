@@ -2,12 +2,13 @@
 //!
 //! What a version has no form for is left out: a flow with `goto_table` is shown to version 1.0 by its actions alone.
 
-use openflow::action::Action;
+use openflow::action::{Action, Nest, Track};
 use openflow::field::FieldId;
 use openflow::instruction::{Instruction, Instructions};
 use openflow::matching::{Match, Match10};
 use openflow::oxm::Oxm;
 use openflow::{PortNo, Version};
+use pipeline::bits::Bits;
 
 /// A match in a version's numbers.
 pub(super) fn fields(fields: &[Oxm], version: Version) -> Vec<Oxm> {
@@ -61,6 +62,11 @@ pub(super) fn matching(of: &[Oxm], version: Version, by_fields: bool) -> Match {
 
 fn actions(list: &[Action], version: Version) -> Vec<Action> {
     let convert = |action: &Action| match action {
+        Action::Clone(nest) => Some(Action::Clone(Nest(actions(&nest.0, version)))),
+        Action::Track(track) => {
+            let nested = actions(&track.actions, version);
+            Some(Action::Track(Track { actions: nested, ..track.clone() }))
+        }
         action if action.exists_in(version) => Some(action.clone()),
         // One action in several numbers.
         Action::RegMove(copy) => Some(Action::CopyField(openflow::action::CopyField {
@@ -85,11 +91,16 @@ fn actions(list: &[Action], version: Version) -> Vec<Action> {
 fn set_field(load: &openflow::action::RegLoad, version: Version) -> Option<Action> {
     let field = load.destination.header.field()?;
     let part = &load.destination;
-    let mask = (u128::MAX >> (128 - u32::from(part.bits.clamp(1, 64)))) << part.offset;
-    let value = Oxm::number(field.id, version, u128::from(load.value) << part.offset);
-    let whole = part.offset == 0 && part.bits == field.bits;
-    let mask = (!whole).then(|| Oxm::number(field.id, version, mask).value);
-    Some(Action::SetField(openflow::action::SetField(Oxm { mask, ..value })))
+    let width = u16::try_from(part.header.width() * 8).ok().filter(|width| *width > 0)?;
+    let bits = part.bits.clamp(1, 64);
+    let place = |value: Bits| value.resize(width).shl(part.offset.into()).to_bytes();
+    let value = place(Bits::from_u64(bits, load.value));
+    let whole = part.offset == 0 && u32::from(part.bits) == u32::from(field.bits).min(width.into());
+    let set = match whole {
+        true => Oxm::exact(field.id, version, &value),
+        false => Oxm::masked(field.id, version, &value, &place(Bits::ones(bits))),
+    };
+    Some(Action::SetField(openflow::action::SetField(set)))
 }
 
 /// Instructions as far as a version has them.
@@ -128,6 +139,7 @@ pub(super) fn bucket(of: &openflow::message::Bucket, version: Version) -> openfl
 #[cfg(test)]
 mod tests {
     use super::*;
+    use openflow::oxm::OxmHeader;
 
     #[test]
     fn ports_and_tags_change_their_class() {
@@ -143,6 +155,42 @@ mod tests {
         ];
         assert_eq!(new, wanted);
         assert_eq!(fields(&new[..1], Version::V1_0), old[..1]);
+    }
+
+    #[test]
+    fn nested_actions_change_their_form_too() {
+        let load = openflow::text::parse_instructions("load:1->NXM_NX_REG0[]", Version::V1_3).unwrap();
+        let list = load.applied().to_vec();
+        let nested = [
+            Action::Clone(Nest(list.clone())),
+            Action::Track(Track { actions: list.clone(), ..Track::default() }),
+        ];
+        for action in nested {
+            let new = actions(&[action], Version::V1_5);
+            let set = actions(&list, Version::V1_5);
+            let inner = match new.as_slice() {
+                [Action::Clone(nest)] => &nest.0,
+                [Action::Track(track)] => &track.actions,
+                other => panic!("{other:?}"),
+            };
+            assert!(matches!(inner[..], [Action::SetField(_)]));
+            assert_eq!(*inner, set);
+        }
+    }
+
+    #[test]
+    fn a_load_into_a_wide_field_sets_its_bits() {
+        let header = OxmHeader {
+            id: FieldId::TunMetadata0.field().number_in(Version::V1_3),
+            masked: false,
+            length: 32,
+        };
+        let destination = openflow::oxm::Subfield { header, offset: 200, bits: 8 };
+        let load = openflow::action::RegLoad { destination, value: 5 };
+        let Some(Action::SetField(set)) = set_field(&load, Version::V1_5) else { panic!("no action") };
+        let at = |value: u8| -> Vec<u8> { (0..32).map(|i| if i == 6 { value } else { 0 }).collect() };
+        assert_eq!(set.0.value.to_vec(), at(5));
+        assert_eq!(set.0.mask.map(|mask| mask.to_vec()), Some(at(0xff)));
     }
 
     #[test]

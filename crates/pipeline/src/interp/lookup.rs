@@ -10,10 +10,7 @@ use crate::hash::hash;
 use crate::ir::{
     ActionCall, Applied, Constant, EntryResult, GroupTableId, KeyMatch, ProfileId, Selection, Table, TableId,
 };
-use crate::state::{Bucket, Group, GroupKind, Installed};
-
-/// Groups that liveness follows from group to group.
-const MAX_WATCHED: u32 = 8;
+use crate::state::{Bucket, GroupKind, Installed, LiveGroups};
 
 impl Machine<'_> {
     /// Looks a table up, runs what it finds, then the branch for it.
@@ -108,17 +105,25 @@ impl Machine<'_> {
         };
         installed.stats.count(pass.len.into());
         let group = &installed.group;
+        let watching = match group.kind {
+            GroupKind::All | GroupKind::Indirect => &[],
+            GroupKind::Failover | GroupKind::Select => group.buckets.as_slice(),
+        };
+        let port_is_live = |port: u32| self.env.is_live(port);
+        let watched = |id: u32| state.group(table, id).map(|installed| &installed.group);
+        let groups = LiveGroups::watched_by(watching, watched, port_is_live);
+        for _ in 0..groups.visited() {
+            if let Some(reason) = self.step() {
+                return Flow::Drop(reason);
+            }
+        }
+        let live = |bucket: &Bucket| groups.has(bucket, |port| self.env.is_live(port));
         let chosen: Vec<usize> = match group.kind {
             GroupKind::All => (0..group.buckets.len()).collect(),
             GroupKind::Indirect => (0..group.buckets.len().min(1)).collect(),
-            GroupKind::Failover => {
-                let live = |bucket: &Bucket| self.bucket_is_live(table, bucket, MAX_WATCHED);
-                group.buckets.iter().position(live).into_iter().collect()
-            }
+            GroupKind::Failover => group.buckets.iter().position(live).into_iter().collect(),
             GroupKind::Select => {
-                let weight = |bucket: &Bucket| {
-                    if self.bucket_is_live(table, bucket, MAX_WATCHED) { bucket.weight } else { 0 }
-                };
+                let weight = |bucket: &Bucket| if live(bucket) { bucket.weight } else { 0 };
                 let weights: Vec<u32> = group.buckets.iter().map(weight).collect();
                 self.choose(&schema.select, &weights, pass).into_iter().collect()
             }
@@ -144,15 +149,6 @@ impl Machine<'_> {
             }
         }
         Flow::Next
-    }
-
-    fn bucket_is_live(&self, table: GroupTableId, bucket: &Bucket, depth: u32) -> bool {
-        let group_is_live = |id: u32| {
-            let any = |group: &Group| group.buckets.iter().any(|b| self.bucket_is_live(table, b, depth - 1));
-            depth > 0 && self.state.group(table, id).is_some_and(|installed| any(&installed.group))
-        };
-        bucket.watch_port.is_none_or(|port| self.env.is_live(port))
-            && bucket.watch_group.is_none_or(group_is_live)
     }
 }
 

@@ -18,10 +18,11 @@
 //! in whether they may dangle. A dangling reference does nothing.
 //!
 //! - `objects.rs`: entries, groups, profiles, replication lists;
-//! - `arrays.rs`: counters, meters, registers; `meter.rs`: one meter;
+//! - `arrays.rs`: counters, meters, registers; `meter.rs`: one meter; `liveness.rs`: watched groups;
 //! - `update.rs`: updates, and how a bundle is applied and taken back.
 
 mod arrays;
+mod liveness;
 mod meter;
 mod objects;
 mod update;
@@ -36,6 +37,7 @@ use crate::ir::{
 use crate::validate::{Checked, Invalid, validate_action};
 
 pub use arrays::{Arrays, Stats};
+pub use liveness::LiveGroups;
 pub use meter::{Color, MeterCell, Rates};
 pub use objects::{
     Bucket, Choice, EntryStats, Expiry, Group, GroupKind, Installed, InstalledGroup, LookupCounts,
