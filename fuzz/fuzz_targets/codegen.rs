@@ -48,7 +48,10 @@ fn run(data: &[u8]) {
     check(&pair, &engine, &mut worker, packet);
     let tables = (0..pair[0].program().tables.len()).map(TableId::at);
     let entries = tables.flat_map(|id| {
-        pair[0].table(id).into_iter().flat_map(move |table| table.entries().map(move |entry| Update::Delete(id, entry.id)))
+        pair[0]
+            .table(id)
+            .into_iter()
+            .flat_map(move |table| table.entries().map(move |entry| Update::Delete(id, entry.id)))
     });
     let entries = entries.collect();
     apply(&mut pair, &mut engine, entries);
@@ -84,7 +87,8 @@ fn counts(state: &State) -> Vec<String> {
     });
     let registers = program.registers.iter().enumerate().flat_map(|(i, register)| {
         let guard = &guard;
-        (0..register.size).map(move |cell| format!("{:?}", arrays.read(guard, RegisterId::at(i), cell.into())))
+        (0..register.size)
+            .map(move |cell| format!("{:?}", arrays.read(guard, RegisterId::at(i), cell.into())))
     });
     let tables = (0..program.tables.len()).filter_map(|i| state.table(TableId::at(i)));
     let entries = tables.map(|table| {
