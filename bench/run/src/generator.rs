@@ -130,6 +130,8 @@ impl Generator {
     pub fn ceiling(&self, lab: &Lab, cpu: usize, options: &[&str]) -> Result<Report> {
         let mut command = Command::new(&self.path);
         command.args(["ceiling", "--cpu", &cpu.to_string(), "--quiet"]).args(options);
+        // Its socket goes with the laboratory, even if the generator is killed.
+        command.env("TMPDIR", lab.folder());
         report_of(lab.start("generator", command, Stream::Output)?, PATIENCE)
     }
 

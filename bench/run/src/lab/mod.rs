@@ -92,6 +92,11 @@ impl Lab {
         &self.interrupt
     }
 
+    /// Its folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// A path for a socket, file or folder, which goes with the laboratory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
