@@ -70,8 +70,9 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Reads the journal of a folder; `None` if there is none.
-    pub fn resume(folder: &Path) -> Result<Option<Journal>> {
+    /// Continues the journal of a folder; `None` if there is none. It is left as it is if `check` refuses its header. The
+    /// caller excludes other benchmarks: the file is replaced.
+    pub fn resume(folder: &Path, check: impl FnOnce(&Header) -> Result<()>) -> Result<Option<Journal>> {
         let path = folder.join(NAME);
         let text = match std::fs::read(&path) {
             Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
@@ -83,6 +84,7 @@ impl Journal {
             std::fs::remove_file(&path).map_err(Error::while_doing(path.display()))?;
             return Ok(None);
         };
+        check(&header)?;
         Journal::write(path, &lines, header, samples).map(Some)
     }
 
@@ -194,7 +196,7 @@ pub(crate) mod tests {
     #[test]
     fn a_journal_continues_after_a_torn_line() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(Journal::resume(folder.path()).unwrap().is_none());
+        assert!(Journal::resume(folder.path(), |_| Ok(())).unwrap().is_none());
         let mut journal = Journal::begin(folder.path(), header()).unwrap();
         journal.add(sample("ovs", 1, 1e6)).unwrap();
         journal.add(Sample { outcome: Outcome::Failed("died".into()), ..sample("ovs", 2, 0.0) }).unwrap();
@@ -204,13 +206,27 @@ pub(crate) mod tests {
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, &text[..text.len() - 9]).unwrap();
 
-        let mut journal = Journal::resume(folder.path()).unwrap().unwrap();
+        let mut journal = Journal::resume(folder.path(), |_| Ok(())).unwrap().unwrap();
         assert_eq!(journal.samples(), [sample("ovs", 1, 1e6)]);
         assert_eq!(journal.header(), &header());
         journal.add(sample("ovs", 2, 3e6)).unwrap();
         drop(journal);
-        let journal = Journal::resume(folder.path()).unwrap().unwrap();
+        let journal = Journal::resume(folder.path(), |_| Ok(())).unwrap().unwrap();
         assert_eq!(journal.samples(), [sample("ovs", 1, 1e6), sample("ovs", 2, 3e6)]);
+    }
+
+    #[test]
+    fn the_journal_of_another_benchmark_stays_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut journal = Journal::begin(folder.path(), header()).unwrap();
+        journal.add(Sample { outcome: Outcome::Failed("died".into()), ..sample("ovs", 1, 0.0) }).unwrap();
+        let path = folder.path().join(NAME);
+        let before = std::fs::read(&path).unwrap();
+        let refused = Journal::resume(folder.path(), |_| Err(Error::new("other"))).unwrap_err();
+        assert_eq!(refused, Error::new("other"));
+        // A benchmark that holds the file open goes on writing to it.
+        journal.add(sample("ovs", 2, 1e6)).unwrap();
+        assert!(std::fs::read(&path).unwrap().len() > before.len());
     }
 
     #[test]
@@ -219,7 +235,7 @@ pub(crate) mod tests {
         let path = folder.path().join(NAME);
         let refusal = |text: &str| {
             std::fs::write(&path, text).unwrap();
-            let error = Journal::resume(folder.path()).unwrap_err().to_string();
+            let error = Journal::resume(folder.path(), |_| Ok(())).unwrap_err().to_string();
             error.split_once("jsonl: ").unwrap().1.to_owned()
         };
         assert_eq!(

@@ -36,11 +36,9 @@ pub struct Options {
 /// Runs a benchmark, or continues an interrupted one; writes its reports. `say` gets a line for people at each step.
 pub fn run(options: &Options, interrupt: &Interrupt, say: &mut dyn FnMut(&str)) -> Result<()> {
     let ready = preflight::check(&options.wishes, &options.mswitch)?;
-    let journal = Journal::resume(&options.out)?;
-    if let Some(journal) = &journal {
-        same_benchmark(journal.header(), &ready, &options.out)?;
-    }
+    // Its lock keeps two benchmarks away from one journal.
     let lab = Lab::open(interrupt)?;
+    let journal = Journal::resume(&options.out, |header| same_benchmark(header, &ready, &options.out))?;
     if !lab.found().is_empty() {
         say(&format!("removed what a killed benchmark had left: {}", lab.found().join(", ")));
     }
