@@ -97,6 +97,12 @@ impl Report {
 }
 
 impl Generator {
+    /// This program.
+    #[cfg(test)]
+    pub(crate) fn at(path: PathBuf) -> Generator {
+        Generator { path }
+    }
+
     /// Finds the program: `MSWITCH_GENERATOR`, where `make generator` puts it, or on the PATH.
     pub fn find() -> Result<Generator> {
         if let Some(path) = std::env::var_os("MSWITCH_GENERATOR") {

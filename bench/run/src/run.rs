@@ -184,7 +184,14 @@ fn rounds(bench: &Bench<'_>, ready: &Ready, journal: &mut Journal, say: &mut dyn
                         bench,
                         settings,
                         journal,
-                        Unit { scenario, peer: peer.as_ref(), round, tasks: Vec::new(), known: Vec::new() },
+                        Unit {
+                            scenario,
+                            peer: peer.as_ref(),
+                            round,
+                            reference: settings.reference(&scenario.name),
+                            tasks: Vec::new(),
+                            known: Vec::new(),
+                        },
                         &progress,
                         say,
                     )?;

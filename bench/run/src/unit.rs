@@ -39,6 +39,8 @@ pub struct Unit<'a> {
     pub peer: &'a dyn Peer,
     /// Round, from 1.
     pub round: u32,
+    /// The task whose rate is R⁺ in one direction.
+    pub reference: Option<Task>,
     /// What is to be measured, saturation before its shares.
     pub tasks: Vec<Task>,
     /// Samples of this unit from before an interruption.
@@ -50,7 +52,7 @@ impl Bench<'_> {
     /// all remaining ones if the switch does not start or dies again and again. Fails only if interrupted, or if `done` fails.
     pub fn run(&self, unit: &Unit<'_>, done: &mut dyn FnMut(Sample) -> Result<()>) -> Result<()> {
         let mut left = unit.tasks.as_slice();
-        let mut maximum = unit.known.iter().find_map(maximum_of);
+        let mut maximum = unit.known.iter().find_map(|sample| unit.maximum_of(sample));
         let mut starts = 0;
         loop {
             starts += 1;
@@ -86,8 +88,6 @@ impl Bench<'_> {
         let mut functions = self.generator.functions(&site)?;
         let clients = network.as_ref().map(|network| &network.clients);
         while let Some((task, rest)) = left.split_first() {
-            // R⁺ in one direction with the first size.
-            let first = unit.tasks.first().is_none_or(|first| first.size == task.size);
             let rate = Rate { maximum: *maximum, announce: unit.peer.learns() || functions.is_some() };
             let mut measured = self.measure(&site, clients, switch.as_mut(), task, &rate);
             if matches!(measured, Err(Error::Failed(_))) {
@@ -108,9 +108,7 @@ impl Bench<'_> {
                 Err(Error::Failed(reason)) => Outcome::Failed(reason),
             };
             let sample = unit.sample(task, outcome);
-            if first {
-                *maximum = maximum_of(&sample).or(*maximum);
-            }
+            *maximum = unit.maximum_of(&sample).or(*maximum);
             *left = rest;
             done(sample)?;
         }
@@ -185,12 +183,12 @@ impl Unit<'_> {
     fn sample(&self, task: &Task, outcome: Outcome) -> Sample {
         Sample { task: task.clone(), peer: self.peer.name().to_owned(), round: self.round, outcome }
     }
-}
 
-/// R⁺ if this sample is one of saturation in one direction.
-fn maximum_of(sample: &Sample) -> Option<f64> {
-    let saturated = sample.task.load == Load::Saturation && sample.task.ways == 1;
-    sample.figures().filter(|_| saturated).map(|figures| figures.received_pps)
+    /// R⁺ if this sample is the one that has it.
+    fn maximum_of(&self, sample: &Sample) -> Option<f64> {
+        let figures = sample.figures().filter(|_| self.reference.as_ref() == Some(&sample.task));
+        figures.map(|figures| figures.received_pps)
+    }
 }
 
 fn figures(task: &Task, report: &Report, work: Work, usage: Option<Usage>) -> Figures {
@@ -209,5 +207,150 @@ fn figures(task: &Task, report: &Report, work: Work, usage: Option<Usage>) -> Fi
         stolen_cpus: usage.map(|usage| usage.stolen),
         paced: task.load != Load::Saturation,
         generator_near_ceiling: report.core.near_ceiling && !idle,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::os::unix::fs::PermissionsExt;
+    use std::rc::Rc;
+
+    use super::*;
+    use crate::interrupt::Interrupt;
+    use crate::scenarios;
+    use crate::settings::{Settings, Wishes};
+
+    /// A generator that receives 64 million packets per second divided by their size, keeps its command lines, and is
+    /// near its ceiling at 1,024 bytes.
+    const GENERATOR: &str = r#"#!/bin/sh
+echo "$*" >>"$(dirname "$0")/commands"
+near=false
+while [ $# -gt 0 ]; do
+    case $1 in --size) size=$2 ;; esac
+    shift
+done
+[ "$size" = 1024 ] && near=true
+rate=$((64000000 / ${size:-64}))
+printf '{"version":1,"dpdk":"22","seconds":0.1,"began_ns":1,"tsc_hz":1e9,"mean_size":64,'
+printf '"core":{"idle_share":0,"cycles_per_packet":1,"near_ceiling":%s},' $near
+printf '"directions":[{"sent_pps":%d,"received_pps":%d,"corrupted":0,"misdelivered":0}]}\n' $rate $rate
+"#;
+
+    /// A switch that counts no cycles and dies in its first measurement as often as `deaths` says.
+    struct Fragile {
+        deaths: Rc<Cell<u32>>,
+    }
+
+    struct Running {
+        dies: bool,
+        worked: bool,
+    }
+
+    impl Peer for Fragile {
+        fn name(&self) -> &'static str {
+            "fragile"
+        }
+        fn about(&self) -> &'static str {
+            "a switch for tests"
+        }
+        fn version(&self) -> Result<String> {
+            Ok("1".into())
+        }
+        fn supports(&self, _: &scenarios::Topology) -> bool {
+            true
+        }
+        fn learns(&self) -> bool {
+            false
+        }
+        fn counts(&self) -> bool {
+            false
+        }
+        fn commands(&self, _: &Site<'_>) -> Vec<String> {
+            Vec::new()
+        }
+        fn start(&self, _: &Site<'_>) -> Result<Box<dyn Switch>> {
+            let dies = self.deaths.get() > 0;
+            self.deaths.set(self.deaths.get().saturating_sub(1));
+            Ok(Box::new(Running { dies, worked: false }))
+        }
+    }
+
+    impl Switch for Running {
+        fn pid(&self) -> Option<u32> {
+            None
+        }
+        fn mark(&mut self) -> Result<()> {
+            Ok(())
+        }
+        fn work(&mut self) -> Result<Work> {
+            self.worked = true;
+            Ok(Work::default())
+        }
+        fn must_run(&mut self) -> Result<()> {
+            if self.dies && self.worked { Err(Error::new("fragile: ended")) } else { Ok(()) }
+        }
+    }
+
+    fn settings() -> Settings {
+        let wishes = Wishes {
+            set: scenarios::Set::Quick,
+            scenarios: vec!["v2v-memif".into()],
+            peers: vec!["fragile".into()],
+            sizes: vec!["64".into(), "1024".into()],
+            seconds: None,
+            rounds: None,
+            limit: None,
+        };
+        Settings::of(&wishes, &["fragile"]).unwrap()
+    }
+
+    /// Samples of a unit whose switch dies as often as `deaths` says and for which `known` are known; and the
+    /// generator's command lines.
+    fn measured(deaths: u32, known: Vec<Sample>) -> (Vec<Sample>, String) {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("generator");
+        std::fs::write(&program, GENERATOR).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let lab = Lab::open_at(&folder.path().join("lab"), &Interrupt::default()).unwrap();
+        let bench = Bench {
+            lab: &lab,
+            generator: &Generator::at(program),
+            cpus: Cpus { switch: 0, generator: 1, functions: 1 },
+            seconds: 0.1,
+            tsc_hz: 1e9,
+        };
+        let settings = settings();
+        let missing = |task: &Task| !known.iter().any(|sample| sample.task == *task);
+        let unit = Unit {
+            scenario: &settings.scenarios()[0],
+            peer: &Fragile { deaths: Rc::new(Cell::new(deaths)) },
+            round: 1,
+            reference: settings.reference("v2v-memif"),
+            tasks: settings.tasks("v2v-memif").into_iter().filter(missing).collect(),
+            known,
+        };
+        let mut samples = Vec::new();
+        bench
+            .run(&unit, &mut |sample| {
+                samples.push(sample);
+                Ok(())
+            })
+            .unwrap();
+        let commands = std::fs::read_to_string(folder.path().join("commands")).unwrap();
+        (samples, commands)
+    }
+
+    #[test]
+    fn shares_are_those_of_the_first_size() {
+        let (samples, commands) = measured(0, Vec::new());
+        assert_eq!(samples.len(), settings().tasks("v2v-memif").len());
+        assert_eq!(commands.matches("--maximum 1000000").count(), 3, "{commands}");
+        // After an interruption, too, where the first task of what is left has another size.
+        let known = samples[..2].to_vec();
+        assert_eq!(known[0].task.size, "64");
+        let (_, commands) = measured(0, known);
+        assert_eq!(commands.matches("--maximum 1000000").count(), 3, "{commands}");
+        assert_eq!(commands.matches("--maximum").count(), 3, "{commands}");
     }
 }

@@ -50,7 +50,7 @@ impl Lab {
         Lab::open_at(Path::new(FOLDER), interrupt)
     }
 
-    fn open_at(folder: &Path, interrupt: &Interrupt) -> Result<Lab> {
+    pub(crate) fn open_at(folder: &Path, interrupt: &Interrupt) -> Result<Lab> {
         let cannot = |operation: &str| Error::while_doing(format!("cannot {operation} {}", folder.display()));
         std::fs::create_dir_all(folder).map_err(cannot("create"))?;
         let path = folder.join("lock");
