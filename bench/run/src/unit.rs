@@ -90,11 +90,12 @@ impl Bench<'_> {
         while let Some((task, rest)) = left.split_first() {
             let rate = Rate { maximum: *maximum, announce: unit.peer.learns() || functions.is_some() };
             let mut measured = self.measure(&site, clients, switch.as_mut(), task, &rate);
+            // Figures of a program that died meanwhile are those of less than the measured time.
+            all_run(switch.as_mut(), functions.as_mut())?;
             if matches!(measured, Err(Error::Failed(_))) {
-                switch.must_run()?;
-                functions.as_mut().map_or(Ok(()), Process::must_run)?;
                 // Once more: drivers of clients sometimes fail to connect.
                 measured = self.measure(&site, clients, switch.as_mut(), task, &rate);
+                all_run(switch.as_mut(), functions.as_mut())?;
             }
             let outcome = match measured {
                 Ok(mut figures) => {
@@ -169,6 +170,12 @@ impl Bench<'_> {
         }
         Ok(words)
     }
+}
+
+/// Fails if the switch, or the functions of a chain, have died.
+fn all_run(switch: &mut dyn Switch, functions: Option<&mut Process>) -> Result<()> {
+    switch.must_run()?;
+    functions.map_or(Ok(()), Process::must_run)
 }
 
 /// What a load depends on besides its task.
@@ -352,5 +359,17 @@ printf '"directions":[{"sent_pps":%d,"received_pps":%d,"corrupted":0,"misdeliver
         let (_, commands) = measured(0, known);
         assert_eq!(commands.matches("--maximum 1000000").count(), 3, "{commands}");
         assert_eq!(commands.matches("--maximum").count(), 3, "{commands}");
+    }
+
+    #[test]
+    fn figures_of_a_switch_that_died_do_not_count() {
+        let (samples, commands) = measured(1, Vec::new());
+        assert!(samples.iter().all(|sample| sample.figures().is_some()), "{samples:?}");
+        assert_eq!(commands.lines().count(), samples.len() + 1, "{commands}");
+        let (samples, commands) = measured(STARTS, Vec::new());
+        assert_eq!(samples.len(), settings().tasks("v2v-memif").len());
+        let died = Outcome::Failed("fragile: ended".into());
+        assert!(samples.iter().all(|sample| sample.outcome == died), "{samples:?}");
+        assert_eq!(commands.lines().count(), STARTS as usize, "{commands}");
     }
 }
