@@ -99,7 +99,10 @@ impl Bench<'_> {
             }
             let outcome = match measured {
                 Ok(mut figures) => {
-                    if !unit.peer.counts() && task.load == Load::Saturation && !self.hampered(&site) {
+                    let limit = task.load == Load::Saturation
+                        && !figures.generator_near_ceiling
+                        && !self.hampered(&site);
+                    if !unit.peer.counts() && limit {
                         let forwarded = figures.received_pps * topology.hops() as f64;
                         figures.cycles_per_packet = Some(self.tsc_hz / forwarded);
                     }
@@ -371,5 +374,15 @@ printf '"directions":[{"sent_pps":%d,"received_pps":%d,"corrupted":0,"misdeliver
         let died = Outcome::Failed("fragile: ended".into());
         assert!(samples.iter().all(|sample| sample.outcome == died), "{samples:?}");
         assert_eq!(commands.lines().count(), STARTS as usize, "{commands}");
+    }
+
+    #[test]
+    fn cycles_are_taken_from_the_rate_only_where_the_switch_is_the_limit() {
+        let (samples, _) = measured(0, Vec::new());
+        for sample in samples {
+            let figures = sample.figures().unwrap();
+            let limit = sample.task.load == Load::Saturation && sample.task.size == "64";
+            assert_eq!(figures.cycles_per_packet, limit.then_some(1000.0), "{}", sample.task);
+        }
     }
 }

@@ -67,7 +67,8 @@ fn introduction(document: &Document) -> Vec<Block> {
     }
     if document.header.peers.iter().any(|peer| peer.name == "testpmd") {
         list.push(
-            "testpmd counts no cycles: at saturation, all cycles of its core are taken for its packets."
+            "testpmd counts no cycles: at saturation, all cycles of its core are taken for its packets; there are none \
+             where the generator was near its ceiling."
                 .into(),
         );
     }
