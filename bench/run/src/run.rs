@@ -271,6 +271,7 @@ fn line(sample: &Sample) -> String {
             text += &format!("{comma}{value:.digits$} {unit}");
         }
     };
+    add(figures.loss().filter(|loss| *loss >= 0.0005).map(|loss| 100.0 * loss), 1, "% lost");
     add(figures.cycles_per_packet, 0, "cycles per packet");
     add(figures.packets_per_batch, 1, "per batch");
     add(figures.rtt_ns.map(|rtt| rtt.p50 / 1e3), 1, "µs median");

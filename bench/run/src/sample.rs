@@ -116,6 +116,26 @@ impl Sample {
     }
 }
 
+/// Numbers of packets, with both directions added up and the warm-up included.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Packets {
+    /// Accepted by the ports.
+    pub sent: u64,
+    /// Accepted and not arrived.
+    pub lost: u64,
+    /// Due and not sent, because a port did not accept those before in time.
+    pub skipped: u64,
+    /// Arrived again.
+    pub duplicated: u64,
+    /// Arrived after later ones of their flow; `None` if it cannot be told.
+    pub reordered: Option<u64>,
+}
+
+/// Share of packets, lost or not sent, above which a share of R⁺ does not count as met.
+const TOLERANCE: f64 = 0.001;
+/// The same for a rate, which is that of a time with a beginning and an end.
+const RATE_TOLERANCE: f64 = 0.01;
+
 /// Figures of a sample. Rates are per second, with both directions added up.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
@@ -139,6 +159,12 @@ pub struct Figures {
     pub machine_cpus: Option<f64>,
     /// CPUs that other virtual machines took.
     pub stolen_cpus: Option<f64>,
+    /// Rate that the generator was to send; `None` at saturation.
+    #[serde(default)]
+    pub offered_pps: Option<f64>,
+    /// What became of the packets; `None` in reports of earlier versions.
+    #[serde(default)]
+    pub packets: Option<Packets>,
     /// Whether the generator paced its packets: the rates are then its own.
     pub paced: bool,
     /// Whether the generator may have been the limit.
@@ -150,11 +176,47 @@ impl Figures {
     pub fn received_bps(&self) -> f64 {
         self.received_pps * self.mean_size * 8.0
     }
+
+    /// Share of the accepted packets that did not arrive.
+    pub fn loss(&self) -> Option<f64> {
+        let packets = self.packets.filter(|packets| packets.sent > 0)?;
+        Some(packets.lost as f64 / packets.sent as f64)
+    }
+
+    /// Whether a paced load was not what it should be: more than 0.1 % of its packets were lost or not sent in time, or
+    /// its rate was missed by more than 1 %.
+    pub fn missed(&self) -> bool {
+        let skipped = self.packets.is_some_and(|packets| {
+            packets.skipped as f64 > TOLERANCE * (packets.sent + packets.skipped) as f64
+        });
+        let slow = self.offered_pps.is_some_and(|offered| self.sent_pps < (1.0 - RATE_TOLERANCE) * offered);
+        self.paced && (skipped || slow || self.loss().is_some_and(|loss| loss > TOLERANCE))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_load_is_missed_by_loss_or_by_its_rate() {
+        let packets = |lost, skipped| Some(Packets { sent: 10_000, lost, skipped, ..Packets::default() });
+        let figures = |sent_pps, packets| Figures {
+            sent_pps,
+            offered_pps: Some(1e6),
+            packets,
+            paced: true,
+            ..Figures::default()
+        };
+        assert!(!figures(0.995e6, packets(10, 10)).missed());
+        assert!(figures(1e6, packets(11, 0)).missed());
+        assert!(figures(1e6, packets(0, 11)).missed());
+        assert!(figures(0.98e6, packets(0, 0)).missed());
+        let saturated = Figures { paced: false, offered_pps: None, ..figures(1e6, packets(5000, 0)) };
+        assert!(!saturated.missed());
+        assert_eq!(saturated.loss(), Some(0.5));
+        assert_eq!(Figures::default().loss(), None);
+    }
 
     #[test]
     fn samples_survive_the_journal() {

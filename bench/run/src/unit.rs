@@ -145,7 +145,7 @@ impl Bench<'_> {
         if task.load != Load::Idle && report.received_pps() <= 0.0 {
             return Err(Error::new("no packets arrived"));
         }
-        let damaged: u64 = report.directions.iter().map(|way| way.corrupted + way.misdelivered).sum();
+        let damaged = report.damaged();
         if damaged > 0 {
             return Err(Error::new(format!("{damaged} packets arrived damaged or at a wrong port")));
         }
@@ -215,6 +215,8 @@ fn figures(task: &Task, report: &Report, work: Work, usage: Option<Usage>) -> Fi
         switch_cpus: usage.and_then(|usage| usage.process),
         machine_cpus: usage.map(|usage| usage.machine),
         stolen_cpus: usage.map(|usage| usage.stolen),
+        offered_pps: report.offered_pps(),
+        packets: Some(report.packets()),
         paced: task.load != Load::Saturation,
         generator_near_ceiling: report.core.near_ceiling && !idle,
     }
@@ -228,11 +230,12 @@ mod tests {
 
     use super::*;
     use crate::interrupt::Interrupt;
+    use crate::sample::Packets;
     use crate::scenarios;
     use crate::settings::{Settings, Wishes};
 
     /// A generator that receives 64 million packets per second divided by their size, keeps its command lines, and is
-    /// near its ceiling at 1,024 bytes.
+    /// near its ceiling at 1,024 bytes; a tenth of its packets are lost.
     const GENERATOR: &str = r#"#!/bin/sh
 echo "$*" >>"$(dirname "$0")/commands"
 near=false
@@ -244,7 +247,8 @@ done
 rate=$((64000000 / ${size:-64}))
 printf '{"version":1,"dpdk":"22","seconds":0.1,"began_ns":1,"tsc_hz":1e9,"mean_size":64,'
 printf '"core":{"idle_share":0,"cycles_per_packet":1,"near_ceiling":%s},' $near
-printf '"directions":[{"sent_pps":%d,"received_pps":%d,"corrupted":0,"misdelivered":0}]}\n' $rate $rate
+printf '"directions":[{"sent_pps":%d,"received_pps":%d,"sent":100,"lost":10,"skipped":7,"duplicated":2,' $rate $rate
+printf '"reordered":null,"offered_pps":null,"corrupted":0,"misdelivered":0}],"ports":[{"corrupted":0}]}\n'
 "#;
 
     /// A switch that counts no cycles and dies in its first measurement as often as `deaths` says.
@@ -384,5 +388,12 @@ printf '"directions":[{"sent_pps":%d,"received_pps":%d,"corrupted":0,"misdeliver
             let limit = sample.task.load == Load::Saturation && sample.task.size == "64";
             assert_eq!(figures.cycles_per_packet, limit.then_some(1000.0), "{}", sample.task);
         }
+    }
+
+    #[test]
+    fn what_became_of_the_packets_is_kept() {
+        let (samples, _) = measured(0, Vec::new());
+        let packets = Packets { sent: 100, lost: 10, skipped: 7, duplicated: 2, reordered: None };
+        assert!(samples.iter().all(|sample| sample.figures().unwrap().packets == Some(packets)));
     }
 }

@@ -55,6 +55,9 @@ fn introduction(document: &Document) -> Vec<Block> {
             "±: the spread is too large, or the rounds too few, for a median known to {:.0} %.",
             settings.goal * 100.0
         ),
+        "†: in a round, more than 0.1 % of the packets of this share of R⁺ were lost or not sent in time, or the rate was \
+         missed by more than 1 %."
+            .into(),
         "Only figures of one run are comparable, and rates only between peers with the same kind of ports."
             .into(),
     ];
@@ -196,6 +199,7 @@ mod tests {
     use super::*;
     use crate::journal::PeerFacts;
     use crate::journal::tests::{header, sample};
+    use crate::sample::{Figures, Load, Packets};
 
     #[test]
     fn a_report_has_medians_spreads_and_failures() {
@@ -209,8 +213,24 @@ mod tests {
             })
             .into();
         let failed = Sample { outcome: Outcome::Failed("died <here>".into()), ..sample("ovs", 1, 0.0) };
-        let samples =
-            vec![sample("mswitch", 1, 1e6), sample("mswitch", 2, 3e6), sample("mswitch", 3, 2e6), failed];
+        let packets = Some(Packets { sent: 1000, lost: 250, ..Packets::default() });
+        let with = |load, figures| {
+            let mut sample = sample("ovs", 1, 0.0);
+            sample.task.load = load;
+            sample.task.ways = if load == Load::Saturation { 2 } else { 1 };
+            sample.outcome = Outcome::Measured(figures);
+            sample
+        };
+        let lossy = Figures { cycles_per_packet: Some(50.0), packets, ..Figures::default() };
+        let paced = Figures { paced: true, packets, switch_cpus: Some(0.5), ..Figures::default() };
+        let samples = vec![
+            sample("mswitch", 1, 1e6),
+            sample("mswitch", 2, 3e6),
+            sample("mswitch", 3, 2e6),
+            failed,
+            with(Load::Saturation, lossy),
+            with(Load::Share(50), paced),
+        ];
         let document = Document { header, samples };
         let blocks = blocks(&document);
         let markdown = block::markdown(&blocks);
@@ -219,6 +239,9 @@ mod tests {
             "- v2v-memif, 64 B, both ways, max, ovs, round 1: died <here>",
             "| vpp | not measured | no `vpp` on the PATH |",
             "start mswitch",
+            "| ovs | 50; 25.0 % lost |",
+            "| ovs | – / – / – | – / – / – † | – / – / – |",
+            "| ovs | – | – | 0.500 † | – |",
             "![throughput-v2v-memif-2](plots/throughput-v2v-memif-2.svg)",
         ] {
             assert!(markdown.contains(part), "{part}:\n{markdown}");
