@@ -161,6 +161,7 @@ fn rounds(bench: &Bench<'_>, ready: &Ready, journal: &mut Journal, say: &mut dyn
         let open: Vec<&Scenario> = ready
             .scenarios
             .iter()
+            .filter(|scenario| runs(scenario) > 0)
             .filter(|scenario| {
                 round <= settings.fewest || !settled(journal.samples(), &scenario.name, settings.goal)
             })
@@ -199,8 +200,11 @@ fn rounds(bench: &Bench<'_>, ready: &Ready, journal: &mut Journal, say: &mut dyn
             }
         }
     }
-    for scenario in &ready.scenarios {
-        if !settled(journal.samples(), &scenario.name, settings.goal) {
+    for scenario in ready.scenarios.iter().filter(|scenario| runs(scenario) > 0) {
+        let of_scenario = |sample: &&Sample| sample.task.scenario == scenario.name;
+        if !journal.samples().iter().filter(of_scenario).any(|sample| sample.figures().is_some()) {
+            say(&format!("{}: no figures; the report has the reasons", scenario.name));
+        } else if !settled(journal.samples(), &scenario.name, settings.goal) {
             say(&format!(
                 "{}: the spread stays above {:.0} %; see the report",
                 scenario.name,
@@ -283,7 +287,7 @@ fn line(sample: &Sample) -> String {
     text
 }
 
-/// Whether rates and cycles at saturation are known well enough for all peers of a scenario.
+/// Whether rates and cycles at saturation are known well enough for all peers of a scenario. Not if all samples failed.
 fn settled(samples: &[Sample], scenario: &str, goal: f64) -> bool {
     let mut values: BTreeMap<(&str, &Task), [Vec<f64>; 2]> = BTreeMap::new();
     for sample in samples.iter().filter(|sample| sample.task.scenario == scenario) {
@@ -295,7 +299,7 @@ fn settled(samples: &[Sample], scenario: &str, goal: f64) -> bool {
         cycles.extend(figures.cycles_per_packet);
     }
     let known = |values: &[f64]| values.is_empty() || uncertainty(values).is_some_and(|share| share <= goal);
-    values.values().all(|[rates, cycles]| known(rates) && known(cycles))
+    !values.is_empty() && values.values().all(|[rates, cycles]| known(rates) && known(cycles))
 }
 
 #[cfg(test)]
@@ -313,7 +317,10 @@ mod tests {
         assert!(!settled(&steady[..2], "v2v-memif", 0.02), "two samples say nothing about themselves");
         let both = [steady, rounds("b", [100.0, 130.0, 70.0])].concat();
         assert!(!settled(&both, "v2v-memif", 0.02));
-        assert!(settled(&both, "p2p", 0.02));
+        let failed: Vec<Sample> = (1..=3)
+            .map(|round| Sample { outcome: Outcome::Failed("died".into()), ..sample("a", round, 0.0) })
+            .collect();
+        assert!(!settled(&failed, "v2v-memif", 0.02), "failures say nothing about rates");
     }
 
     #[test]

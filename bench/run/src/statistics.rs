@@ -50,16 +50,30 @@ fn median_of_sorted(values: &[f64]) -> Option<f64> {
     Some((values.get(values.len() / 2 - 1)? + upper) / 2.0)
 }
 
-/// Uncertainty of a median, as a share of it: the median deviation from the median, scaled so that it is the standard
-/// deviation where values are normally distributed, divided by the square root of their number. One or two values
-/// give `None`: they say nothing about themselves.
+/// Mean range of 3 and of 4 normally distributed values, in standard deviations.
+const MEAN_RANGE: [f64; 2] = [1.693, 2.059];
+/// Factors by which the median deviation of 5 to 9 values is too small on average (Croux and Rousseeuw, 1992).
+const SMALL_SAMPLE: [f64; 5] = [1.206, 1.200, 1.140, 1.129, 1.107];
+
+/// Uncertainty of a median, as a share of it: the standard deviation divided by the square root of the number of values.
+/// The deviation is estimated from the median deviation from the median, which ignores outliers; from the range where
+/// there are 3 or 4 values, of which the median deviation would only see the nearest ones. One or two values give
+/// `None`: they say nothing about themselves.
 pub fn uncertainty(values: &[f64]) -> Option<f64> {
-    if values.len() < 3 {
-        return None;
-    }
     let middle = median(values)?;
-    let deviations: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
-    let share = 1.4826 * median(&deviations)? / middle.abs() / (values.len() as f64).sqrt();
+    let deviation = match values.len() {
+        0..3 => return None,
+        count @ 3..5 => {
+            let summary = Summary::of(values.iter().copied())?;
+            (summary.highest - summary.lowest) / MEAN_RANGE.get(count - 3)?
+        }
+        count => {
+            let deviations: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
+            let factor = SMALL_SAMPLE.get(count - 5).copied();
+            1.4826 * factor.unwrap_or(count as f64 / (count as f64 - 0.8)) * median(&deviations)?
+        }
+    };
+    let share = deviation / middle.abs() / (values.len() as f64).sqrt();
     share.is_finite().then_some(share)
 }
 
@@ -176,7 +190,29 @@ mod tests {
         assert_eq!(uncertainty(&[1.0, 2.0]), None);
         assert_eq!(uncertainty(&[5.0, 5.0, 5.0]), Some(0.0));
         let five = uncertainty(&[98.0, 99.0, 100.0, 101.0, 102.0]).unwrap();
-        assert!((five - 0.01 * 1.4826 / 5f64.sqrt()).abs() < 1e-12, "{five}");
+        assert!((five - 0.01 * 1.4826 * 1.206 / 5f64.sqrt()).abs() < 1e-12, "{five}");
+        let three = uncertainty(&[100.0, 100.0, 140.0]).unwrap();
+        assert!(
+            (three - 0.4 / 1.693 / 3f64.sqrt()).abs() < 1e-12,
+            "two equal values do not hide a third: {three}"
+        );
+    }
+
+    /// Values of which a median is known no better than 4 % are rarely taken for known to 2 %.
+    #[test]
+    fn few_values_rarely_look_certain() {
+        let mut random = fastrand::Rng::with_seed(9);
+        for count in [3usize, 4, 5, 6, 9, 12] {
+            let deviation = 0.04 * (count as f64).sqrt();
+            let mut certain = 0;
+            for _ in 0..1000 {
+                // Sums of twelve uniform values are close to normally distributed.
+                let mut value = || 1.0 + deviation * ((0..12).map(|_| random.f64()).sum::<f64>() - 6.0);
+                let values: Vec<f64> = (0..count).map(|_| value()).collect();
+                certain += u32::from(uncertainty(&values).is_some_and(|share| share <= 0.02));
+            }
+            assert!(certain < 200, "{count} values: {certain} of 1000");
+        }
     }
 
     #[test]
