@@ -33,7 +33,7 @@ pub(super) fn remove(record: &Record) {
         }
         Record::Namespace { name } => remove_namespace(name),
         Record::Path { path } => remove_path(Path::new(path)),
-        Record::HugePages { before } => huge_pages::restore(*before),
+        Record::HugePages { before, set } => huge_pages::restore(*before, *set),
     }
 }
 
