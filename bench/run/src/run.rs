@@ -157,6 +157,8 @@ fn rounds(bench: &Bench<'_>, ready: &Ready, journal: &mut Journal, say: &mut dyn
     };
     let each: usize = ready.scenarios.iter().map(runs).sum();
     let mut progress = Progress { began: Instant::now(), done: 0, total: each * settings.fewest as usize };
+    let limit = Duration::try_from_secs_f64(settings.limit * 60.0).unwrap_or(Duration::MAX);
+    let mut last = None;
     for round in 1..=settings.most {
         let open: Vec<&Scenario> = ready
             .scenarios
@@ -169,9 +171,9 @@ fn rounds(bench: &Bench<'_>, ready: &Ready, journal: &mut Journal, say: &mut dyn
         if open.is_empty() {
             break;
         }
-        let late = progress.began.elapsed().as_secs_f64() > settings.limit * 60.0;
-        if round > 1 && late {
-            say(&format!("{} minutes are over: no round {round}", settings.limit));
+        let began = progress.began.elapsed();
+        if !fits(began, last, limit) {
+            say(&format!("no round {round}: it would not end within {} minutes", settings.limit));
             break;
         }
         if round > settings.fewest {
@@ -199,6 +201,7 @@ fn rounds(bench: &Bench<'_>, ready: &Ready, journal: &mut Journal, say: &mut dyn
                 }
             }
         }
+        last = Some(progress.began.elapsed().saturating_sub(began));
     }
     for scenario in ready.scenarios.iter().filter(|scenario| runs(scenario) > 0) {
         let of_scenario = |sample: &&Sample| sample.task.scenario == scenario.name;
@@ -213,6 +216,11 @@ fn rounds(bench: &Bench<'_>, ready: &Ready, journal: &mut Journal, say: &mut dyn
         }
     }
     Ok(())
+}
+
+/// Whether a round that takes as long as the last one ends before the limit; the first round always begins.
+fn fits(elapsed: Duration, last: Option<Duration>, limit: Duration) -> bool {
+    last.is_none_or(|last| elapsed.saturating_add(last) <= limit)
 }
 
 /// The peers, beginning with another one in each round.
@@ -321,6 +329,14 @@ mod tests {
             .map(|round| Sample { outcome: Outcome::Failed("died".into()), ..sample("a", round, 0.0) })
             .collect();
         assert!(!settled(&failed, "v2v-memif", 0.02), "failures say nothing about rates");
+    }
+
+    #[test]
+    fn a_round_begins_only_if_it_can_end_in_time() {
+        let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
+        assert!(fits(minutes(0), None, minutes(0)));
+        assert!(fits(minutes(4), Some(minutes(4)), minutes(8)));
+        assert!(!fits(minutes(7), Some(minutes(2)), minutes(8)));
     }
 
     #[test]

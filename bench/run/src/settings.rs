@@ -37,7 +37,7 @@ pub struct Wishes {
     pub seconds: Option<f64>,
     /// Rounds, no fewer and no more.
     pub rounds: Option<u32>,
-    /// Minutes after which no further round begins.
+    /// Minutes within which a further round must be able to end.
     pub limit: Option<f64>,
 }
 
@@ -58,7 +58,7 @@ pub struct Settings {
     pub most: u32,
     /// Uncertainty of a median, as a share, at which a scenario needs no more rounds.
     pub goal: f64,
-    /// Minutes after which no further round begins; the first one is always completed.
+    /// Minutes within which a further round must be able to end; the first one is always completed.
     pub limit: f64,
 }
 
