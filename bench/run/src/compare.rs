@@ -192,6 +192,14 @@ fn warnings(a: &Document, b: &Document, peers: &[&str]) -> Vec<String> {
     if a.header.machine != b.header.machine {
         warnings.push("the reports are of different machines, or of one that has changed".into());
     }
+    if a.header.cpus != b.header.cpus {
+        warnings.push(format!("the reports are of different CPUs: {}; {}", a.header.cpus, b.header.cpus));
+    }
+    let generator =
+        |document: &Document| (document.header.generator.clone(), document.header.generator_build.clone());
+    if generator(a) != generator(b) {
+        warnings.push("the reports are of different generators, or of different builds of it".into());
+    }
     if a.header.settings.seconds != b.header.settings.seconds {
         warnings.push("the reports have samples of different lengths".into());
     }
@@ -371,6 +379,12 @@ mod tests {
         let a = report(&mut random, 3, "old", 1.0, 1.0);
         let b = report(&mut random, 5, "new", 1.0, 1.0);
         let text = compare(&a, &b).text();
+        assert!(!text.contains("CPU 7") && !text.contains("generators"), "{text}");
+        let mut other = b.clone();
+        other.header.cpus.generator = 7;
+        other.header.generator_build = "1".into();
+        let warned = compare(&a, &other).text();
+        assert!(warned.contains("generator on CPU 7") && warned.contains("different generators"), "{warned}");
         assert!(
             text.contains("note: A has 3 rounds: single tasks need 5 in both to be told apart"),
             "{text}"

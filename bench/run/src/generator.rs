@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use crate::cpus::Cpus;
 use crate::error::{Error, Result};
+use crate::fingerprint::fingerprint;
 use crate::lab::{Lab, Namespace, Process, Stream};
 use crate::peers::Site;
 use crate::sample::Packets;
@@ -172,6 +173,11 @@ impl Generator {
                 "mswitch-generator is neither built nor on the PATH; run `make generator`, or set MSWITCH_GENERATOR",
             )),
         }
+    }
+
+    /// Returns the fingerprint of the program, in hexadecimal digits.
+    pub fn build(&self) -> Result<String> {
+        fingerprint(&self.path).map(|build| format!("{build:08x}"))
     }
 
     /// Runs it shortly without a switch: fails if it does not start here, or has another version. Returns its report.

@@ -56,6 +56,9 @@ pub struct Header {
     pub absent: Vec<(String, String)>,
     /// Version of the generator's DPDK.
     pub generator: String,
+    /// Fingerprint of the generator; empty in reports of earlier versions.
+    #[serde(default)]
+    pub generator_build: String,
     /// Limits of the machine, measured before.
     pub ceilings: Ceilings,
 }
@@ -183,6 +186,7 @@ pub(crate) mod tests {
             peers: Vec::new(),
             absent: vec![("vpp".into(), "no `vpp` on the PATH".into())],
             generator: "22.11".into(),
+            generator_build: "0badcafe".into(),
             ceilings: Ceilings::default(),
         }
     }

@@ -66,6 +66,7 @@ pub fn run(options: &Options, interrupt: &Interrupt, say: &mut dyn FnMut(&str)) 
                 peers: preflight::facts(&lab, &ready),
                 absent: ready.absent.clone(),
                 generator: format!("DPDK {}", probe.dpdk),
+                generator_build: ready.build.clone(),
                 ceilings,
             };
             Journal::begin(&options.out, header)?
@@ -115,6 +116,15 @@ fn same_benchmark(header: &Header, ready: &Ready, out: &Path) -> Result<()> {
     let machine = Machine::look();
     if machine.processor != header.machine.processor || machine.kernel != header.machine.kernel {
         return refuse(format!("begun on {}, Linux {}", header.machine.processor, header.machine.kernel));
+    }
+    if header.cpus != ready.cpus {
+        return refuse(format!("begun on {} (now {})", header.cpus, ready.cpus));
+    }
+    if header.generator_build != ready.build {
+        return refuse(format!(
+            "begun with another build of mswitch-generator, {} (now {})",
+            header.generator_build, ready.build
+        ));
     }
     for (peer, version) in &ready.peers {
         let then = header.peers.iter().find(|facts| facts.name == peer.name()).map(|facts| &facts.version);
@@ -313,6 +323,8 @@ fn settled(samples: &[Sample], scenario: &str, goal: f64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpus::Cpus;
+    use crate::generator::Generator;
     use crate::journal::tests::sample;
 
     #[test]
@@ -329,6 +341,26 @@ mod tests {
             .map(|round| Sample { outcome: Outcome::Failed("died".into()), ..sample("a", round, 0.0) })
             .collect();
         assert!(!settled(&failed, "v2v-memif", 0.02), "failures say nothing about rates");
+    }
+
+    #[test]
+    fn a_benchmark_continues_only_where_it_began() {
+        let header = crate::journal::tests::header();
+        let ready = |cpus, build: &str| Ready {
+            settings: header.settings.clone(),
+            peers: Vec::new(),
+            absent: Vec::new(),
+            scenarios: Vec::new(),
+            cpus,
+            generator: Generator::at(PathBuf::new()),
+            build: build.into(),
+        };
+        let of = |ready| same_benchmark(&header, &ready, Path::new("out")).map_err(|error| error.to_string());
+        assert_eq!(of(ready(header.cpus, "0badcafe")), Ok(()));
+        let other = of(ready(header.cpus, "12345678")).unwrap_err();
+        assert!(other.contains("another build of mswitch-generator, 0badcafe (now 12345678)"), "{other}");
+        let other = of(ready(Cpus { switch: 5, ..header.cpus }, "0badcafe")).unwrap_err();
+        assert!(other.contains("generator on CPU 1, functions on CPU 1 (now switch on CPU 5"), "{other}");
     }
 
     #[test]

@@ -113,13 +113,7 @@ fn machine(document: &Document) -> Vec<Block> {
     let kib = |size: Option<u64>| size.map_or_else(|| "unknown".to_owned(), |size| format!("{size} KiB"));
     let mut rows = vec![
         ("processor", machine.processor.clone()),
-        (
-            "CPUs",
-            format!(
-                "{}; switch on CPU {}, generator on CPU {}, functions on CPU {}",
-                machine.cpus, header.cpus.switch, header.cpus.generator, header.cpus.functions
-            ),
-        ),
+        ("CPUs", format!("{}; {}", machine.cpus, header.cpus)),
         ("time stamp counter", format!("{:.0} MHz", header.tsc_hz / 1e6)),
         ("caches", format!("L2 {}, last level {}", kib(machine.l2_kib), kib(machine.last_level_kib))),
         ("memory", format!("{} MiB", machine.memory_mib)),
@@ -135,7 +129,7 @@ fn machine(document: &Document) -> Vec<Block> {
             "frequency governor",
             machine.governor.clone().unwrap_or_else(|| "not under this kernel's control".into()),
         ),
-        ("generator", format!("mswitch-generator, {}", header.generator)),
+        ("generator", format!("mswitch-generator, {}, program {}", header.generator, header.generator_build)),
         ("began", format!("{} s after 1970 (UTC)", header.began)),
         ("stolen by other virtual machines", stolen(document)),
     ];
