@@ -87,7 +87,7 @@ pub fn run(options: &Options, interrupt: &Interrupt, say: &mut dyn FnMut(&str)) 
     let ended = rounds(&bench, &ready, &mut journal, say);
     drop(lab);
     // Also of an interrupted run: what there is can be looked at.
-    if !journal.samples().is_empty() {
+    if !journal.all().is_empty() {
         report::write(&options.out, &journal)?;
         say(&format!("reports: {}", options.out.join("report.{html,md,json}").display()));
     }

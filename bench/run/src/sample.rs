@@ -91,9 +91,17 @@ pub struct Sample {
     pub peer: String,
     /// Round, from 1.
     pub round: u32,
+    /// Times that it was tried, earlier ones of a continued benchmark included; 0 if a switch that does not start kept it
+    /// from being tried.
+    #[serde(default = "once")]
+    pub attempts: u32,
     /// What came out.
     #[serde(flatten)]
     pub outcome: Outcome,
+}
+
+fn once() -> u32 {
+    1
 }
 
 /// What came out.
@@ -107,6 +115,11 @@ pub enum Outcome {
 }
 
 impl Sample {
+    /// Whether both are of the same task, peer and round.
+    pub fn replaces(&self, other: &Sample) -> bool {
+        (&self.task, &self.peer, self.round) == (&other.task, &other.peer, other.round)
+    }
+
     /// The figures, if there are any.
     pub fn figures(&self) -> Option<&Figures> {
         match &self.outcome {
@@ -224,7 +237,7 @@ mod tests {
         for load in [Load::Idle, Load::Share(50), Load::Saturation] {
             let figures = Figures { received_pps: 1.5e6, switch_cpus: Some(0.25), ..Figures::default() };
             for outcome in [Outcome::Measured(figures), Outcome::Failed("died".into())] {
-                let sample = Sample { task: task(load), peer: "ovs".into(), round: 3, outcome };
+                let sample = Sample { task: task(load), peer: "ovs".into(), round: 3, attempts: 2, outcome };
                 let text = serde_json::to_string(&sample).unwrap();
                 assert_eq!(serde_json::from_str::<Sample>(&text).unwrap(), sample, "{text}");
             }

@@ -54,14 +54,16 @@ impl Bench<'_> {
         let mut left = unit.tasks.as_slice();
         let mut maximum = unit.known.iter().find_map(|sample| unit.maximum_of(sample));
         let mut starts = 0;
+        let mut attempts = 0;
         loop {
             starts += 1;
-            match self.measure_all(unit, &mut left, &mut maximum, done) {
+            match self.measure_all(unit, &mut left, &mut maximum, &mut attempts, done) {
                 // A switch that died is started again for what is left.
                 Err(Error::Failed(_)) if starts < STARTS => {}
                 Err(Error::Failed(reason)) => {
                     for task in left {
-                        done(unit.sample(task, Outcome::Failed(reason.clone())))?;
+                        done(unit.sample(task, attempts, Outcome::Failed(reason.clone())))?;
+                        attempts = 0;
                     }
                     return Ok(());
                 }
@@ -70,15 +72,17 @@ impl Bench<'_> {
         }
     }
 
-    /// Starts everything and measures; tasks that have a sample are taken from `left`. Fails if a program does not
-    /// start, or dies.
+    /// Starts everything and measures; tasks that have a sample are taken from `left`, the first of which was tried
+    /// `attempts` times. Fails if a program does not start, or dies.
     fn measure_all(
         &self,
         unit: &Unit<'_>,
         left: &mut &[Task],
         maximum: &mut Option<f64>,
+        attempts: &mut u32,
         done: &mut dyn FnMut(Sample) -> Result<()>,
     ) -> Result<()> {
+        *attempts += 1;
         let topology = &unit.scenario.topology;
         let folder = self.lab.fresh_folder("switch")?;
         let network = Network::of(self.lab, topology)?;
@@ -93,6 +97,7 @@ impl Bench<'_> {
             // Figures of a program that died meanwhile are those of less than the measured time.
             all_run(switch.as_mut(), functions.as_mut())?;
             if matches!(measured, Err(Error::Failed(_))) {
+                *attempts += 1;
                 // Once more: drivers of clients sometimes fail to connect.
                 measured = self.measure(&site, clients, switch.as_mut(), task, &rate);
                 all_run(switch.as_mut(), functions.as_mut())?;
@@ -111,7 +116,8 @@ impl Bench<'_> {
                 Err(Error::Interrupted) => return Err(Error::Interrupted),
                 Err(Error::Failed(reason)) => Outcome::Failed(reason),
             };
-            let sample = unit.sample(task, outcome);
+            let sample = unit.sample(task, *attempts, outcome);
+            *attempts = 1;
             *maximum = unit.maximum_of(&sample).or(*maximum);
             *left = rest;
             done(sample)?;
@@ -190,8 +196,8 @@ struct Rate {
 }
 
 impl Unit<'_> {
-    fn sample(&self, task: &Task, outcome: Outcome) -> Sample {
-        Sample { task: task.clone(), peer: self.peer.name().to_owned(), round: self.round, outcome }
+    fn sample(&self, task: &Task, attempts: u32, outcome: Outcome) -> Sample {
+        Sample { task: task.clone(), peer: self.peer.name().to_owned(), round: self.round, attempts, outcome }
     }
 
     /// R⁺ if this sample is the one that has it.
@@ -373,7 +379,10 @@ printf '"reordered":null,"offered_pps":null,"corrupted":0,"misdelivered":0}],"po
         let (samples, commands) = measured(1, Vec::new());
         assert!(samples.iter().all(|sample| sample.figures().is_some()), "{samples:?}");
         assert_eq!(commands.lines().count(), samples.len() + 1, "{commands}");
+        let attempts = |samples: &[Sample]| samples.iter().map(|sample| sample.attempts).collect::<Vec<_>>();
+        assert_eq!(attempts(&samples)[..3], [2, 1, 1]);
         let (samples, commands) = measured(STARTS, Vec::new());
+        assert_eq!(attempts(&samples)[..3], [STARTS, 0, 0]);
         assert_eq!(samples.len(), settings().tasks("v2v-memif").len());
         let died = Outcome::Failed("fragile: ended".into());
         assert!(samples.iter().all(|sample| sample.outcome == died), "{samples:?}");

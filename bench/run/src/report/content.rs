@@ -96,11 +96,29 @@ fn of_scenario(document: &Document, scenario: &Scenario) -> Vec<Block> {
 fn failures(document: &Document) -> Vec<Block> {
     let line = |sample: &Sample| match &sample.outcome {
         Outcome::Failed(reason) => {
-            Some(format!("{}, {}, round {}: {reason}", sample.task, sample.peer, sample.round))
+            let tries = match sample.attempts {
+                0 => ", not tried".to_owned(),
+                1 => String::new(),
+                tries => format!(", tried {tries} times"),
+            };
+            Some(format!("{}, {}, round {}{tries}: {reason}", sample.task, sample.peer, sample.round))
         }
         Outcome::Measured(_) => None,
     };
-    let lines: Vec<String> = document.samples.iter().filter_map(line).collect();
+    let mut lines: Vec<String> = document.samples.iter().filter_map(line).collect();
+    for peer in document.peers() {
+        let of_peer =
+            document.samples.iter().filter(|sample| sample.peer == peer && sample.figures().is_some());
+        let attempts: Vec<u32> = of_peer.map(|sample| sample.attempts).collect();
+        let repeated = attempts.iter().filter(|attempts| **attempts > 1).count();
+        if repeated > 0 {
+            lines.push(format!(
+                "{peer}: {repeated} of {} samples were measured only after failed attempts, at most {}",
+                attempts.len(),
+                attempts.iter().max().map_or(0, |most| most.saturating_sub(1))
+            ));
+        }
+    }
     if lines.is_empty() {
         return Vec::new();
     }
@@ -219,7 +237,7 @@ mod tests {
         let paced = Figures { paced: true, packets, switch_cpus: Some(0.5), ..Figures::default() };
         let samples = vec![
             sample("mswitch", 1, 1e6),
-            sample("mswitch", 2, 3e6),
+            Sample { attempts: 3, ..sample("mswitch", 2, 3e6) },
             sample("mswitch", 3, 2e6),
             failed,
             with(Load::Saturation, lossy),
@@ -233,6 +251,7 @@ mod tests {
             "- v2v-memif, 64 B, both ways, max, ovs, round 1: died <here>",
             "| vpp | not measured | no `vpp` on the PATH |",
             "start mswitch",
+            "- mswitch: 1 of 3 samples were measured only after failed attempts, at most 2",
             "| ovs | 50; 25.0 % lost |",
             "| ovs | – / – / – | – / – / – † | – / – / – |",
             "| ovs | – | – | 0.500 † | – |",
