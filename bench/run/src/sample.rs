@@ -172,6 +172,9 @@ pub struct Figures {
     pub machine_cpus: Option<f64>,
     /// CPUs that other virtual machines took.
     pub stolen_cpus: Option<f64>,
+    /// Mean frequency of the machine's CPUs in MHz after the measured time, as the kernel told it.
+    #[serde(default)]
+    pub frequency_mhz: Option<f64>,
     /// Rate that the generator was to send; `None` at saturation.
     #[serde(default)]
     pub offered_pps: Option<f64>,

@@ -5,6 +5,7 @@ use crate::cpus::Cpus;
 use crate::error::{Error, Result};
 use crate::generator::{Generator, Report};
 use crate::lab::{Lab, Namespace, Process};
+use crate::machine::frequency_mhz;
 use crate::network::Network;
 use crate::peers::{Peer, Site, Switch, Work};
 use crate::sample::{Figures, Load, Outcome, Sample, Task};
@@ -221,6 +222,7 @@ fn figures(task: &Task, report: &Report, work: Work, usage: Option<Usage>) -> Fi
         switch_cpus: usage.and_then(|usage| usage.process),
         machine_cpus: usage.map(|usage| usage.machine),
         stolen_cpus: usage.map(|usage| usage.stolen),
+        frequency_mhz: frequency_mhz(),
         offered_pps: report.offered_pps(),
         packets: Some(report.packets()),
         paced: task.load != Load::Saturation,

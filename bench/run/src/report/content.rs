@@ -1,5 +1,7 @@
 //! What a report says, in which order.
 
+use std::collections::BTreeSet;
+
 use super::Document;
 use super::block::Block;
 use super::plots::{self, Chain};
@@ -18,7 +20,9 @@ pub(super) fn blocks(document: &Document) -> Vec<Block> {
         .collect();
     for scenario in &measured {
         blocks.push(Block::Heading(2, scenario.name.clone()));
-        blocks.push(Block::Paragraph(format!("Packets pass {}.", scenario.about)));
+        let rounds = rounds(document, scenario);
+        let plural = if rounds == 1 { "" } else { "s" };
+        blocks.push(Block::Paragraph(format!("Packets pass {}. {rounds} round{plural}.", scenario.about)));
         blocks.extend(of_scenario(document, scenario));
     }
     let chains: Vec<Block> = ["memif", "vhost-user"]
@@ -39,13 +43,18 @@ pub(super) fn blocks(document: &Document) -> Vec<Block> {
     blocks
 }
 
+/// Number of rounds in which a scenario was measured.
+fn rounds(document: &Document, scenario: &Scenario) -> usize {
+    let samples = document.samples.iter().filter(|sample| sample.task.scenario == scenario.name);
+    samples.map(|sample| sample.round).collect::<BTreeSet<u32>>().len()
+}
+
 fn introduction(document: &Document) -> Vec<Block> {
     let settings = &document.header.settings;
-    let rounds = document.samples.iter().map(|sample| sample.round).max().unwrap_or(0);
     let mut list = vec![
         format!(
-            "Peers took turns, {rounds} round{} of {} s for each figure. Figures are medians, with the lowest and the highest value in parentheses.",
-            if rounds == 1 { "" } else { "s" },
+            "Peers took turns, {} s for each figure in each round. Figures are medians over the rounds of their scenario; \
+             those of throughput and cycles have the lowest and the highest value in parentheses.",
             settings.seconds
         ),
         "R⁺ is the rate received when the generator sends as fast as the switch accepts packets.".into(),
@@ -149,6 +158,7 @@ fn machine(document: &Document) -> Vec<Block> {
         ),
         ("generator", format!("mswitch-generator, {}, program {}", header.generator, header.generator_build)),
         ("began", format!("{} s after 1970 (UTC)", header.began)),
+        ("frequency of the CPUs", frequency(document)),
         ("stolen by other virtual machines", stolen(document)),
     ];
     let limits = header.ceilings.text();
@@ -171,6 +181,20 @@ fn stolen(document: &Document) -> String {
     match crate::statistics::Summary::of(values) {
         Some(summary) => {
             format!("{:.3} CPUs in the median sample, {:.3} at most", summary.median, summary.highest)
+        }
+        None => "unknown".into(),
+    }
+}
+
+/// Frequency after each sample, as the kernel told it.
+fn frequency(document: &Document) -> String {
+    let figures = document.samples.iter().filter_map(Sample::figures);
+    match crate::statistics::Summary::of(figures.filter_map(|figures| figures.frequency_mhz)) {
+        Some(summary) => {
+            format!(
+                "{:.0} MHz in the median sample, {:.0} to {:.0}",
+                summary.median, summary.lowest, summary.highest
+            )
         }
         None => "unknown".into(),
     }
@@ -234,7 +258,14 @@ mod tests {
             sample
         };
         let lossy = Figures { cycles_per_packet: Some(50.0), packets, ..Figures::default() };
-        let paced = Figures { paced: true, packets, switch_cpus: Some(0.5), ..Figures::default() };
+        let lossy = Figures { frequency_mhz: Some(2500.0), ..lossy };
+        let paced = Figures {
+            frequency_mhz: Some(2700.0),
+            paced: true,
+            packets,
+            switch_cpus: Some(0.5),
+            ..Figures::default()
+        };
         let samples = vec![
             sample("mswitch", 1, 1e6),
             Sample { attempts: 3, ..sample("mswitch", 2, 3e6) },
@@ -248,7 +279,9 @@ mod tests {
         let markdown = block::markdown(&blocks);
         for part in [
             "| mswitch | 2.00 (1.00–3.00) ± |",
-            "- v2v-memif, 64 B, both ways, max, ovs, round 1: died <here>",
+            "- v2v-memif, 64 B, both ways, max, ovs, round 1: died &lt;here&gt;",
+            ". 3 rounds.",
+            "| frequency of the CPUs | 2600 MHz in the median sample, 2500 to 2700 |",
             "| vpp | not measured | no `vpp` on the PATH |",
             "start mswitch",
             "- mswitch: 1 of 3 samples were measured only after failed attempts, at most 2",
