@@ -218,7 +218,7 @@ pub(crate) mod tests {
     pub(crate) fn sample(peer: &str, round: u32, pps: f64) -> Sample {
         let task = Task { scenario: "v2v-memif".into(), size: "64".into(), ways: 2, load: Load::Saturation };
         let figures = Figures { received_pps: pps, mean_size: 64.0, ..Figures::default() };
-        Sample { task, peer: peer.into(), round, attempts: 1, outcome: Outcome::Measured(figures) }
+        Sample { task, peer: peer.into(), round, attempts: 1, outcome: Outcome::Measured(Box::new(figures)) }
     }
 
     #[test]

@@ -109,7 +109,7 @@ fn once() -> u32 {
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// Figures.
-    Measured(Figures),
+    Measured(Box<Figures>),
     /// Reason why there are none.
     Failed(String),
 }
@@ -239,7 +239,7 @@ mod tests {
         let task = |load| Task { scenario: "v2v-memif".into(), size: "64".into(), ways: 2, load };
         for load in [Load::Idle, Load::Share(50), Load::Saturation] {
             let figures = Figures { received_pps: 1.5e6, switch_cpus: Some(0.25), ..Figures::default() };
-            for outcome in [Outcome::Measured(figures), Outcome::Failed("died".into())] {
+            for outcome in [Outcome::Measured(Box::new(figures)), Outcome::Failed("died".into())] {
                 let sample = Sample { task: task(load), peer: "ovs".into(), round: 3, attempts: 2, outcome };
                 let text = serde_json::to_string(&sample).unwrap();
                 assert_eq!(serde_json::from_str::<Sample>(&text).unwrap(), sample, "{text}");

@@ -112,7 +112,7 @@ impl Bench<'_> {
                         let forwarded = figures.received_pps * topology.hops() as f64;
                         figures.cycles_per_packet = Some(self.tsc_hz / forwarded);
                     }
-                    Outcome::Measured(figures)
+                    Outcome::Measured(Box::new(figures))
                 }
                 Err(Error::Interrupted) => return Err(Error::Interrupted),
                 Err(Error::Failed(reason)) => Outcome::Failed(reason),

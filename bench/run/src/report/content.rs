@@ -254,7 +254,7 @@ mod tests {
             let mut sample = sample("ovs", 1, 0.0);
             sample.task.load = load;
             sample.task.ways = if load == Load::Saturation { 2 } else { 1 };
-            sample.outcome = Outcome::Measured(figures);
+            sample.outcome = Outcome::Measured(Box::new(figures));
             sample
         };
         let lossy = Figures { cycles_per_packet: Some(50.0), packets, ..Figures::default() };
