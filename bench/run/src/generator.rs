@@ -67,7 +67,7 @@ pub struct Direction {
     pub received_pps: f64,
     /// Rate that was asked for; `None` at saturation.
     pub offered_pps: Option<f64>,
-    /// Packets that the port accepted, over the whole run.
+    /// Packets that the port accepted in the measured time.
     pub sent: u64,
     /// Packets of these that did not arrive.
     pub lost: u64,
@@ -108,7 +108,7 @@ pub struct Rtt {
 }
 
 impl Report {
-    /// Packets of all directions, over the whole run.
+    /// Packets of all directions in the measured time.
     pub fn packets(&self) -> Packets {
         let sum = |of: fn(&Direction) -> u64| self.directions.iter().map(of).sum();
         Packets {

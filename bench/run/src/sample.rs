@@ -129,7 +129,7 @@ impl Sample {
     }
 }
 
-/// Numbers of packets, with both directions added up and the warm-up included.
+/// Numbers of packets of the measured time, with both directions added up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Packets {
     /// Accepted by the ports.
