@@ -13,6 +13,9 @@
 #include "report.h"
 #include "traffic.h"
 
+// Bytes of a ceiling's folder, its socket's path (that of struct sockaddr_un) and the names of its ports.
+enum { PATH = 108, FOLDER = PATH - sizeof "/./socket", NAME = PATH + 32 };
+
 static volatile bool stop;
 
 static void on_signal(int signal) {
@@ -28,15 +31,22 @@ static void handle_signals(void) {
     signal(SIGPIPE, SIG_IGN);
 }
 
-// Joins two ports of this process. They name one socket in two ways, because DPDK refuses one name for both ends.
-static bool ceiling_ports(struct options *options, char folder[], char socket[64], char ports[2][64]) {
+// Joins two ports of this process by a socket in a new folder of TMPDIR, or of /tmp. They name it in two ways, because
+// DPDK refuses one name for both ends.
+static bool ceiling_ports(struct options *options, char folder[FOLDER], char socket[PATH], char ports[2][NAME]) {
+    const char *parent = getenv("TMPDIR");
+    int length = snprintf(folder, FOLDER, "%s/mswitch-generator-XXXXXX", parent && *parent ? parent : "/tmp");
+    if (length < 0 || length >= FOLDER) {
+        fprintf(stderr, "mswitch-generator: TMPDIR: the path is too long for a socket\n");
+        return false;
+    }
     if (!mkdtemp(folder)) {
         perror("mswitch-generator: no temporary folder");
         return false;
     }
-    snprintf(socket, 64, "%s/socket", folder);
-    snprintf(ports[0], sizeof ports[0], "memif:%s/socket,role=server", folder);
-    snprintf(ports[1], sizeof ports[1], "memif:%s/./socket", folder);
+    snprintf(socket, PATH, "%s/socket", folder);
+    snprintf(ports[0], NAME, "memif:%s/socket,role=server", folder);
+    snprintf(ports[1], NAME, "memif:%s/./socket", folder);
     for (unsigned port = 0; port < 2; port++)
         options->ports[port] = ports[port];
     options->announce = false;
@@ -68,7 +78,7 @@ int main(int argc, char **argv) {
     static struct traffic traffic;
     static struct ports ports;
     static struct forwarding forwarding;
-    char folder[] = "/tmp/mswitch-generator-XXXXXX", socket[64], ceiling[2][64];
+    char folder[FOLDER], socket[PATH], ceiling[2][NAME];
     options_parse(&options, argc, argv);
     handle_signals();
     text_prepare();

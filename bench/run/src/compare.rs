@@ -1,8 +1,8 @@
 //! `mswitch bench compare A B`: what changed between two reports beyond noise.
 //!
 //! A peer's figure has changed if three things hold: a rank test over all tasks, each of which is compared only with
-//! itself, calls chance improbable; the change is larger than `LEAST`; and it is clearly larger than that of every
-//! peer whose program is the same in both reports, because what changes them is the machine.
+//! itself, calls chance improbable; the change is larger than `LEAST`; and it is clearly larger than the change in the
+//! same direction of every peer whose program is the same in both reports, because what changes them is the machine.
 
 use std::fmt::Write;
 
@@ -85,14 +85,14 @@ pub fn compare(a: &Document, b: &Document) -> Comparison {
     let mut tasks = Vec::new();
     for figure in &FIGURES {
         let mut changes: Vec<Change> = peers.iter().filter_map(|peer| of_peer(a, b, peer, figure)).collect();
-        let drifts: Vec<f64> = peers.iter().map(|peer| drift(a, b, peer, &changes)).collect();
+        let drifts: Vec<Drift> = peers.iter().map(|peer| drift(a, b, peer, &changes)).collect();
         for change in &mut changes {
             let drift = drifts.get(peers.iter().position(|peer| *peer == change.peer).unwrap_or(0)).copied();
-            let floor = LEAST + DRIFT * drift.unwrap_or(0.0);
+            let drift = drift.unwrap_or_default();
             if change.chance <= CHANCE {
-                change.verdict = verdict(change.ratio, floor, figure.more_is_better);
+                change.verdict = verdict(change.ratio, drift, figure.more_is_better);
             }
-            tasks.extend(of_tasks(a, b, &change.peer, figure, floor));
+            tasks.extend(of_tasks(a, b, &change.peer, figure, drift));
         }
         overall.extend(changes);
     }
@@ -131,7 +131,7 @@ fn of_peer(a: &Document, b: &Document, peer: &str, figure: &Figure) -> Option<Ch
     })
 }
 
-fn of_tasks(a: &Document, b: &Document, peer: &str, figure: &Figure, floor: f64) -> Vec<Change> {
+fn of_tasks(a: &Document, b: &Document, peer: &str, figure: &Figure, drift: Drift) -> Vec<Change> {
     let change = |(task, old, new): (Task, Vec<f64>, Vec<f64>)| {
         let ratio = ratio(&old, &new)?;
         Some(Change {
@@ -141,15 +141,16 @@ fn of_tasks(a: &Document, b: &Document, peer: &str, figure: &Figure, floor: f64)
             ratio,
             chance: rank_test(&[(&old, &new)])?,
             tasks: 1,
-            verdict: verdict(ratio, floor, figure.more_is_better),
+            verdict: verdict(ratio, drift, figure.more_is_better),
         })
     };
     values(a, b, peer, figure).into_iter().filter_map(change).collect()
 }
 
-fn verdict(ratio: f64, floor: f64, more_is_better: bool) -> Verdict {
+fn verdict(ratio: f64, drift: Drift, more_is_better: bool) -> Verdict {
+    let machine = if ratio > 1.0 { drift.up } else { drift.down };
     // A change and its reverse are equally large.
-    if ratio.max(1.0 / ratio) - 1.0 <= floor {
+    if ratio.max(1.0 / ratio) - 1.0 <= LEAST + DRIFT * machine {
         Verdict::Same
     } else if (ratio > 1.0) == more_is_better {
         Verdict::Better
@@ -158,10 +159,21 @@ fn verdict(ratio: f64, floor: f64, more_is_better: bool) -> Verdict {
     }
 }
 
-/// Largest change of the other peers whose program is the same in both reports; 0 if there is none.
-fn drift(a: &Document, b: &Document, peer: &str, changes: &[Change]) -> f64 {
+/// Largest changes, in each direction, of the other peers whose program is the same in both reports; 0 if there are none.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Drift {
+    /// Of a figure that grew, as a share.
+    up: f64,
+    /// Of a figure that shrank, as the share by which it would have to grow again.
+    down: f64,
+}
+
+fn drift(a: &Document, b: &Document, peer: &str, changes: &[Change]) -> Drift {
     let others = changes.iter().filter(|change| change.peer != peer && unchanged(a, b, &change.peer));
-    others.map(|change| change.ratio.max(1.0 / change.ratio) - 1.0).fold(0.0, f64::max)
+    others.fold(Drift::default(), |drift, change| Drift {
+        up: drift.up.max(change.ratio - 1.0),
+        down: drift.down.max(1.0 / change.ratio - 1.0),
+    })
 }
 
 fn unchanged(a: &Document, b: &Document, peer: &str) -> bool {
@@ -179,6 +191,14 @@ fn warnings(a: &Document, b: &Document, peers: &[&str]) -> Vec<String> {
     }
     if a.header.machine != b.header.machine {
         warnings.push("the reports are of different machines, or of one that has changed".into());
+    }
+    if a.header.cpus != b.header.cpus {
+        warnings.push(format!("the reports are of different CPUs: {}; {}", a.header.cpus, b.header.cpus));
+    }
+    let generator =
+        |document: &Document| (document.header.generator.clone(), document.header.generator_build.clone());
+    if generator(a) != generator(b) {
+        warnings.push("the reports are of different generators, or of different builds of it".into());
     }
     if a.header.settings.seconds != b.header.settings.seconds {
         warnings.push("the reports have samples of different lengths".into());
@@ -342,11 +362,29 @@ mod tests {
     }
 
     #[test]
+    fn a_switch_that_changes_against_the_machine_has_changed() {
+        let mut random = fastrand::Rng::with_seed(3);
+        let a = report(&mut random, 9, "old", 1.0, 1.0);
+        // testpmd gains 20 %, and mswitch loses 16 %.
+        let b = report(&mut random, 9, "new", 0.7, 1.2);
+        assert_eq!(throughput(&compare(&a, &b), "mswitch"), Verdict::Worse);
+        assert_eq!(verdict(0.9, Drift { up: 0.1, down: 0.0 }, true), Verdict::Worse);
+        assert_eq!(verdict(1.1, Drift { up: 0.1, down: 0.0 }, true), Verdict::Same);
+        assert_eq!(verdict(1.1, Drift { up: 0.0, down: 0.1 }, false), Verdict::Worse);
+    }
+
+    #[test]
     fn what_weakens_a_comparison_is_said() {
         let mut random = fastrand::Rng::with_seed(1);
         let a = report(&mut random, 3, "old", 1.0, 1.0);
         let b = report(&mut random, 5, "new", 1.0, 1.0);
         let text = compare(&a, &b).text();
+        assert!(!text.contains("CPU 7") && !text.contains("generators"), "{text}");
+        let mut other = b.clone();
+        other.header.cpus.generator = 7;
+        other.header.generator_build = "1".into();
+        let warned = compare(&a, &other).text();
+        assert!(warned.contains("generator on CPU 7") && warned.contains("different generators"), "{warned}");
         assert!(
             text.contains("note: A has 3 rounds: single tasks need 5 in both to be told apart"),
             "{text}"

@@ -1,5 +1,7 @@
 //! CPUs of a benchmark: one for the switch, one for the generator, one for functions in chains where there is a third.
 
+use std::fmt;
+
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +16,13 @@ pub struct Cpus {
     pub generator: usize,
     /// Functions in chains; the generator's CPU if there are only two.
     pub functions: usize,
+}
+
+impl fmt::Display for Cpus {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Cpus { switch, generator, functions } = self;
+        write!(out, "switch on CPU {switch}, generator on CPU {generator}, functions on CPU {functions}")
+    }
 }
 
 impl Cpus {

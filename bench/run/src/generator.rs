@@ -8,8 +8,10 @@ use serde::Deserialize;
 
 use crate::cpus::Cpus;
 use crate::error::{Error, Result};
+use crate::fingerprint::fingerprint;
 use crate::lab::{Lab, Namespace, Process, Stream};
 use crate::peers::Site;
+use crate::sample::Packets;
 use crate::scenarios::Attachment;
 
 /// Version of the generator's report that this program reads.
@@ -41,6 +43,8 @@ pub struct Report {
     pub mean_size: f64,
     /// Each direction.
     pub directions: Vec<Direction>,
+    /// Each port.
+    pub ports: Vec<Port>,
 }
 
 /// The generator's core.
@@ -61,12 +65,31 @@ pub struct Direction {
     pub sent_pps: f64,
     /// Rate of distinct unchanged packets.
     pub received_pps: f64,
+    /// Rate that was asked for; `None` at saturation.
+    pub offered_pps: Option<f64>,
+    /// Packets that the port accepted in the measured time.
+    pub sent: u64,
+    /// Packets of these that did not arrive.
+    pub lost: u64,
+    /// Packets that were due and not sent, because the port did not accept those before in time.
+    pub skipped: u64,
+    /// Packets that arrived again.
+    pub duplicated: u64,
+    /// Packets that arrived after later ones of their flow; `None` if flows share their counters.
+    pub reordered: Option<u64>,
     /// Packets with wrong bytes, and at wrong ports.
     pub corrupted: u64,
     /// See `corrupted`.
     pub misdelivered: u64,
     /// Round-trip times, if they were measured.
     pub rtt_ns: Option<Rtt>,
+}
+
+/// Packets of a port that belong to no direction.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Port {
+    /// Packets of a generator that cannot be assigned, because of wrong bytes.
+    pub corrupted: u64,
 }
 
 /// Round-trip times in nanoseconds.
@@ -85,6 +108,31 @@ pub struct Rtt {
 }
 
 impl Report {
+    /// Packets of all directions in the measured time.
+    pub fn packets(&self) -> Packets {
+        let sum = |of: fn(&Direction) -> u64| self.directions.iter().map(of).sum();
+        Packets {
+            sent: sum(|direction| direction.sent),
+            lost: sum(|direction| direction.lost),
+            skipped: sum(|direction| direction.skipped),
+            duplicated: sum(|direction| direction.duplicated),
+            reordered: self.directions.iter().map(|direction| direction.reordered).sum(),
+        }
+    }
+
+    /// Rate that was asked for, all directions added up; `None` at saturation.
+    pub fn offered_pps(&self) -> Option<f64> {
+        let offered: Vec<f64> =
+            self.directions.iter().filter_map(|direction| direction.offered_pps).collect();
+        (!offered.is_empty()).then(|| offered.iter().sum())
+    }
+
+    /// Packets with wrong bytes or at a wrong port.
+    pub fn damaged(&self) -> u64 {
+        let directions = self.directions.iter().map(|way| way.corrupted + way.misdelivered);
+        directions.chain(self.ports.iter().map(|port| port.corrupted)).sum()
+    }
+
     /// Packets received per second, all directions added up.
     pub fn received_pps(&self) -> f64 {
         self.directions.iter().map(|direction| direction.received_pps).sum()
@@ -97,6 +145,12 @@ impl Report {
 }
 
 impl Generator {
+    /// This program.
+    #[cfg(test)]
+    pub(crate) fn at(path: PathBuf) -> Generator {
+        Generator { path }
+    }
+
     /// Finds the program: `MSWITCH_GENERATOR`, where `make generator` puts it, or on the PATH.
     pub fn find() -> Result<Generator> {
         if let Some(path) = std::env::var_os("MSWITCH_GENERATOR") {
@@ -121,6 +175,11 @@ impl Generator {
         }
     }
 
+    /// Returns the fingerprint of the program, in hexadecimal digits.
+    pub fn build(&self) -> Result<String> {
+        fingerprint(&self.path).map(|build| format!("{build:08x}"))
+    }
+
     /// Runs it shortly without a switch: fails if it does not start here, or has another version. Returns its report.
     pub fn probe(&self, lab: &Lab, cpu: usize) -> Result<Report> {
         self.ceiling(lab, cpu, &["--seconds", "0.05", "--warm-up", "0"])
@@ -130,6 +189,8 @@ impl Generator {
     pub fn ceiling(&self, lab: &Lab, cpu: usize, options: &[&str]) -> Result<Report> {
         let mut command = Command::new(&self.path);
         command.args(["ceiling", "--cpu", &cpu.to_string(), "--quiet"]).args(options);
+        // Its socket goes with the laboratory, even if the generator is killed.
+        command.env("TMPDIR", lab.folder());
         report_of(lab.start("generator", command, Stream::Output)?, PATIENCE)
     }
 

@@ -1,7 +1,8 @@
 //! The journal of a benchmark: a header, then a line of JSON for each sample, written as soon as it is measured.
 //!
 //! An interrupted benchmark continues where its journal ends. A last line that is incomplete, as a kill or a full disk
-//! leaves it, is cut off. Samples that failed are dropped then, and measured again.
+//! leaves it, is cut off. Samples that failed are measured again; the attempts that they took count for those that take
+//! their place.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -56,6 +57,9 @@ pub struct Header {
     pub absent: Vec<(String, String)>,
     /// Version of the generator's DPDK.
     pub generator: String,
+    /// Fingerprint of the generator; empty in reports of earlier versions.
+    #[serde(default)]
+    pub generator_build: String,
     /// Limits of the machine, measured before.
     pub ceilings: Ceilings,
 }
@@ -67,38 +71,43 @@ pub struct Journal {
     path: PathBuf,
     header: Header,
     samples: Vec<Sample>,
+    /// Failures from before an interruption that have not been repeated.
+    failures: Vec<Sample>,
 }
 
 impl Journal {
-    /// Reads the journal of a folder; `None` if there is none.
-    pub fn resume(folder: &Path) -> Result<Option<Journal>> {
+    /// Continues the journal of a folder; `None` if there is none. It is left as it is if `check` refuses its header. The
+    /// caller excludes other benchmarks: the file is replaced.
+    pub fn resume(folder: &Path, check: impl FnOnce(&Header) -> Result<()>) -> Result<Option<Journal>> {
         let path = folder.join(NAME);
         let text = match std::fs::read(&path) {
             Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(Error::new(format!("{}: {error}", path.display()))),
         };
-        let Some((header, samples, lines)) = parse(&text).map_err(Error::while_doing(path.display()))? else {
+        let Some(content) = parse(&text).map_err(Error::while_doing(path.display()))? else {
             // Killed before the header was complete: nothing was measured.
             std::fs::remove_file(&path).map_err(Error::while_doing(path.display()))?;
             return Ok(None);
         };
-        Journal::write(path, &lines, header, samples).map(Some)
+        check(&content.header)?;
+        let journal = Journal::write(path, content.lines, content.header)?;
+        Ok(Some(Journal { samples: content.samples, failures: content.failures, ..journal }))
     }
 
     /// Begins a journal.
     pub fn begin(folder: &Path, header: Header) -> Result<Journal> {
         std::fs::create_dir_all(folder).map_err(Error::while_doing(folder.display()))?;
-        Journal::write(folder.join(NAME), &line(&header)?, header, Vec::new())
+        Journal::write(folder.join(NAME), &line(&header)?, header)
     }
 
     /// Writes all of it into a new file, which then takes the place of the old one.
-    fn write(path: PathBuf, text: &str, header: Header, samples: Vec<Sample>) -> Result<Journal> {
+    fn write(path: PathBuf, text: &str, header: Header) -> Result<Journal> {
         let new = path.with_extension("new");
         let written = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, &path));
         written.map_err(Error::while_doing(path.display()))?;
         let file = File::options().append(true).open(&path).map_err(Error::while_doing(path.display()))?;
-        Ok(Journal { file, path, header, samples })
+        Ok(Journal { file, path, header, samples: Vec::new(), failures: Vec::new() })
     }
 
     /// The header.
@@ -106,13 +115,21 @@ impl Journal {
         &self.header
     }
 
-    /// All samples so far.
+    /// Samples that are not to be measured any more.
     pub fn samples(&self) -> &[Sample] {
         &self.samples
     }
 
-    /// Appends a sample.
-    pub fn add(&mut self, sample: Sample) -> Result<()> {
+    /// These, and failures from before an interruption that have not been repeated.
+    pub fn all(&self) -> Vec<Sample> {
+        self.samples.iter().chain(&self.failures).cloned().collect()
+    }
+
+    /// Appends a sample; attempts of an earlier failure are added to its own.
+    pub fn add(&mut self, mut sample: Sample) -> Result<()> {
+        if let Some(earlier) = self.failures.iter().position(|failure| sample.replaces(failure)) {
+            sample.attempts = sample.attempts.saturating_add(self.failures.swap_remove(earlier).attempts);
+        }
         let text = line(&sample)?;
         self.file.write_all(text.as_bytes()).map_err(Error::while_doing(self.path.display()))?;
         self.samples.push(sample);
@@ -136,24 +153,36 @@ pub fn check_format(value: &serde_json::Value) -> Result<()> {
     }
 }
 
-/// Header and successful samples, with the lines that hold them; `None` if not even the header is complete.
-fn parse(text: &str) -> Result<Option<(Header, Vec<Sample>, String)>> {
+/// Content of a journal.
+struct Content<'a> {
+    header: Header,
+    samples: Vec<Sample>,
+    /// Failed samples in whose place there is no other.
+    failures: Vec<Sample>,
+    /// Complete lines.
+    lines: &'a str,
+}
+
+/// Reads a journal; `None` if not even the header is complete.
+fn parse(text: &str) -> Result<Option<Content<'_>>> {
     let complete = text.rfind('\n').map_or("", |end| text.get(..=end).unwrap_or_default());
-    let mut lines = complete.split_inclusive('\n');
+    let mut lines = complete.lines();
     let Some(first) = lines.next() else { return Ok(None) };
     let value: serde_json::Value = serde_json::from_str(first).map_err(Error::while_doing("line 1"))?;
     check_format(&value)?;
     let header: Header = serde_json::from_value(value).map_err(Error::while_doing("line 1"))?;
-    let (mut samples, mut kept) = (Vec::new(), first.to_owned());
+    let mut content = Content { header, samples: Vec::new(), failures: Vec::new(), lines: complete };
     for (index, line) in lines.enumerate() {
         let sample: Sample =
             serde_json::from_str(line).map_err(Error::while_doing(format!("line {}", index + 2)))?;
-        if matches!(sample.outcome, Outcome::Measured(_)) {
-            samples.push(sample);
-            kept += line;
-        }
+        content.failures.retain(|failure| !sample.replaces(failure));
+        let list = match sample.outcome {
+            Outcome::Measured(_) => &mut content.samples,
+            Outcome::Failed(_) => &mut content.failures,
+        };
+        list.push(sample);
     }
-    Ok(Some((header, samples, kept)))
+    Ok(Some(content))
 }
 
 #[cfg(test)]
@@ -181,6 +210,7 @@ pub(crate) mod tests {
             peers: Vec::new(),
             absent: vec![("vpp".into(), "no `vpp` on the PATH".into())],
             generator: "22.11".into(),
+            generator_build: "0badcafe".into(),
             ceilings: Ceilings::default(),
         }
     }
@@ -188,13 +218,13 @@ pub(crate) mod tests {
     pub(crate) fn sample(peer: &str, round: u32, pps: f64) -> Sample {
         let task = Task { scenario: "v2v-memif".into(), size: "64".into(), ways: 2, load: Load::Saturation };
         let figures = Figures { received_pps: pps, mean_size: 64.0, ..Figures::default() };
-        Sample { task, peer: peer.into(), round, outcome: Outcome::Measured(figures) }
+        Sample { task, peer: peer.into(), round, attempts: 1, outcome: Outcome::Measured(Box::new(figures)) }
     }
 
     #[test]
     fn a_journal_continues_after_a_torn_line() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(Journal::resume(folder.path()).unwrap().is_none());
+        assert!(Journal::resume(folder.path(), |_| Ok(())).unwrap().is_none());
         let mut journal = Journal::begin(folder.path(), header()).unwrap();
         journal.add(sample("ovs", 1, 1e6)).unwrap();
         journal.add(Sample { outcome: Outcome::Failed("died".into()), ..sample("ovs", 2, 0.0) }).unwrap();
@@ -204,13 +234,32 @@ pub(crate) mod tests {
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, &text[..text.len() - 9]).unwrap();
 
-        let mut journal = Journal::resume(folder.path()).unwrap().unwrap();
+        let mut journal = Journal::resume(folder.path(), |_| Ok(())).unwrap().unwrap();
         assert_eq!(journal.samples(), [sample("ovs", 1, 1e6)]);
         assert_eq!(journal.header(), &header());
+        let failed = Sample { outcome: Outcome::Failed("died".into()), ..sample("ovs", 2, 0.0) };
+        assert_eq!(journal.all(), [sample("ovs", 1, 1e6), failed]);
         journal.add(sample("ovs", 2, 3e6)).unwrap();
+        let twice = Sample { attempts: 2, ..sample("ovs", 2, 3e6) };
+        assert_eq!(journal.all(), [sample("ovs", 1, 1e6), twice.clone()]);
         drop(journal);
-        let journal = Journal::resume(folder.path()).unwrap().unwrap();
-        assert_eq!(journal.samples(), [sample("ovs", 1, 1e6), sample("ovs", 2, 3e6)]);
+        let journal = Journal::resume(folder.path(), |_| Ok(())).unwrap().unwrap();
+        assert_eq!(journal.all(), [sample("ovs", 1, 1e6), twice]);
+        assert_eq!(journal.samples(), journal.all());
+    }
+
+    #[test]
+    fn the_journal_of_another_benchmark_stays_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut journal = Journal::begin(folder.path(), header()).unwrap();
+        journal.add(Sample { outcome: Outcome::Failed("died".into()), ..sample("ovs", 1, 0.0) }).unwrap();
+        let path = folder.path().join(NAME);
+        let before = std::fs::read(&path).unwrap();
+        let refused = Journal::resume(folder.path(), |_| Err(Error::new("other"))).unwrap_err();
+        assert_eq!(refused, Error::new("other"));
+        // A benchmark that holds the file open goes on writing to it.
+        journal.add(sample("ovs", 2, 1e6)).unwrap();
+        assert!(std::fs::read(&path).unwrap().len() > before.len());
     }
 
     #[test]
@@ -219,7 +268,7 @@ pub(crate) mod tests {
         let path = folder.path().join(NAME);
         let refusal = |text: &str| {
             std::fs::write(&path, text).unwrap();
-            let error = Journal::resume(folder.path()).unwrap_err().to_string();
+            let error = Journal::resume(folder.path(), |_| Ok(())).unwrap_err().to_string();
             error.split_once("jsonl: ").unwrap().1.to_owned()
         };
         assert_eq!(

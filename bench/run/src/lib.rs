@@ -22,6 +22,7 @@
 //! | [`lab`] | processes, namespaces, files, huge pages; removed whatever happens |
 //! | [`network`] | veth pairs between the switch and its clients |
 //! | [`machine`], [`cpus`] | where it runs |
+//! | `fingerprint` | builds of a program |
 //! | [`interrupt`] | Ctrl-C |
 //!
 //! Invariant: nothing that a benchmark starts or makes outlives it; what a killed one leaves, the next one removes.
@@ -31,6 +32,7 @@ pub mod compare;
 pub mod cpu_time;
 pub mod cpus;
 mod error;
+mod fingerprint;
 pub mod generator;
 pub mod interrupt;
 pub mod journal;

@@ -23,6 +23,8 @@ pub(crate) struct Ready {
     pub(crate) scenarios: Vec<Scenario>,
     pub(crate) cpus: Cpus,
     pub(crate) generator: Generator,
+    /// Fingerprint of the generator.
+    pub(crate) build: String,
 }
 
 /// Checks what needs no laboratory: names, programs and their versions, CPUs, privileges.
@@ -71,13 +73,15 @@ pub(crate) fn check(wishes: &Wishes, mswitch: &std::path::Path) -> Result<Ready>
             )));
         }
     }
+    let generator = Generator::find()?;
     Ok(Ready {
         settings,
         peers: ready,
         absent,
         scenarios,
         cpus: Cpus::choose()?,
-        generator: Generator::find()?,
+        build: generator.build()?,
+        generator,
     })
 }
 

@@ -36,11 +36,9 @@ pub struct Options {
 /// Runs a benchmark, or continues an interrupted one; writes its reports. `say` gets a line for people at each step.
 pub fn run(options: &Options, interrupt: &Interrupt, say: &mut dyn FnMut(&str)) -> Result<()> {
     let ready = preflight::check(&options.wishes, &options.mswitch)?;
-    let journal = Journal::resume(&options.out)?;
-    if let Some(journal) = &journal {
-        same_benchmark(journal.header(), &ready, &options.out)?;
-    }
+    // Its lock keeps two benchmarks away from one journal.
     let lab = Lab::open(interrupt)?;
+    let journal = Journal::resume(&options.out, |header| same_benchmark(header, &ready, &options.out))?;
     if !lab.found().is_empty() {
         say(&format!("removed what a killed benchmark had left: {}", lab.found().join(", ")));
     }
@@ -68,6 +66,7 @@ pub fn run(options: &Options, interrupt: &Interrupt, say: &mut dyn FnMut(&str)) 
                 peers: preflight::facts(&lab, &ready),
                 absent: ready.absent.clone(),
                 generator: format!("DPDK {}", probe.dpdk),
+                generator_build: ready.build.clone(),
                 ceilings,
             };
             Journal::begin(&options.out, header)?
@@ -88,7 +87,7 @@ pub fn run(options: &Options, interrupt: &Interrupt, say: &mut dyn FnMut(&str)) 
     let ended = rounds(&bench, &ready, &mut journal, say);
     drop(lab);
     // Also of an interrupted run: what there is can be looked at.
-    if !journal.samples().is_empty() {
+    if !journal.all().is_empty() {
         report::write(&options.out, &journal)?;
         say(&format!("reports: {}", options.out.join("report.{html,md,json}").display()));
     }
@@ -117,6 +116,15 @@ fn same_benchmark(header: &Header, ready: &Ready, out: &Path) -> Result<()> {
     let machine = Machine::look();
     if machine.processor != header.machine.processor || machine.kernel != header.machine.kernel {
         return refuse(format!("begun on {}, Linux {}", header.machine.processor, header.machine.kernel));
+    }
+    if header.cpus != ready.cpus {
+        return refuse(format!("begun on {} (now {})", header.cpus, ready.cpus));
+    }
+    if header.generator_build != ready.build {
+        return refuse(format!(
+            "begun with another build of mswitch-generator, {} (now {})",
+            header.generator_build, ready.build
+        ));
     }
     for (peer, version) in &ready.peers {
         let then = header.peers.iter().find(|facts| facts.name == peer.name()).map(|facts| &facts.version);
@@ -159,10 +167,13 @@ fn rounds(bench: &Bench<'_>, ready: &Ready, journal: &mut Journal, say: &mut dyn
     };
     let each: usize = ready.scenarios.iter().map(runs).sum();
     let mut progress = Progress { began: Instant::now(), done: 0, total: each * settings.fewest as usize };
+    let limit = Duration::try_from_secs_f64(settings.limit * 60.0).unwrap_or(Duration::MAX);
+    let mut last = None;
     for round in 1..=settings.most {
         let open: Vec<&Scenario> = ready
             .scenarios
             .iter()
+            .filter(|scenario| runs(scenario) > 0)
             .filter(|scenario| {
                 round <= settings.fewest || !settled(journal.samples(), &scenario.name, settings.goal)
             })
@@ -170,9 +181,9 @@ fn rounds(bench: &Bench<'_>, ready: &Ready, journal: &mut Journal, say: &mut dyn
         if open.is_empty() {
             break;
         }
-        let late = progress.began.elapsed().as_secs_f64() > settings.limit * 60.0;
-        if round > 1 && late {
-            say(&format!("{} minutes are over: no round {round}", settings.limit));
+        let began = progress.began.elapsed();
+        if !fits(began, last, limit) {
+            say(&format!("no round {round}: it would not end within {} minutes", settings.limit));
             break;
         }
         if round > settings.fewest {
@@ -186,16 +197,27 @@ fn rounds(bench: &Bench<'_>, ready: &Ready, journal: &mut Journal, say: &mut dyn
                         bench,
                         settings,
                         journal,
-                        Unit { scenario, peer: peer.as_ref(), round, tasks: Vec::new(), known: Vec::new() },
+                        Unit {
+                            scenario,
+                            peer: peer.as_ref(),
+                            round,
+                            reference: settings.reference(&scenario.name),
+                            tasks: Vec::new(),
+                            known: Vec::new(),
+                        },
                         &progress,
                         say,
                     )?;
                 }
             }
         }
+        last = Some(progress.began.elapsed().saturating_sub(began));
     }
-    for scenario in &ready.scenarios {
-        if !settled(journal.samples(), &scenario.name, settings.goal) {
+    for scenario in ready.scenarios.iter().filter(|scenario| runs(scenario) > 0) {
+        let of_scenario = |sample: &&Sample| sample.task.scenario == scenario.name;
+        if !journal.samples().iter().filter(of_scenario).any(|sample| sample.figures().is_some()) {
+            say(&format!("{}: no figures; the report has the reasons", scenario.name));
+        } else if !settled(journal.samples(), &scenario.name, settings.goal) {
             say(&format!(
                 "{}: the spread stays above {:.0} %; see the report",
                 scenario.name,
@@ -204,6 +226,11 @@ fn rounds(bench: &Bench<'_>, ready: &Ready, journal: &mut Journal, say: &mut dyn
         }
     }
     Ok(())
+}
+
+/// Whether a round that takes as long as the last one ends before the limit; the first round always begins.
+fn fits(elapsed: Duration, last: Option<Duration>, limit: Duration) -> bool {
+    last.is_none_or(|last| elapsed.saturating_add(last) <= limit)
 }
 
 /// The peers, beginning with another one in each round.
@@ -266,6 +293,7 @@ fn line(sample: &Sample) -> String {
             text += &format!("{comma}{value:.digits$} {unit}");
         }
     };
+    add(figures.loss().filter(|loss| *loss >= 0.0005).map(|loss| 100.0 * loss), 1, "% lost");
     add(figures.cycles_per_packet, 0, "cycles per packet");
     add(figures.packets_per_batch, 1, "per batch");
     add(figures.rtt_ns.map(|rtt| rtt.p50 / 1e3), 1, "µs median");
@@ -277,7 +305,7 @@ fn line(sample: &Sample) -> String {
     text
 }
 
-/// Whether rates and cycles at saturation are known well enough for all peers of a scenario.
+/// Whether rates and cycles at saturation are known well enough for all peers of a scenario. Not if all samples failed.
 fn settled(samples: &[Sample], scenario: &str, goal: f64) -> bool {
     let mut values: BTreeMap<(&str, &Task), [Vec<f64>; 2]> = BTreeMap::new();
     for sample in samples.iter().filter(|sample| sample.task.scenario == scenario) {
@@ -289,12 +317,14 @@ fn settled(samples: &[Sample], scenario: &str, goal: f64) -> bool {
         cycles.extend(figures.cycles_per_packet);
     }
     let known = |values: &[f64]| values.is_empty() || uncertainty(values).is_some_and(|share| share <= goal);
-    values.values().all(|[rates, cycles]| known(rates) && known(cycles))
+    !values.is_empty() && values.values().all(|[rates, cycles]| known(rates) && known(cycles))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpus::Cpus;
+    use crate::generator::Generator;
     use crate::journal::tests::sample;
 
     #[test]
@@ -307,7 +337,38 @@ mod tests {
         assert!(!settled(&steady[..2], "v2v-memif", 0.02), "two samples say nothing about themselves");
         let both = [steady, rounds("b", [100.0, 130.0, 70.0])].concat();
         assert!(!settled(&both, "v2v-memif", 0.02));
-        assert!(settled(&both, "p2p", 0.02));
+        let failed: Vec<Sample> = (1..=3)
+            .map(|round| Sample { outcome: Outcome::Failed("died".into()), ..sample("a", round, 0.0) })
+            .collect();
+        assert!(!settled(&failed, "v2v-memif", 0.02), "failures say nothing about rates");
+    }
+
+    #[test]
+    fn a_benchmark_continues_only_where_it_began() {
+        let header = crate::journal::tests::header();
+        let ready = |cpus, build: &str| Ready {
+            settings: header.settings.clone(),
+            peers: Vec::new(),
+            absent: Vec::new(),
+            scenarios: Vec::new(),
+            cpus,
+            generator: Generator::at(PathBuf::new()),
+            build: build.into(),
+        };
+        let of = |ready| same_benchmark(&header, &ready, Path::new("out")).map_err(|error| error.to_string());
+        assert_eq!(of(ready(header.cpus, "0badcafe")), Ok(()));
+        let other = of(ready(header.cpus, "12345678")).unwrap_err();
+        assert!(other.contains("another build of mswitch-generator, 0badcafe (now 12345678)"), "{other}");
+        let other = of(ready(Cpus { switch: 5, ..header.cpus }, "0badcafe")).unwrap_err();
+        assert!(other.contains("generator on CPU 1, functions on CPU 1 (now switch on CPU 5"), "{other}");
+    }
+
+    #[test]
+    fn a_round_begins_only_if_it_can_end_in_time() {
+        let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
+        assert!(fits(minutes(0), None, minutes(0)));
+        assert!(fits(minutes(4), Some(minutes(4)), minutes(8)));
+        assert!(!fits(minutes(7), Some(minutes(2)), minutes(8)));
     }
 
     #[test]

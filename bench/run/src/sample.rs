@@ -91,9 +91,17 @@ pub struct Sample {
     pub peer: String,
     /// Round, from 1.
     pub round: u32,
+    /// Times that it was tried, earlier ones of a continued benchmark included; 0 if a switch that does not start kept it
+    /// from being tried.
+    #[serde(default = "once")]
+    pub attempts: u32,
     /// What came out.
     #[serde(flatten)]
     pub outcome: Outcome,
+}
+
+fn once() -> u32 {
+    1
 }
 
 /// What came out.
@@ -101,12 +109,17 @@ pub struct Sample {
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// Figures.
-    Measured(Figures),
+    Measured(Box<Figures>),
     /// Reason why there are none.
     Failed(String),
 }
 
 impl Sample {
+    /// Whether both are of the same task, peer and round.
+    pub fn replaces(&self, other: &Sample) -> bool {
+        (&self.task, &self.peer, self.round) == (&other.task, &other.peer, other.round)
+    }
+
     /// The figures, if there are any.
     pub fn figures(&self) -> Option<&Figures> {
         match &self.outcome {
@@ -115,6 +128,26 @@ impl Sample {
         }
     }
 }
+
+/// Numbers of packets of the measured time, with both directions added up.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Packets {
+    /// Accepted by the ports.
+    pub sent: u64,
+    /// Accepted and not arrived.
+    pub lost: u64,
+    /// Due and not sent, because a port did not accept those before in time.
+    pub skipped: u64,
+    /// Arrived again.
+    pub duplicated: u64,
+    /// Arrived after later ones of their flow; `None` if it cannot be told.
+    pub reordered: Option<u64>,
+}
+
+/// Share of packets, lost or not sent, above which a share of R⁺ does not count as met.
+const TOLERANCE: f64 = 0.001;
+/// The same for a rate, which is that of a time with a beginning and an end.
+const RATE_TOLERANCE: f64 = 0.01;
 
 /// Figures of a sample. Rates are per second, with both directions added up.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -139,6 +172,15 @@ pub struct Figures {
     pub machine_cpus: Option<f64>,
     /// CPUs that other virtual machines took.
     pub stolen_cpus: Option<f64>,
+    /// Mean frequency of the machine's CPUs in MHz after the measured time, as the kernel told it.
+    #[serde(default)]
+    pub frequency_mhz: Option<f64>,
+    /// Rate that the generator was to send; `None` at saturation.
+    #[serde(default)]
+    pub offered_pps: Option<f64>,
+    /// What became of the packets; `None` in reports of earlier versions.
+    #[serde(default)]
+    pub packets: Option<Packets>,
     /// Whether the generator paced its packets: the rates are then its own.
     pub paced: bool,
     /// Whether the generator may have been the limit.
@@ -150,6 +192,22 @@ impl Figures {
     pub fn received_bps(&self) -> f64 {
         self.received_pps * self.mean_size * 8.0
     }
+
+    /// Share of the accepted packets that did not arrive.
+    pub fn loss(&self) -> Option<f64> {
+        let packets = self.packets.filter(|packets| packets.sent > 0)?;
+        Some(packets.lost as f64 / packets.sent as f64)
+    }
+
+    /// Whether a paced load was not what it should be: more than 0.1 % of its packets were lost or not sent in time, or
+    /// its rate was missed by more than 1 %.
+    pub fn missed(&self) -> bool {
+        let skipped = self.packets.is_some_and(|packets| {
+            packets.skipped as f64 > TOLERANCE * (packets.sent + packets.skipped) as f64
+        });
+        let slow = self.offered_pps.is_some_and(|offered| self.sent_pps < (1.0 - RATE_TOLERANCE) * offered);
+        self.paced && (skipped || slow || self.loss().is_some_and(|loss| loss > TOLERANCE))
+    }
 }
 
 #[cfg(test)]
@@ -157,12 +215,32 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_load_is_missed_by_loss_or_by_its_rate() {
+        let packets = |lost, skipped| Some(Packets { sent: 10_000, lost, skipped, ..Packets::default() });
+        let figures = |sent_pps, packets| Figures {
+            sent_pps,
+            offered_pps: Some(1e6),
+            packets,
+            paced: true,
+            ..Figures::default()
+        };
+        assert!(!figures(0.995e6, packets(10, 10)).missed());
+        assert!(figures(1e6, packets(11, 0)).missed());
+        assert!(figures(1e6, packets(0, 11)).missed());
+        assert!(figures(0.98e6, packets(0, 0)).missed());
+        let saturated = Figures { paced: false, offered_pps: None, ..figures(1e6, packets(5000, 0)) };
+        assert!(!saturated.missed());
+        assert_eq!(saturated.loss(), Some(0.5));
+        assert_eq!(Figures::default().loss(), None);
+    }
+
+    #[test]
     fn samples_survive_the_journal() {
         let task = |load| Task { scenario: "v2v-memif".into(), size: "64".into(), ways: 2, load };
         for load in [Load::Idle, Load::Share(50), Load::Saturation] {
             let figures = Figures { received_pps: 1.5e6, switch_cpus: Some(0.25), ..Figures::default() };
-            for outcome in [Outcome::Measured(figures), Outcome::Failed("died".into())] {
-                let sample = Sample { task: task(load), peer: "ovs".into(), round: 3, outcome };
+            for outcome in [Outcome::Measured(Box::new(figures)), Outcome::Failed("died".into())] {
+                let sample = Sample { task: task(load), peer: "ovs".into(), round: 3, attempts: 2, outcome };
                 let text = serde_json::to_string(&sample).unwrap();
                 assert_eq!(serde_json::from_str::<Sample>(&text).unwrap(), sample, "{text}");
             }

@@ -1,6 +1,8 @@
 //! Settings of a benchmark: what is measured, how long and how often. An interrupted run is resumed only where they
 //! agree.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -35,7 +37,7 @@ pub struct Wishes {
     pub seconds: Option<f64>,
     /// Rounds, no fewer and no more.
     pub rounds: Option<u32>,
-    /// Minutes after which no further round begins.
+    /// Minutes within which a further round must be able to end.
     pub limit: Option<f64>,
 }
 
@@ -56,7 +58,7 @@ pub struct Settings {
     pub most: u32,
     /// Uncertainty of a median, as a share, at which a scenario needs no more rounds.
     pub goal: f64,
-    /// Minutes after which no further round begins; the first one is always completed.
+    /// Minutes within which a further round must be able to end; the first one is always completed.
     pub limit: f64,
 }
 
@@ -79,7 +81,7 @@ impl Settings {
         if let Some(unknown) = peers.iter().find(|name| !known.contains(&name.as_str())) {
             return Err(Error::new(format!("unknown peer `{unknown}`; there are: {}", known.join(", "))));
         }
-        let sizes = if wishes.sizes.is_empty() {
+        let mut sizes = if wishes.sizes.is_empty() {
             of_set(&QUICK_SIZES, &CORE_SIZES, &FULL_SIZES)
         } else {
             wishes.sizes.clone()
@@ -87,6 +89,9 @@ impl Settings {
         if let Some(wrong) = sizes.iter().find(|size| generator_size(size).is_none()) {
             return Err(Error::new(format!("--size {wrong}: expected 60 to 65000, 64K or imix")));
         }
+        // A size twice would count its samples twice.
+        let mut lengths = BTreeSet::new();
+        sizes.retain(|size| lengths.insert(generator_size(size)));
         let (seconds, fewest, most, limit) = match wishes.set {
             Set::Quick => (0.4, 1, 3, 8.0),
             Set::Core => (0.6, 3, 5, 55.0),
@@ -121,6 +126,12 @@ impl Settings {
             tasks.extend(SHARES.map(|load| task(first, 1, load)));
         }
         tasks
+    }
+
+    /// The task of a scenario whose rate is R⁺ for its shares: saturation in one direction with the first size.
+    pub fn reference(&self, scenario: &str) -> Option<Task> {
+        let size = self.sizes.first()?.clone();
+        Some(Task { scenario: scenario.into(), size, ways: 1, load: Load::Saturation })
     }
 
     /// Names of the settings in which two differ, apart from the limit of time.
@@ -164,7 +175,10 @@ pub fn generator_size(size: &str) -> Option<String> {
     match size {
         "64K" => Some("65000".into()),
         "imix" => Some("imix".into()),
-        _ => size.parse::<u32>().ok().filter(|bytes| (60..=65_000).contains(bytes)).map(|_| size.to_owned()),
+        _ => {
+            let bytes = size.parse::<u32>().ok().filter(|bytes| (60..=65_000).contains(bytes))?;
+            Some(bytes.to_string())
+        }
     }
 }
 
@@ -205,6 +219,13 @@ mod tests {
         assert_eq!(tasks.len(), 8, "{tasks:#?}");
         assert_eq!(tasks[0], "v2v-memif, 64 B, one way, max");
         assert_eq!(tasks[7], "v2v-memif, 64 B, one way, 99%");
+    }
+
+    #[test]
+    fn a_size_is_measured_once() {
+        let sizes = ["64", "1518", "064", "64K", "64", "65000"].map(String::from).into();
+        let wishes = Wishes { peers: vec!["ovs".into()], sizes, ..wishes() };
+        assert_eq!(Settings::of(&wishes, &["ovs"]).unwrap().sizes, ["64", "1518", "64K"]);
     }
 
     #[test]

@@ -158,7 +158,7 @@ pub(crate) struct BenchRunArgs {
     /// Rounds, no fewer and no more [default: until the spread is small, within limits]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) rounds: Option<u32>,
-    /// Minutes after which no further round begins
+    /// Minutes within which a further round must be able to end
     #[arg(long, value_name = "MINUTES", value_parser = bench_minutes)]
     pub(crate) limit: Option<f64>,
     /// Folder for reports and journal; the journal of an interrupted run is continued

@@ -50,7 +50,7 @@ impl Lab {
         Lab::open_at(Path::new(FOLDER), interrupt)
     }
 
-    fn open_at(folder: &Path, interrupt: &Interrupt) -> Result<Lab> {
+    pub(crate) fn open_at(folder: &Path, interrupt: &Interrupt) -> Result<Lab> {
         let cannot = |operation: &str| Error::while_doing(format!("cannot {operation} {}", folder.display()));
         std::fs::create_dir_all(folder).map_err(cannot("create"))?;
         let path = folder.join("lock");
@@ -90,6 +90,11 @@ impl Lab {
     /// The flag of the signals.
     pub fn interrupt(&self) -> &Interrupt {
         &self.interrupt
+    }
+
+    /// Its folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// A path for a socket, file or folder, which goes with the laboratory.

@@ -40,6 +40,8 @@ pub(super) enum Record {
     HugePages {
         /// Its earlier size in pages.
         before: u64,
+        /// The size it was given.
+        set: u64,
     },
 }
 
@@ -49,7 +51,9 @@ impl fmt::Display for Record {
             Record::Process { pid, name, .. } => write!(out, "process {pid} ({name})"),
             Record::Namespace { name } => write!(out, "network namespace {name}"),
             Record::Path { path } => write!(out, "{path}"),
-            Record::HugePages { before } => write!(out, "pool of huge pages (before: {before})"),
+            Record::HugePages { before, set } => {
+                write!(out, "pool of huge pages (before: {before}, set to {set})")
+            }
         }
     }
 }

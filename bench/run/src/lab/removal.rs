@@ -1,8 +1,6 @@
 //! Removal of recorded things. Each function succeeds where the thing is gone already.
 
-use std::io::ErrorKind;
-use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -29,15 +27,22 @@ pub(super) fn remove(record: &Record) {
             if process::started(*pid) == Some(*started) {
                 end(*pid, *started);
             }
-            if name.starts_with("generator") {
-                remove_path(Path::new(&format!("/run/dpdk/mswitch-generator-{pid}")));
-                remove_dead_ceilings();
+            if let Some(folder) = runtime_folder(*pid, name) {
+                remove_path(&folder);
             }
         }
         Record::Namespace { name } => remove_namespace(name),
         Record::Path { path } => remove_path(Path::new(path)),
-        Record::HugePages { before } => huge_pages::restore(*before),
+        Record::HugePages { before, set } => huge_pages::restore(*before, *set),
     }
+}
+
+/// DPDK's runtime folder of a generator that has ended, which DPDK leaves behind. `None` if another process has this id
+/// now: the folder may be that one's.
+fn runtime_folder(pid: u32, name: &str) -> Option<PathBuf> {
+    let reused = process::started(pid).is_some_and(|since| process::runs(pid, since));
+    let generator = name.starts_with("generator");
+    (generator && !reused).then(|| PathBuf::from(format!("/run/dpdk/mswitch-generator-{pid}")))
 }
 
 /// Ends a process: SIGTERM, then SIGKILL.
@@ -68,20 +73,32 @@ pub(super) fn remove_namespace(name: &str) {
     let _ = command.status();
 }
 
-/// Removes the sockets that generators in mode `ceiling` leave when they are killed: those at which nobody listens.
-fn remove_dead_ceilings() {
-    let Ok(entries) = std::fs::read_dir("/tmp") else { return };
-    for folder in entries.flatten() {
-        if !folder.file_name().to_string_lossy().starts_with("mswitch-generator-") {
-            continue;
-        }
-        let Ok(mut sockets) = std::fs::read_dir(folder.path()) else { continue };
-        let dead = sockets.all(|socket| {
-            let refused = |error: std::io::Error| error.kind() == ErrorKind::ConnectionRefused;
-            socket.is_ok_and(|socket| UnixStream::connect(socket.path()).is_err_and(refused))
-        });
-        if dead {
-            remove_path(&folder.path());
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Id of a process that has ended and been waited for.
+    fn ended() -> u32 {
+        let mut child = Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        child.id()
+    }
+
+    #[test]
+    fn only_what_a_record_names_is_removed() {
+        let other = tempfile::Builder::new().prefix("mswitch-generator-").tempdir_in("/tmp").unwrap();
+        std::fs::write(other.path().join("notes"), "").unwrap();
+        let empty = tempfile::Builder::new().prefix("mswitch-generator-").tempdir_in("/tmp").unwrap();
+        remove(&Record::Process { pid: ended(), started: 1, name: "generator".into() });
+        assert!(other.path().join("notes").exists() && empty.path().exists());
+    }
+
+    #[test]
+    fn the_folder_of_a_reused_id_is_left_alone() {
+        let pid = ended();
+        let folder = PathBuf::from(format!("/run/dpdk/mswitch-generator-{pid}"));
+        assert_eq!(runtime_folder(pid, "generator-functions"), Some(folder));
+        assert_eq!(runtime_folder(pid, "testpmd"), None);
+        assert_eq!(runtime_folder(std::process::id(), "generator"), None);
     }
 }

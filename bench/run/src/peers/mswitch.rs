@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use super::{Peer, START, Site, Switch, Work, shown};
 use crate::error::{Error, Result};
+use crate::fingerprint::fingerprint;
 use crate::lab::{Process, Stream, output};
 use crate::scenarios::{Attachment, Topology};
 
@@ -68,13 +69,6 @@ impl Mswitch {
     }
 }
 
-/// Tells builds of one version apart: FNV-1a, folded to 32 bits.
-fn fingerprint(bytes: &[u8]) -> u32 {
-    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325, step);
-    (hash >> 32) as u32 ^ hash as u32
-}
-
 fn socket(kind: &str, path: &Path) -> String {
     format!("type = \"{kind}\"\npath = \"{}\"", path.display())
 }
@@ -90,8 +84,7 @@ impl Peer for Mswitch {
 
     fn version(&self) -> Result<String> {
         let text = output(Command::new(&self.program).arg("--version"))?;
-        let bytes = std::fs::read(&self.program).map_err(Error::while_doing(self.program.display()))?;
-        Ok(format!("{}, program {:08x}", text.trim(), fingerprint(&bytes)))
+        Ok(format!("{}, program {:08x}", text.trim(), fingerprint(&self.program)?))
     }
 
     fn supports(&self, _: &Topology) -> bool {

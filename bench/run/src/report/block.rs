@@ -29,23 +29,32 @@ pub(super) fn plots(blocks: &[Block]) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
+/// Text on one line, in which nothing is HTML: messages of programs hold anything.
+fn inline(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    escape(&lines.join(" "))
+}
+
 /// The report in Markdown; plots are files beside it.
 pub(super) fn markdown(blocks: &[Block]) -> String {
     let mut text = String::new();
     for block in blocks {
         // Writing to a string does not fail.
         let _ = match block {
-            Block::Heading(level, heading) => writeln!(text, "{} {heading}", "#".repeat(usize::from(*level))),
-            Block::Paragraph(words) => writeln!(text, "{words}"),
-            Block::List(items) => items.iter().try_for_each(|item| writeln!(text, "- {item}")),
+            Block::Heading(level, heading) => {
+                writeln!(text, "{} {}", "#".repeat(usize::from(*level)), inline(heading))
+            }
+            Block::Paragraph(words) => writeln!(text, "{}", inline(words)),
+            Block::List(items) => items.iter().try_for_each(|item| writeln!(text, "- {}", inline(item))),
             Block::Table { caption, head, rows } => {
                 let row = |cells: &[String]| {
-                    let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
+                    let cells: Vec<String> =
+                        cells.iter().map(|cell| inline(cell).replace('|', "\\|")).collect();
                     format!("| {} |", cells.join(" | "))
                 };
                 let rule = format!("|{}", " --- |".repeat(head.len()));
                 let body: Vec<String> = rows.iter().map(|cells| row(cells)).collect();
-                writeln!(text, "{caption}\n\n{}\n{rule}\n{}", row(head), body.join("\n"))
+                writeln!(text, "{}\n\n{}\n{rule}\n{}", inline(caption), row(head), body.join("\n"))
             }
             Block::Plot { name, .. } => writeln!(text, "![{name}](plots/{name}.svg)"),
             Block::Commands(lines) => writeln!(text, "```sh\n{}\n```", lines.join("\n")),
@@ -108,14 +117,14 @@ mod tests {
             Block::Table {
                 caption: "rates".into(),
                 head: vec!["peer".into(), "64 B".into()],
-                rows: vec![vec!["a|b".into(), "<1".into()]],
+                rows: vec![vec!["a|b\nc".into(), "<1".into()]],
             },
             Block::Plot { name: "p".into(), svg: "<svg/>".into() },
             Block::Commands(vec!["a >b".into()]),
         ];
         assert_eq!(
             markdown(&blocks),
-            "## A & B\n\nrates\n\n| peer | 64 B |\n| --- | --- |\n| a\\|b | <1 |\n\n![p](plots/p.svg)\n\n```sh\na >b\n```\n"
+            "## A &amp; B\n\nrates\n\n| peer | 64 B |\n| --- | --- |\n| a\\|b c | &lt;1 |\n\n![p](plots/p.svg)\n\n```sh\na >b\n```\n"
         );
         let html = html(&blocks);
         for part in ["<h2>A &amp; B</h2>", "<td>&lt;1</td>", "<svg/>", "<pre>a &gt;b</pre>"] {

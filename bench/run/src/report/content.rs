@@ -1,5 +1,7 @@
 //! What a report says, in which order.
 
+use std::collections::BTreeSet;
+
 use super::Document;
 use super::block::Block;
 use super::plots::{self, Chain};
@@ -18,7 +20,9 @@ pub(super) fn blocks(document: &Document) -> Vec<Block> {
         .collect();
     for scenario in &measured {
         blocks.push(Block::Heading(2, scenario.name.clone()));
-        blocks.push(Block::Paragraph(format!("Packets pass {}.", scenario.about)));
+        let rounds = rounds(document, scenario);
+        let plural = if rounds == 1 { "" } else { "s" };
+        blocks.push(Block::Paragraph(format!("Packets pass {}. {rounds} round{plural}.", scenario.about)));
         blocks.extend(of_scenario(document, scenario));
     }
     let chains: Vec<Block> = ["memif", "vhost-user"]
@@ -39,13 +43,18 @@ pub(super) fn blocks(document: &Document) -> Vec<Block> {
     blocks
 }
 
+/// Number of rounds in which a scenario was measured.
+fn rounds(document: &Document, scenario: &Scenario) -> usize {
+    let samples = document.samples.iter().filter(|sample| sample.task.scenario == scenario.name);
+    samples.map(|sample| sample.round).collect::<BTreeSet<u32>>().len()
+}
+
 fn introduction(document: &Document) -> Vec<Block> {
     let settings = &document.header.settings;
-    let rounds = document.samples.iter().map(|sample| sample.round).max().unwrap_or(0);
     let mut list = vec![
         format!(
-            "Peers took turns, {rounds} round{} of {} s for each figure. Figures are medians, with the lowest and the highest value in parentheses.",
-            if rounds == 1 { "" } else { "s" },
+            "Peers took turns, {} s for each figure in each round. Figures are medians over the rounds of their scenario; \
+             those of throughput and cycles have the lowest and the highest value in parentheses.",
             settings.seconds
         ),
         "R⁺ is the rate received when the generator sends as fast as the switch accepts packets.".into(),
@@ -55,6 +64,9 @@ fn introduction(document: &Document) -> Vec<Block> {
             "±: the spread is too large, or the rounds too few, for a median known to {:.0} %.",
             settings.goal * 100.0
         ),
+        "†: in a round, more than 0.1 % of the packets of this share of R⁺ were lost or not sent in time, or the rate was \
+         missed by more than 1 %."
+            .into(),
         "Only figures of one run are comparable, and rates only between peers with the same kind of ports."
             .into(),
     ];
@@ -67,7 +79,8 @@ fn introduction(document: &Document) -> Vec<Block> {
     }
     if document.header.peers.iter().any(|peer| peer.name == "testpmd") {
         list.push(
-            "testpmd counts no cycles: at saturation, all cycles of its core are taken for its packets."
+            "testpmd counts no cycles: at saturation, all cycles of its core are taken for its packets; there are none \
+             where the generator was near its ceiling."
                 .into(),
         );
     }
@@ -92,11 +105,29 @@ fn of_scenario(document: &Document, scenario: &Scenario) -> Vec<Block> {
 fn failures(document: &Document) -> Vec<Block> {
     let line = |sample: &Sample| match &sample.outcome {
         Outcome::Failed(reason) => {
-            Some(format!("{}, {}, round {}: {reason}", sample.task, sample.peer, sample.round))
+            let tries = match sample.attempts {
+                0 => ", not tried".to_owned(),
+                1 => String::new(),
+                tries => format!(", tried {tries} times"),
+            };
+            Some(format!("{}, {}, round {}{tries}: {reason}", sample.task, sample.peer, sample.round))
         }
         Outcome::Measured(_) => None,
     };
-    let lines: Vec<String> = document.samples.iter().filter_map(line).collect();
+    let mut lines: Vec<String> = document.samples.iter().filter_map(line).collect();
+    for peer in document.peers() {
+        let of_peer =
+            document.samples.iter().filter(|sample| sample.peer == peer && sample.figures().is_some());
+        let attempts: Vec<u32> = of_peer.map(|sample| sample.attempts).collect();
+        let repeated = attempts.iter().filter(|attempts| **attempts > 1).count();
+        if repeated > 0 {
+            lines.push(format!(
+                "{peer}: {repeated} of {} samples were measured only after failed attempts, at most {}",
+                attempts.len(),
+                attempts.iter().max().map_or(0, |most| most.saturating_sub(1))
+            ));
+        }
+    }
     if lines.is_empty() {
         return Vec::new();
     }
@@ -109,13 +140,7 @@ fn machine(document: &Document) -> Vec<Block> {
     let kib = |size: Option<u64>| size.map_or_else(|| "unknown".to_owned(), |size| format!("{size} KiB"));
     let mut rows = vec![
         ("processor", machine.processor.clone()),
-        (
-            "CPUs",
-            format!(
-                "{}; switch on CPU {}, generator on CPU {}, functions on CPU {}",
-                machine.cpus, header.cpus.switch, header.cpus.generator, header.cpus.functions
-            ),
-        ),
+        ("CPUs", format!("{}; {}", machine.cpus, header.cpus)),
         ("time stamp counter", format!("{:.0} MHz", header.tsc_hz / 1e6)),
         ("caches", format!("L2 {}, last level {}", kib(machine.l2_kib), kib(machine.last_level_kib))),
         ("memory", format!("{} MiB", machine.memory_mib)),
@@ -131,8 +156,9 @@ fn machine(document: &Document) -> Vec<Block> {
             "frequency governor",
             machine.governor.clone().unwrap_or_else(|| "not under this kernel's control".into()),
         ),
-        ("generator", format!("mswitch-generator, {}", header.generator)),
+        ("generator", format!("mswitch-generator, {}, program {}", header.generator, header.generator_build)),
         ("began", format!("{} s after 1970 (UTC)", header.began)),
+        ("frequency of the CPUs", frequency(document)),
         ("stolen by other virtual machines", stolen(document)),
     ];
     let limits = header.ceilings.text();
@@ -155,6 +181,20 @@ fn stolen(document: &Document) -> String {
     match crate::statistics::Summary::of(values) {
         Some(summary) => {
             format!("{:.3} CPUs in the median sample, {:.3} at most", summary.median, summary.highest)
+        }
+        None => "unknown".into(),
+    }
+}
+
+/// Frequency after each sample, as the kernel told it.
+fn frequency(document: &Document) -> String {
+    let figures = document.samples.iter().filter_map(Sample::figures);
+    match crate::statistics::Summary::of(figures.filter_map(|figures| figures.frequency_mhz)) {
+        Some(summary) => {
+            format!(
+                "{:.0} MHz in the median sample, {:.0} to {:.0}",
+                summary.median, summary.lowest, summary.highest
+            )
         }
         None => "unknown".into(),
     }
@@ -195,6 +235,7 @@ mod tests {
     use super::*;
     use crate::journal::PeerFacts;
     use crate::journal::tests::{header, sample};
+    use crate::sample::{Figures, Load, Packets};
 
     #[test]
     fn a_report_has_medians_spreads_and_failures() {
@@ -208,16 +249,45 @@ mod tests {
             })
             .into();
         let failed = Sample { outcome: Outcome::Failed("died <here>".into()), ..sample("ovs", 1, 0.0) };
-        let samples =
-            vec![sample("mswitch", 1, 1e6), sample("mswitch", 2, 3e6), sample("mswitch", 3, 2e6), failed];
+        let packets = Some(Packets { sent: 1000, lost: 250, ..Packets::default() });
+        let with = |load, figures| {
+            let mut sample = sample("ovs", 1, 0.0);
+            sample.task.load = load;
+            sample.task.ways = if load == Load::Saturation { 2 } else { 1 };
+            sample.outcome = Outcome::Measured(Box::new(figures));
+            sample
+        };
+        let lossy = Figures { cycles_per_packet: Some(50.0), packets, ..Figures::default() };
+        let lossy = Figures { frequency_mhz: Some(2500.0), ..lossy };
+        let paced = Figures {
+            frequency_mhz: Some(2700.0),
+            paced: true,
+            packets,
+            switch_cpus: Some(0.5),
+            ..Figures::default()
+        };
+        let samples = vec![
+            sample("mswitch", 1, 1e6),
+            Sample { attempts: 3, ..sample("mswitch", 2, 3e6) },
+            sample("mswitch", 3, 2e6),
+            failed,
+            with(Load::Saturation, lossy),
+            with(Load::Share(50), paced),
+        ];
         let document = Document { header, samples };
         let blocks = blocks(&document);
         let markdown = block::markdown(&blocks);
         for part in [
             "| mswitch | 2.00 (1.00–3.00) ± |",
-            "- v2v-memif, 64 B, both ways, max, ovs, round 1: died <here>",
+            "- v2v-memif, 64 B, both ways, max, ovs, round 1: died &lt;here&gt;",
+            ". 3 rounds.",
+            "| frequency of the CPUs | 2600 MHz in the median sample, 2500 to 2700 |",
             "| vpp | not measured | no `vpp` on the PATH |",
             "start mswitch",
+            "- mswitch: 1 of 3 samples were measured only after failed attempts, at most 2",
+            "| ovs | 50; 25.0 % lost |",
+            "| ovs | – / – / – | – / – / – † | – / – / – |",
+            "| ovs | – | – | 0.500 † | – |",
             "![throughput-v2v-memif-2](plots/throughput-v2v-memif-2.svg)",
         ] {
             assert!(markdown.contains(part), "{part}:\n{markdown}");

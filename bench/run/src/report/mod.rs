@@ -36,7 +36,7 @@ pub struct Document {
 /// Writes all reports of a journal into a folder: `report.json`, `report.md` with its plots as files, and `report.html`,
 /// which needs no other file.
 pub(crate) fn write(folder: &Path, journal: &Journal) -> Result<()> {
-    let document = Document { header: journal.header().clone(), samples: journal.samples().to_vec() };
+    let document = Document { header: journal.header().clone(), samples: journal.all() };
     let json = serde_json::to_string_pretty(&document).map_err(Error::while_doing("report.json"))?;
     save(folder, "report.json", &(json + "\n"))?;
     let blocks = content::blocks(&document);

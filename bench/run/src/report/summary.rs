@@ -47,6 +47,11 @@ impl Document {
         2 * figures.iter().filter(|figures| figures.generator_near_ceiling).count() > figures.len()
     }
 
+    /// Whether a paced load was not what it should be in a sample: see [`Figures::missed`].
+    pub(crate) fn missed(&self, task: &Task, peer: &str) -> bool {
+        self.of(task, peer).into_iter().filter_map(Sample::figures).any(Figures::missed)
+    }
+
     /// Whether the rate is known no better than the goal says.
     pub(crate) fn unsettled(&self, task: &Task, peer: &str) -> bool {
         let values = self.values(task, peer, |figures| Some(figures.received_pps));
@@ -88,6 +93,10 @@ pub(crate) mod figure {
 
     pub(crate) fn batch(figures: &Figures) -> Option<f64> {
         figures.packets_per_batch
+    }
+
+    pub(crate) fn loss(figures: &Figures) -> Option<f64> {
+        figures.loss()
     }
 
     pub(crate) fn cpus(figures: &Figures) -> Option<f64> {

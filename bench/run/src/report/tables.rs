@@ -49,7 +49,7 @@ pub(super) fn throughput(document: &Document, scenario: &str, ways: u8) -> Block
     )
 }
 
-/// Cycles per packet and packets per batch at saturation.
+/// Cycles per packet, packets per batch and loss at saturation: packets that are received and dropped cost little.
 pub(super) fn cycles(document: &Document, scenario: &str, ways: u8) -> Block {
     let sizes = &document.header.settings.sizes;
     let row = |peer: &str| {
@@ -58,14 +58,17 @@ pub(super) fn cycles(document: &Document, scenario: &str, ways: u8) -> Block {
             let task = Document::saturation(scenario, size, ways);
             let batch = document.summary(&task, peer, figure::batch);
             let batch = batch.map_or_else(String::new, |batch| format!("; {:.1}", batch.median));
-            cells.push(spread(document, &task, peer, figure::cycles, 1.0, 0) + &batch);
+            let loss = document.summary(&task, peer, figure::loss).filter(|loss| loss.median >= 0.0005);
+            let loss = loss.map_or_else(String::new, |loss| format!("; {:.1} % lost", 100.0 * loss.median));
+            cells.push(spread(document, &task, peer, figure::cycles, 1.0, 0) + &batch + &loss);
         }
         cells
     };
     let direction = if ways == 1 { "one direction" } else { "both directions" };
     table(
         format!(
-            "TSC cycles of the switch for forwarding a packet once; packets per batch. {direction}, saturation"
+            "TSC cycles of the switch for forwarding a packet once; packets per batch; packets lost, if 0.05 % or \
+             more. {direction}, saturation"
         ),
         std::iter::once("peer".to_owned()).chain(sizes.iter().map(|size| column(size))),
         document.peers_of(scenario).into_iter().map(row),
@@ -80,10 +83,11 @@ pub(super) fn round_trips(document: &Document, scenario: &str) -> Block {
             let task = document.share(scenario, Load::Share(percent));
             let of = |figure| spread_median(document, &task, peer, figure);
             cells.push(format!(
-                "{} / {} / {}",
+                "{} / {} / {}{}",
                 of(figure::rtt_mean),
                 of(figure::rtt_median),
-                of(figure::rtt_p99)
+                of(figure::rtt_p99),
+                if document.missed(&task, peer) { " †" } else { "" }
             ));
         }
         cells
@@ -109,7 +113,8 @@ pub(super) fn cpus(document: &Document, scenario: &str) -> Block {
                 (None, Some(machine)) => format!("machine {:.2}", machine.median),
                 _ => "–".into(),
             };
-            cells.push(shown);
+            let missed = load != Load::Idle && document.missed(&task, peer);
+            cells.push(shown + if missed { " †" } else { "" });
         }
         cells
     };
