@@ -277,9 +277,10 @@ impl Owner {
                     return holder;
                 }
                 let comment = message.attributes(4).find(|(kind, _)| *kind == TABLE_USERDATA);
-                holder = Some(comment.map_or("an unknown program".into(), |(_, value)| {
-                    text_of(value.get(2..).unwrap_or_default())
-                }));
+                holder = Some(match comment {
+                    Some((_, value)) => text_of(value.get(2..).unwrap_or_default()),
+                    None => format!("the owner of nftables table `netdev {}`", text_of(table)),
+                });
             }
         }
     }
