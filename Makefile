@@ -23,9 +23,10 @@ GENERATOR_PACKAGES := libdpdk-dev pkg-config
 DEMO_PACKAGES := iproute2 iputils-ping iperf3
 INSTRUCTIONS_PACKAGES := valgrind jq
 TEST_PACKAGES := $(DEMO_PACKAGES) $(GENERATOR_PACKAGES) $(INSTRUCTIONS_PACKAGES) tcpdump tshark dpdk-dev ethtool \
-  procps systemd openvswitch-common curl prometheus groff-base fish zsh qemu-system-x86 busybox-static cpio clang lld rustc libstd-rust-dev-wasm32
+  procps nftables systemd openvswitch-common curl prometheus groff-base fish zsh qemu-system-x86 busybox-static cpio clang lld rustc libstd-rust-dev-wasm32
 VIRTUALIZATION_PACKAGES := libvirt-daemon-driver-qemu libvirt-daemon-system podman crun
 PACKAGE_PACKAGES := debootstrap iproute2 iputils-ping systemd strace libcap2-bin
+SYSTEMD_PACKAGES := debootstrap systemd-container iproute2 iputils-ping iperf3 jq procps busybox-static
 BENCH_PACKAGES := $(TEST_PACKAGES) openvswitch-switch-dpdk
 
 # The end-to-end tests by name: of the whole workspace, so that what it is made of is compiled once for all of it.
@@ -83,6 +84,11 @@ package-test: deb ## the package in a bare Debian root: installed, run without r
 	@$(call install-packages,$(PACKAGE_PACKAGES))
 	$(if $(MEMIF_CHECK_BIN),,$(CARGO) build --locked -p mswitch-bench)
 	packaging/test.sh target/mswitch_*.deb
+
+.PHONY: systemd-test
+systemd-test: deb ## the package under systemd in a container: host port with systemd-networkd, restarts, crash, boot, DHCP
+	@$(call install-packages,$(SYSTEMD_PACKAGES))
+	packaging/systemd-test.sh target/mswitch_*.deb
 
 .PHONY: demo
 demo: ## three namespaces and a memif client on a switch: ping, iperf3, tables

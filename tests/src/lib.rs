@@ -21,6 +21,7 @@ pub mod modules;
 mod netns;
 mod ping;
 mod qmp;
+mod service;
 mod testpmd;
 mod wait;
 
@@ -37,6 +38,7 @@ pub use hugepages::HugePages;
 pub use netns::Netns;
 pub use ping::ping_all;
 pub use qmp::Qmp;
+pub use service::Service;
 pub use testpmd::{Memory, Testpmd};
 pub use wait::{one_of, until};
 

@@ -58,6 +58,15 @@ fn assert_idle(daemon: &Daemon, hold: impl FnOnce(Duration)) {
 
 #[test]
 fn two_hundred_idle_interfaces_cause_no_wakeups() {
+    interfaces_cause_no_wakeups("driver = \"af-packet\"");
+}
+
+#[test]
+fn two_hundred_idle_af_xdp_interfaces_cause_no_wakeups() {
+    interfaces_cause_no_wakeups("driver = \"af-xdp\"");
+}
+
+fn interfaces_cause_no_wakeups(driver: &str) {
     let _machine = exclusive();
     let netns = Netns::new().unwrap();
     // Interfaces send nothing by themselves.
@@ -69,7 +78,7 @@ fn two_hundred_idle_interfaces_cause_no_wakeups() {
     std::fs::write(batch.path(), lines.collect::<String>()).unwrap();
     netns.run(&["ip", "-batch", &batch.path().display().to_string()]).unwrap();
     let ports: String = (0..INTERFACES)
-        .map(|n| config::netdev(&format!("v{n}"), &format!("v{n}"), netns.name(), ""))
+        .map(|n| config::netdev(&format!("v{n}"), &format!("v{n}"), netns.name(), driver))
         .collect();
     let mut daemon = Daemon::start(&(config::bridge("br0", "learning") + &ports)).unwrap();
     wait_all_up(&daemon, INTERFACES);

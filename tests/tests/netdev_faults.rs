@@ -211,24 +211,27 @@ fn a_renamed_interface_is_followed() {
 fn a_changed_mtu_is_followed() {
     let lab = Lab::new(true);
     lab.wait_up();
-    lab.ip("link set dev va mtu 9000");
-    ip(&lab.a, "link set dev eth0 mtu 9000");
-    until("the new MTU to be shown", LIMIT, || Ok((lab.detail("mtu") == "9000").then_some(()))).unwrap();
-    lab.passes();
-    // A frame that the interface does not take is dropped, and those behind it are not.
-    let dropped = || lab.daemon.port("br0", "a").unwrap().dropped();
-    // The port learns it while the link is down.
-    lab.ip("link set dev va down");
-    lab.daemon.wait_down("br0", "a", "is set down").unwrap();
-    lab.ip("link set dev va mtu 1000");
-    until("the new MTU to be shown", LIMIT, || Ok((lab.detail("mtu") == "1000").then_some(()))).unwrap();
-    lab.ip("link set dev va up");
-    lab.wait_up();
-    let before = dropped();
-    let output = lab.c.command(&["ping", "-n", "-c2", "-i0.1", "-W1", "-s1400", A]).output().unwrap();
-    assert!(!output.status.success(), "{output:?}");
-    assert!(dropped() >= before + 2);
-    lab.passes();
+    lab.with_bystanders(|| {
+        lab.ip("link set dev va mtu 9000");
+        ip(&lab.a, "link set dev eth0 mtu 9000");
+        until("the new MTU to be shown", LIMIT, || Ok((lab.detail("mtu") == "9000").then_some(()))).unwrap();
+        lab.passes();
+        // The port learns it while the link is down.
+        lab.ip("link set dev va down");
+        lab.daemon.wait_down("br0", "a", "is set down").unwrap();
+        lab.ip("link set dev va mtu 1000");
+        until("the new MTU to be shown", LIMIT, || Ok((lab.detail("mtu") == "1000").then_some(()))).unwrap();
+        lab.ip("link set dev va up");
+        lab.wait_up();
+        // A frame that the interface does not take is dropped, and those behind it are not.
+        let dropped = || lab.daemon.port("br0", "a").unwrap().dropped();
+        let before = dropped();
+        let ping = ["ping", "-n", "-c2", "-i0.1", "-W1", "-s1400", A];
+        let output = lab.c.command(&ping).output().unwrap();
+        assert!(!output.status.success(), "{output:?}");
+        assert!(dropped() >= before + 2);
+        lab.passes();
+    });
 }
 
 /// The interface's queue is shaped to a rate far below the traffic.
@@ -319,6 +322,27 @@ fn an_interface_of_a_kernel_bridge_is_refused() {
     lab.passes();
 }
 
+/// The nftables table of an interface cannot be made: its name is taken.
+#[test]
+fn an_interface_whose_table_others_have_is_awaited() {
+    let lab = Lab::new(true);
+    lab.wait_up();
+    let table = format!("mswitch-if{}", lab.detail("index"));
+    lab.ip("link add name kbr type bridge");
+    lab.with_bystanders(|| {
+        lab.ip("link set dev va master kbr");
+        lab.daemon.wait_down("br0", "a", "belongs to bridge `kbr`").unwrap();
+        lab.machine.run(&["nft", "add", "table", "netdev", &table]).unwrap();
+        lab.ip("link set dev va nomaster");
+        lab.wait_down(&format!(
+            "interface `va` is in use by the owner of nftables table `netdev {table}`; remove it there, or stop that \
+             process"
+        ));
+        lab.machine.run(&["nft", "delete", "table", "netdev", &table]).unwrap();
+        lab.wait_up();
+    });
+}
+
 #[test]
 fn interfaces_of_no_use_and_missing_namespaces_are_refused() {
     let lab = Lab::new(true);
@@ -359,15 +383,17 @@ fn an_interface_has_one_port() {
     let other = config::bridge("br9", "learning") + &config::netdev("theirs", "va", &netns, "");
     let other = Daemon::start(&other).unwrap();
     let pid = lab.daemon.pid();
-    let reason = other.wait_down("br9", "theirs", "in use").unwrap();
-    assert_eq!(
-        reason,
-        format!(
-            "interface `va` is in use by mswitch, process {pid}, port a of bridge br0; remove it there, or stop that \
-             process"
-        )
-    );
-    lab.passes();
+    lab.with_bystanders(|| {
+        let reason = other.wait_down("br9", "theirs", "in use").unwrap();
+        assert_eq!(
+            reason,
+            format!(
+                "interface `va` is in use by mswitch, process {pid}, port a of bridge br0; remove it there, or stop \
+                 that process"
+            )
+        );
+        lab.passes();
+    });
     lab.daemon.terminate().unwrap();
     until("the other daemon to have it", LIMIT, || Ok(other.port("br9", "theirs")?.is_up().then_some(())))
         .unwrap();
@@ -393,6 +419,11 @@ fn a_deleted_namespace_ends_the_port_and_a_new_one_brings_it_back() {
     lab.daemon.run(&add).unwrap();
     lab.wait_up();
     lab.with_bystanders(|| {
+        // Packets both ways, as many as are answered.
+        let load = lab.a.start(&["ping", "-n", "-q", "-f", C]).unwrap();
+        let received = || lab.daemon.port("br0", "a").unwrap().received();
+        let before = received();
+        until("load to pass", LIMIT, || Ok((received() > before + 1000).then_some(()))).unwrap();
         e2e::output("ip", &["netns", "del", &name]).unwrap();
         lab.wait_down(&format!(
             "network namespace `{name}`: /run/netns/{name} does not exist; create it with `ip netns add {name}`"
@@ -402,6 +433,7 @@ fn a_deleted_namespace_ends_the_port_and_a_new_one_brings_it_back() {
             Ok((!lab.a.run(&["ip", "link"])?.contains("eth0")).then_some(()))
         })
         .unwrap();
+        drop(load);
         e2e::output("ip", &["netns", "add", &name]).unwrap();
         make();
         lab.wait_up();
@@ -557,10 +589,34 @@ fn a_detached_xdp_program_is_attached_again() {
     let applied = apply_af_xdp(&lab);
     assert!(applied.status.success(), "{applied:?}");
     lab.passes();
-    assert!(xsk::bpf::detach_xdp(program(&lab) as u32).unwrap());
-    // Asking for the port's state makes it look.
-    lab.wait_down("interface `va`: somebody has detached its XDP program; retrying");
+    lab.with_bystanders(|| {
+        assert!(xsk::bpf::detach_xdp(program(&lab) as u32).unwrap());
+        // Asking for the port's state makes it look.
+        lab.wait_down("interface `va`: somebody has detached its XDP program; retrying");
+        lab.wait_up();
+    });
+    assert!(lab.detail("driver").starts_with("af-xdp, native"));
+}
+
+/// The refusal of an interface whose XDP program is another's.
+const TAKEN: &str = "interface `va` has an XDP program already; find its owner with `bpftool net`, and stop it, or use \
+                     `driver = \"af-packet\"`";
+
+#[test]
+fn an_interface_whose_xdp_program_is_replaced_is_awaited() {
+    let lab = Lab::new(true);
     lab.wait_up();
+    let applied = apply_af_xdp(&lab);
+    assert!(applied.status.success(), "{applied:?}");
+    let (index, ours) = (index(&lab), program(&lab));
+    lab.with_bystanders(|| {
+        assert!(xsk::bpf::detach_xdp(ours as u32).unwrap());
+        let thief = lab.machine.enter(|| xsk::Program::attach(index, None)).unwrap().unwrap();
+        lab.wait_down(TAKEN);
+        assert_eq!(u64::from(thief.id().unwrap()), program(&lab));
+        drop(thief);
+        lab.wait_up();
+    });
     assert!(lab.detail("driver").starts_with("af-xdp, native"));
 }
 
@@ -570,14 +626,14 @@ fn an_interface_with_another_xdp_program_is_refused() {
     lab.wait_up();
     let index = index(&lab);
     let other = lab.machine.enter(|| xsk::Program::attach(index, None)).unwrap().unwrap();
-    let applied = apply_af_xdp(&lab);
-    assert_eq!(applied.status.code(), Some(1), "{applied:?}");
-    let reason = "interface `va` has an XDP program already; find its owner with `bpftool net`, and stop it, or use \
-                  `driver = \"af-packet\"`";
-    let said = String::from_utf8(applied.stderr).unwrap();
-    assert!(said.contains(reason), "{said}");
-    drop(other);
-    until("the driver to be changed", LIMIT, || Ok(lab.detail("driver").starts_with("af-xdp").then_some(())))
-        .unwrap();
-    lab.wait_up();
+    lab.with_bystanders(|| {
+        let applied = apply_af_xdp(&lab);
+        assert_eq!(applied.status.code(), Some(1), "{applied:?}");
+        let said = String::from_utf8(applied.stderr).unwrap();
+        assert!(said.contains(TAKEN), "{said}");
+        drop(other);
+        let changed = || Ok(lab.detail("driver").starts_with("af-xdp").then_some(()));
+        until("the driver to be changed", LIMIT, changed).unwrap();
+        lab.wait_up();
+    });
 }

@@ -45,15 +45,19 @@ const SETUP: &str = "
 
 /// Runs systemd-networkd for a host that it configures, as in a container: with directories of its own, and without
 /// udev, which a read-only `/sys` tells it.
-const NETWORKD: &str = "
+const NETWORKD: &str = r#"
     mkdir -p /run/systemd
     mount -t tmpfs none /run/systemd
     mkdir -p /run/systemd/network /run/systemd/netif
     chown systemd-network: /run/systemd/netif
     mount -o remount,bind,ro /sys
     echo lxc >/run/systemd/container
-    cat >/run/systemd/network/eth0.network <<END
-[Match]
+    printf %s "$1" >/run/systemd/network/eth0.network
+    exec /lib/systemd/systemd-networkd
+"#;
+
+/// Static addresses, for systemd-networkd.
+const STATIC: &str = "[Match]
 Name=eth0
 [Network]
 Address=10.79.0.1/24
@@ -67,8 +71,18 @@ Gateway=10.79.0.253
 From=10.79.0.1
 Table=100
 Priority=1000
-END
-    exec /lib/systemd/systemd-networkd
+";
+
+/// Addresses by DHCP, for systemd-networkd.
+const LEASED: &str = "[Match]
+Name=eth0
+[Network]
+DHCP=ipv4
+LinkLocalAddressing=no
+IPv6AcceptRA=no
+[DHCPv4]
+UseDNS=no
+UseNTP=no
 ";
 
 /// A host and its neighbour.
@@ -108,16 +122,17 @@ impl Lab {
         }
     }
 
-    /// Starts systemd-networkd for the host, and waits until it configures the interface. It goes on doing so if the
-    /// switch moves the addresses.
-    fn networkd(&self) -> Running {
+    /// Starts systemd-networkd for the host with this file for its interface, and waits until it configures the
+    /// interface. It goes on doing so if the switch moves the addresses.
+    fn networkd(&self, network: &str) -> Running {
         let users = std::fs::read_to_string("/etc/passwd").unwrap();
         assert!(
             std::path::Path::new("/lib/systemd/systemd-networkd").exists()
                 && users.contains("\nsystemd-network:"),
             "the test needs systemd-networkd and its user: install the package `systemd`"
         );
-        let mut command = self.host.command(&["unshare", "--mount", "sh", "-e", "-c", NETWORKD]);
+        let mut command =
+            self.host.command(&["unshare", "--mount", "sh", "-e", "-c", NETWORKD, "sh", network]);
         let networkd = Running::start(&mut command).unwrap();
         // As the process sees it: the directory is mounted for it alone.
         let links = format!("/proc/{}/root/run/systemd/netif/links", networkd.pid());
@@ -604,7 +619,7 @@ fn a_tap_port_with_an_existing_interface_is_no_host_port() {
 fn systemd_networkd_and_the_switch_get_along() {
     let _machine = exclusive();
     let lab = Lab::unconfigured();
-    let networkd = lab.networkd();
+    let networkd = lab.networkd(STATIC);
     lab.wait_place(HOST4, "eth0");
     lab.wait_place(HOST6, "eth0");
     lab.wait_link_local();
@@ -635,13 +650,61 @@ fn systemd_networkd_and_the_switch_get_along() {
     until("the addresses to be at the host port after the carrier is back", LIMIT, moved).unwrap();
     check(&flows, "carrier", LIMIT);
     drop(networkd);
-    let _networkd = lab.networkd();
+    let _networkd = lab.networkd(STATIC);
     until("the addresses to be at the host port after networkd's restart", LIMIT, moved).unwrap();
     check(&flows, "networkd's restart", LIMIT);
     daemon.run(&["port", "del", "br0", "eth0"]).unwrap();
     check(&flows, "detach", PLANNED);
     lab.assert_same(&before);
     flows.into_iter().for_each(Flow::end);
+}
+
+/// Seconds for which an IPv4 address of the host is still valid, wherever it is.
+fn valid(lab: &Lab, address: &str) -> u64 {
+    let shown = lab.host.run(&["ip", "-j", "-4", "addr"]).unwrap();
+    let interfaces: Value = serde_json::from_str(&shown).unwrap();
+    let addresses =
+        interfaces.as_array().unwrap().iter().filter_map(|link| link["addr_info"].as_array()).flatten();
+    let mut times = addresses.filter(|info| info["local"] == address).map(|info| &info["valid_life_time"]);
+    times.next().and_then(Value::as_u64).unwrap_or(0)
+}
+
+/// Its client stays with the interface, and receives behind the shield.
+#[test]
+fn a_lease_of_systemd_networkd_is_renewed_while_the_host_port_has_the_address() {
+    let lab = Lab::unconfigured();
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let leases = path("leases");
+    std::fs::write(&leases, "").unwrap();
+    let settings = format!(
+        "interface p0\nstart {HOST4}\nend {HOST4}\nopt subnet 255.255.255.0\nmin_lease 10\nopt lease 16\n\
+         lease_file {leases}\npidfile {}\n",
+        path("pid")
+    );
+    std::fs::write(path("conf"), settings).unwrap();
+    let mut server = lab.peer.command(&["busybox", "udhcpd", "-f", &path("conf")]);
+    let _server = Running::start(&mut server).unwrap();
+    let _networkd = lab.networkd(LEASED);
+    lab.wait_place(HOST4, "eth0");
+    let daemon = lab.daemon();
+    attach(&daemon, &[]);
+    daemon.wait_up("br0", "eth0").unwrap();
+    lab.wait_place(HOST4, "br0-host");
+    for renewal in ["first", "second"] {
+        let mut last = valid(&lab, HOST4);
+        until(&format!("the {renewal} renewal"), LIMIT, || {
+            let before = std::mem::replace(&mut last, valid(&lab, HOST4));
+            assert!(last > 0, "the lease has ended");
+            Ok((last > before + 5).then_some(()))
+        })
+        .unwrap();
+        lab.wait_place(HOST4, "br0-host");
+        lab.peer.run(&["ping", "-c", "1", "-W", "5", HOST4]).unwrap();
+    }
+    // Other packets do not reach the host through the interface.
+    let rules = lab.host.run(&["nft", "list", "ruleset"]).unwrap();
+    assert!(rules.contains("udp dport 68 accept") && rules.contains("policy drop"), "{rules}");
 }
 
 #[test]

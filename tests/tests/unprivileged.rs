@@ -2,20 +2,14 @@
 //! it needs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::fs::File;
-use std::os::unix::fs::{PermissionsExt, chown};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use bench::port::PortSpec;
 use bench::session::{Options, Session};
-use e2e::{Netns, Running, binary, config, unique, until};
-use tempfile::TempDir;
-
-/// `nobody` and `nogroup`.
-const USER: u32 = 65_534;
+use e2e::{Netns, Service, config, unique, until};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -29,61 +23,6 @@ fn unit_value(key: &str) -> String {
 
 fn capabilities() -> Vec<String> {
     unit_value("AmbientCapabilities").split_whitespace().map(str::to_owned).collect()
-}
-
-/// A daemon of user `nobody` in a folder of its own.
-struct Service {
-    process: Running,
-    folder: TempDir,
-    program: PathBuf,
-}
-
-impl Service {
-    /// Starts a daemon with these capabilities and this configuration, in which `{dir}` stands for the folder.
-    fn start(config: &str, capabilities: &[String]) -> Service {
-        Self::start_by(Command::new("setpriv"), config, capabilities)
-    }
-
-    /// As `start`; the command ends with `setpriv`, which becomes the daemon.
-    fn start_by(mut command: Command, config: &str, capabilities: &[String]) -> Service {
-        let folder = tempfile::Builder::new().prefix("mswitch-nobody-").tempdir().unwrap();
-        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-        chown(folder.path(), Some(USER), Some(USER)).unwrap();
-        // `nobody` may not be able to read the build folder.
-        let (built, program) = (binary("mswitch", "MSWITCH_BIN").unwrap(), folder.path().join("mswitch"));
-        std::fs::hard_link(&built, &program).or_else(|_| std::fs::copy(&built, &program).map(drop)).unwrap();
-        let config = config.replace("{dir}", &folder.path().display().to_string());
-        std::fs::write(folder.path().join("config.toml"), config).unwrap();
-
-        let caps: String = capabilities
-            .iter()
-            .map(|cap| format!(",+{}", cap.trim_start_matches("CAP_").to_lowercase()))
-            .collect();
-        let user = USER.to_string();
-        command.args(["--reuid", &user, "--regid", &user, "--clear-groups", "--no-new-privs"]);
-        for set in ["--inh-caps", "--ambient-caps", "--bounding-set"] {
-            command.arg(set).arg(format!("-all{caps}"));
-        }
-        command
-            .arg(&program)
-            .args(["daemon", "--workers", "0", "--config"])
-            .arg(folder.path().join("config.toml"));
-        command.arg("--socket").arg(folder.path().join("ctl"));
-        let log = File::create(folder.path().join("log")).unwrap();
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        let process = Running::start(&mut command).unwrap();
-        Service { process, folder, program }
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(self.folder.path().join("log")).unwrap()
-    }
-
-    fn serves(&self) -> bool {
-        let mut command = Command::new(&self.program);
-        command.arg("status").arg("--socket").arg(self.folder.path().join("ctl"));
-        command.output().unwrap().status.success()
-    }
 }
 
 /// Two TAP ports in namespaces, two existing interfaces, and two memif ports, one with a socket of another user.
@@ -117,23 +56,25 @@ fn the_unit_keeps_what_host_ports_need() {
     assert!(!std::fs::read_to_string(path).unwrap().contains("KillMode"), "control-group is the default");
 }
 
+/// The packet memory of AF_XDP sockets is locked, some megabytes for each queue of a card.
+#[test]
+fn the_unit_does_not_limit_locked_memory() {
+    assert_eq!(unit_value("LimitMEMLOCK"), "infinity");
+}
+
 #[test]
 fn the_capabilities_of_the_unit_are_sufficient() {
     assert_eq!(unit_value("AmbientCapabilities"), unit_value("CapabilityBoundingSet"));
     let (a, b) = (Netns::new().unwrap(), Netns::new().unwrap());
-    let mut service = Service::start(&everything(&a, &b), &capabilities());
-    until("the daemon to serve", LIMIT, || match service.process.ended()? {
-        Some(status) => Err(e2e::Error::new(format!("the daemon ended, {status}: {}", service.log()))),
-        None => Ok(service.serves().then_some(())),
-    })
-    .unwrap();
+    let mut service = Service::start(&everything(&a, &b), &capabilities()).unwrap();
+    service.wait_ready().unwrap();
 
-    let status = std::fs::read_to_string(format!("/proc/{}/status", service.process.pid())).unwrap();
+    let status = std::fs::read_to_string(format!("/proc/{}/status", service.pid())).unwrap();
     let field = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(":\t"));
         line.unwrap().split_whitespace().next().unwrap().to_owned()
     };
-    assert_eq!((field("Uid"), field("NoNewPrivs")), (USER.to_string(), "1".into()));
+    assert_eq!((field("Uid"), field("NoNewPrivs")), (Service::USER.to_string(), "1".into()));
     let effective = u64::from_str_radix(&field("CapEff"), 16).unwrap();
     assert_eq!(effective.count_ones() as usize, capabilities().len(), "{status}");
 
@@ -142,12 +83,12 @@ fn the_capabilities_of_the_unit_are_sufficient() {
     }
     assert!(service.log().contains("at its host port now"), "{}", service.log());
     a.run(&["ping", "-q", "-c", "20", "-i", "0.02", "-W", "5", "10.77.0.2"]).unwrap();
-    let socket = service.folder.path().join("memif").display().to_string();
+    let socket = service.folder().join("memif").display().to_string();
     let options = Options::new(vec![PortSpec::new(&socket, 0), PortSpec::new(&socket, 1)]);
     let report = Session::connect(options).unwrap().run(&AtomicBool::new(false)).unwrap();
     assert!(report.ok, "{report}");
 
-    assert!(service.process.terminate().unwrap().success(), "{}", service.log());
+    assert!(service.terminate().unwrap().success(), "{}", service.log());
     assert!(!Path::new(&socket).exists(), "{}", service.log());
 }
 
@@ -157,7 +98,7 @@ fn each_capability_of_the_unit_is_necessary() {
     let config = everything(&a, &b);
     for capability in capabilities() {
         let others: Vec<String> = capabilities().into_iter().filter(|other| *other != capability).collect();
-        let service = Service::start(&config, &others);
+        let service = Service::start(&config, &others).unwrap();
         let expected = match capability.as_str() {
             "CAP_NET_ADMIN" => "making a TAP interface needs CAP_NET_ADMIN",
             "CAP_NET_RAW" => "opening a packet socket needs CAP_NET_RAW",
@@ -173,44 +114,21 @@ fn each_capability_of_the_unit_is_necessary() {
 }
 
 #[test]
-fn af_xdp_names_what_it_lacks() {
-    let machine = Netns::new().unwrap();
-    machine.run(&["ip", "link", "add", "name", "xdp", "type", "veth", "peer", "name", "peer"]).unwrap();
-    for end in ["xdp", "peer"] {
-        machine.run(&["ip", "link", "set", "dev", end, "up"]).unwrap();
-    }
-    let config = config::bridge("br0", "learning") + &config::port("xdp", "netdev", "driver = \"af-xdp\"");
-    let cases: [(&[&str], &str); 3] = [
-        (&["NET_RAW"], "interface `xdp`: attaching an interface needs CAP_NET_ADMIN"),
-        (&["NET_RAW", "NET_ADMIN"], "CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF are needed"),
-        // Packet memory is locked, and more than the limit.
-        (&["NET_RAW", "NET_ADMIN", "BPF"], "raise RLIMIT_MEMLOCK or use smaller rings"),
-    ];
-    for (capabilities, expected) in cases {
-        let command = machine.command(&["prlimit", "--memlock=65536", "setpriv"]);
-        let capabilities: Vec<String> = capabilities.iter().map(|cap| format!("CAP_{cap}")).collect();
-        let service = Service::start_by(command, &config, &capabilities);
-        let logged = || Ok(service.log().contains(expected).then_some(()));
-        until(&format!("the error with {capabilities:?}"), LIMIT, logged)
-            .unwrap_or_else(|error| panic!("{error}: {}", service.log()));
-    }
-}
-
-#[test]
 fn inaccessible_files_are_named_in_the_error() {
     let secret = tempfile::NamedTempFile::new().unwrap();
     let path = secret.path().display().to_string();
     let ports = config::port("in", "pcap", &format!("read = \"{path}\""))
         + &config::port("out", "pcap", &format!("write = \"{path}\""))
         + &config::port("own", "pcap", "write = \"{dir}/own\"");
-    let service = Service::start(&(config::bridge("br0", "learning") + &ports), &capabilities());
+    let service = Service::start(&(config::bridge("br0", "learning") + &ports), &capabilities()).unwrap();
     for operation in ["read", "write"] {
         let expected = format!(
-            "cannot {operation} {path}: Permission denied (os error 13); allow it for user {USER}, which"
+            "cannot {operation} {path}: Permission denied (os error 13); allow it for user {}, which",
+            Service::USER
         );
         until("the error", LIMIT, || Ok(service.log().contains(&expected).then_some(())))
             .unwrap_or_else(|error| panic!("{error}: {}", service.log()));
     }
-    let own = std::fs::metadata(service.folder.path().join("own")).unwrap();
+    let own = std::fs::metadata(service.folder().join("own")).unwrap();
     assert_eq!(own.permissions().mode() & 0o777, 0o640);
 }

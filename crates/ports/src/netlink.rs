@@ -19,6 +19,10 @@ pub(crate) const REQUEST: u16 = 1;
 pub(crate) const ACK: u16 = 4;
 /// `NLM_F_DUMP`.
 pub(crate) const DUMP: u16 = 0x300;
+/// `NLM_F_CREATE`.
+pub(crate) const CREATE: u16 = 0x400;
+/// `NLM_F_APPEND`.
+pub(crate) const APPEND: u16 = 0x800;
 /// `NLM_F_CREATE | NLM_F_EXCL`.
 pub(crate) const CREATE_NEW: u16 = 0x600;
 /// `NLM_F_DUMP_INTR`: a dump is inconsistent.
@@ -29,7 +33,7 @@ pub(crate) const ERROR: u16 = 2;
 pub(crate) const DONE: u16 = 3;
 
 /// Flag of an attribute that holds others (`NLA_F_NESTED`).
-const NESTED: u16 = 1 << 15;
+pub(crate) const NESTED: u16 = 1 << 15;
 /// Length of a message's header.
 const HEADER: usize = 16;
 /// Room for the answers of one `recv`: more than the kernel puts into one.
@@ -101,7 +105,8 @@ impl Messages {
     }
 }
 
-fn put_attribute(to: &mut Vec<u8>, kind: u16, value: &[u8]) {
+/// Appends an attribute, padded to the next one's place.
+pub(crate) fn put_attribute(to: &mut Vec<u8>, kind: u16, value: &[u8]) {
     to.extend(((value.len() + 4) as u16).to_ne_bytes());
     to.extend(kind.to_ne_bytes());
     to.extend(value);

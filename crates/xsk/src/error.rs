@@ -25,7 +25,11 @@ fn reason(errno: Errno) -> String {
         Errno::PERM | Errno::ACCESS => {
             format!("{errno}; CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF are needed")
         }
-        Errno::NOBUFS | Errno::NOMEM => format!("{errno}; raise RLIMIT_MEMLOCK or use smaller rings"),
+        Errno::NOBUFS | Errno::NOMEM => {
+            format!(
+                "{errno}; raise RLIMIT_MEMLOCK (`LimitMEMLOCK=` of a systemd unit), or grant CAP_IPC_LOCK"
+            )
+        }
         Errno::OPNOTSUPP | Errno::INVAL => format!("{errno}; the driver or the kernel does not support it"),
         other => other.to_string(),
     }

@@ -22,6 +22,24 @@ impl Worker {
     pub(super) fn new(handle: WorkerHandle) -> Self {
         Self { handle, tasks: 0, started: clock::cycles() }
     }
+
+    fn load(&self) -> Load {
+        Load { cpu: self.handle.cpu, node: self.handle.node, tasks: self.tasks }
+    }
+}
+
+/// Place of a worker and number of its tasks.
+#[derive(Debug, Clone, Copy)]
+struct Load {
+    cpu: Option<usize>,
+    node: Option<usize>,
+    tasks: u32,
+}
+
+/// Returns the number of the worker that suits best; of several, of the one with fewest tasks.
+fn best(hint: Placement, workers: impl Iterator<Item = (usize, Load)>) -> Option<usize> {
+    let rank = |worker: Load| (Reverse(hint.suits(worker.cpu, worker.node)), worker.tasks);
+    workers.min_by_key(|(_, worker)| rank(*worker)).map(|(number, _)| number)
 }
 
 /// The workers, by number. See the module.
@@ -113,10 +131,8 @@ impl Workers {
 
     /// The same among the workers that `may` accepts, without placing a task there.
     pub(super) fn choose(&self, hint: Placement, may: impl Fn(usize) -> bool) -> Option<usize> {
-        let rank =
-            |worker: &Worker| (Reverse(hint.suits(worker.handle.cpu, worker.handle.node)), worker.tasks);
         let candidates = self.list.iter().enumerate().filter(|(number, _)| may(*number));
-        candidates.min_by_key(|(_, worker)| rank(worker)).map(|(number, _)| number)
+        best(hint, candidates.map(|(number, worker)| (number, worker.load())))
     }
 
     /// Chooses this worker for another task.
@@ -159,5 +175,38 @@ impl Workers {
         }
         self.place_at(to);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Places as many tasks with this hint, and returns the number of tasks of each worker: two on each of the NUMA
+    /// nodes 0 and 1, and one without a CPU of its own.
+    fn placed(hint: Placement, tasks: usize) -> [u32; 5] {
+        let place = |number: usize| (number < 4).then_some(number);
+        let mut workers: [Load; 5] = std::array::from_fn(|number| Load {
+            cpu: place(number),
+            node: place(number).map(|cpu| cpu / 2),
+            tasks: 0,
+        });
+        for _ in 0..tasks {
+            let chosen = best(hint, workers.iter().copied().enumerate()).unwrap();
+            workers[chosen].tasks += 1;
+        }
+        workers.map(|worker| worker.tasks)
+    }
+
+    #[test]
+    fn tasks_spread_over_the_workers_of_their_node() {
+        let near = |node| Placement { cpu: None, node: Some(node) };
+        assert_eq!(placed(near(1), 6), [0, 0, 3, 3, 0]);
+        assert_eq!(placed(near(0), 5), [3, 2, 0, 0, 0]);
+        // No worker is on that node, or the node is unknown.
+        assert_eq!(placed(near(2), 5), [1, 1, 1, 1, 1]);
+        assert_eq!(placed(Placement::default(), 5), [1, 1, 1, 1, 1]);
+        assert_eq!(placed(Placement { cpu: Some(3), node: Some(0) }, 2), [0, 0, 0, 2, 0]);
+        assert_eq!(best(near(0), std::iter::empty()), None);
     }
 }

@@ -336,7 +336,7 @@ impl Inner {
             }
         };
         if self.host.is_none() || shield.table().is_some() {
-            shield.raise(&interface.name).map_err(refused)?;
+            shield.raise(&interface.name, self.host.is_some()).map_err(refused)?;
         }
         Ok(())
     }
@@ -355,7 +355,7 @@ impl Inner {
                 Unleased::Refused(reason) => Obstacle::Refused(reason),
             })?);
         }
-        let shield = held.shield.as_mut().map_or(Ok(()), |shield| shield.raise(&interface.name));
+        let shield = held.shield.as_mut().map_or(Ok(()), |shield| shield.raise(&interface.name, true));
         shield.map_err(|error| Obstacle::Refused(error.0))
     }
 

@@ -12,6 +12,7 @@
 
 mod af_packet;
 mod af_xdp;
+mod dhcp_rule;
 mod driver;
 mod ethtool;
 mod handover;

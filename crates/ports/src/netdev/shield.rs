@@ -1,8 +1,9 @@
 //! The shield of an interface: it keeps received packets from the host's own stack, and other switches from the
 //! interface.
 //!
-//! It is an nftables table of family netdev with one chain at the interface's ingress hook, empty, with the policy to
-//! drop. The hook lies behind packet sockets, tc filters and XDP, and in front of bridges, VLAN interfaces and the IP
+//! It is an nftables table of family netdev with one chain at the interface's ingress hook, with the policy to drop. The
+//! chain is empty, or with a host port lets answers to DHCP clients pass. The hook lies behind packet sockets for all
+//! protocols, tc filters and XDP, and in front of packet sockets for one protocol, bridges, VLAN interfaces and the IP
 //! stack. The table is named after the interface's index, so a namespace holds at most one for an interface.
 //!
 //! A shield is first claimed, by the table, and later raised, by its chain.
@@ -18,9 +19,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::io::Errno;
 use rustix::net::netlink;
 
+use super::dhcp_rule;
 use crate::OpenError;
 use crate::netlink::{
-    ACK, CREATE_NEW, ERROR, Messages, REQUEST, ROOM, messages, receive, socket, text, text_of,
+    ACK, APPEND, CREATE, CREATE_NEW, ERROR, Messages, NESTED, REQUEST, ROOM, messages, receive, socket, text,
+    text_of,
 };
 
 /// `NFNL_SUBSYS_NFTABLES`, the upper byte of its messages' kinds.
@@ -30,6 +33,7 @@ const GET_TABLE: u16 = NFTABLES << 8 | 1;
 const DELETE_TABLE: u16 = NFTABLES << 8 | 2;
 const NEW_CHAIN: u16 = NFTABLES << 8 | 3;
 const DELETE_CHAIN: u16 = NFTABLES << 8 | 5;
+const NEW_RULE: u16 = NFTABLES << 8 | 6;
 /// `NFNL_MSG_BATCH_BEGIN` and `NFNL_MSG_BATCH_END`.
 const BATCH: [u16; 2] = [16, 17];
 
@@ -49,6 +53,9 @@ const CHAIN_NAME: u16 = 3;
 const CHAIN_HOOK: u16 = 4;
 const CHAIN_POLICY: u16 = 5;
 const CHAIN_TYPE: u16 = 7;
+const RULE_TABLE: u16 = 1;
+const RULE_CHAIN: u16 = 2;
+const RULE_EXPRESSIONS: u16 = 4;
 const HOOK_NUMBER: u16 = 1;
 const HOOK_PRIORITY: u16 = 2;
 const HOOK_DEVICE: u16 = 3;
@@ -158,9 +165,10 @@ impl Shield {
         }
     }
 
-    /// Keeps the packets of the claimed interface, which is called `name` now, from the host's own stack. The kernel
-    /// forgets a chain whose interface is renamed (from Linux 6.16), so a new name needs another one.
-    pub(super) fn raise(&mut self, name: &str) -> Result<(), OpenError> {
+    /// Keeps the packets of the claimed interface, which is called `name` now, from the host's own stack, except, if
+    /// `passes_dhcp`, answers to DHCP clients. The kernel forgets a chain whose interface is renamed (from Linux 6.16),
+    /// so a new name needs another one.
+    pub(super) fn raise(&mut self, name: &str, passes_dhcp: bool) -> Result<(), OpenError> {
         if self.chain.as_ref().is_some_and(|(_, device)| device == name) {
             return Ok(());
         }
@@ -170,14 +178,16 @@ impl Shield {
         let raised = self.shields.lock().with(|owner| {
             let mut batch = owner.begin();
             owner.add_chain(&mut batch, table, number, name);
-            owner.execute(batch, 1)?;
+            let rules = if passes_dhcp { dhcp_rule::expressions().to_vec() } else { Vec::new() };
+            rules.iter().for_each(|rule| owner.add_rule(&mut batch, table, number, rule));
+            owner.execute(batch, 1 + rules.len() as u32)?;
             if let Some(former) = former {
                 let mut batch = owner.begin();
                 owner
                     .step(&mut batch, DELETE_CHAIN, 0)
                     .attribute(CHAIN_TABLE, &text(table))
                     .attribute(CHAIN_NAME, &text(&chain_name(former)));
-                // An empty chain that remains does no harm.
+                // Another chain that remains does no harm.
                 let _ = owner.execute(batch, 1);
             }
             Ok(())
@@ -232,6 +242,14 @@ impl Owner {
             .attribute(CHAIN_TYPE, &text("filter"));
     }
 
+    /// Appends a rule to a chain.
+    fn add_rule(&mut self, batch: &mut Messages, table: &str, number: u32, expressions: &[u8]) {
+        self.step(batch, NEW_RULE, CREATE | APPEND)
+            .attribute(RULE_TABLE, &text(table))
+            .attribute(RULE_CHAIN, &text(&chain_name(number)))
+            .attribute(RULE_EXPRESSIONS | NESTED, expressions);
+    }
+
     /// Deletes a table. One that does not exist is no failure.
     fn delete(&mut self, table: &str) -> Result<(), Errno> {
         let mut batch = self.begin();
@@ -277,9 +295,10 @@ impl Owner {
                     return holder;
                 }
                 let comment = message.attributes(4).find(|(kind, _)| *kind == TABLE_USERDATA);
-                holder = Some(comment.map_or("an unknown program".into(), |(_, value)| {
-                    text_of(value.get(2..).unwrap_or_default())
-                }));
+                holder = Some(match comment {
+                    Some((_, value)) => text_of(value.get(2..).unwrap_or_default()),
+                    None => format!("the owner of nftables table `netdev {}`", text_of(table)),
+                });
             }
         }
     }

@@ -24,6 +24,7 @@ use fabric::{Caps, Egress, RxQueue};
 use super::driver::{Opened, Statistics};
 use super::links::{Interface, Namespace};
 use crate::OpenError;
+pub(super) use socket::promiscuous;
 pub(super) use stall::Stall;
 use stall::{Lookout, Progress};
 

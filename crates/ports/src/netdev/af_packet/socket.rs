@@ -108,6 +108,14 @@ fn bind(socket: &OwnedFd, index: u32) -> Result<(), Errno> {
     })
 }
 
+/// Opens a socket that receives nothing, but makes the interface receive frames for other stations while it is open.
+pub(in crate::netdev) fn promiscuous(index: u32) -> Result<OwnedFd, Errno> {
+    let socket =
+        rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+    be_promiscuous(&socket, index)?;
+    Ok(socket)
+}
+
 /// Receives frames for other stations too, while the socket is open.
 fn be_promiscuous(socket: &OwnedFd, index: u32) -> Result<(), Errno> {
     let membership = libc::packet_mreq {

@@ -9,7 +9,7 @@
 mod rx;
 mod tx;
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -22,8 +22,8 @@ use tokio::task::AbortHandle;
 use xsk::{Config, Mode, Program, Socket};
 
 use super::driver::{Opened, Statistics};
-use super::ethtool;
 use super::links::{Interface, Namespace};
+use super::{af_packet, ethtool};
 use crate::OpenError;
 use tx::XdpTx;
 
@@ -100,6 +100,9 @@ fn open_here(
         rx.push(Box::new(receiver) as Box<dyn RxQueue>);
         sockets.push(socket);
     }
+    let promiscuous = af_packet::promiscuous(index).map_err(|error| {
+        OpenError(format!("interface `{name}`: cannot make the interface promiscuous: {error}"))
+    })?;
     // Packets come from now on.
     for (queue, socket) in (0..).zip(&sockets) {
         program.enter(queue, (**socket).as_fd()).map_err(refused)?;
@@ -114,7 +117,15 @@ fn open_here(
     };
     let tx = senders.iter().map(|sender| sender.clone() as Arc<dyn Egress>).collect();
     let resender = Resender::start(senders, stuck, runtime);
-    let kept = Kept { _resender: resender, sockets, program, _tags: tags, most, told: AtomicU64::new(0) };
+    let kept = Kept {
+        _resender: resender,
+        sockets,
+        program,
+        _promiscuous: promiscuous,
+        _tags: tags,
+        most,
+        told: AtomicU64::new(0),
+    };
     Ok(Opened { rx, tx, caps: Caps::default(), statistics: Box::new(kept), driver, reason: String::new() })
 }
 
@@ -123,6 +134,8 @@ struct Kept {
     _resender: Resender,
     sockets: Vec<Arc<Socket>>,
     program: Program,
+    /// Ends promiscuous mode with its descriptor.
+    _promiscuous: OwnedFd,
     _tags: Tags,
     /// Largest MTU.
     most: u32,
