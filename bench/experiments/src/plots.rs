@@ -55,7 +55,9 @@ impl Plot {
         }
         match self.x {
             Horizontal::Linear(ticks) => self.lines(experiment, &points, series, Kind::Linear, ticks),
-            Horizontal::Logarithmic(ticks) => self.lines(experiment, &points, series, Kind::Logarithmic, ticks),
+            Horizontal::Logarithmic(ticks) => {
+                self.lines(experiment, &points, series, Kind::Logarithmic, ticks)
+            }
             Horizontal::Groups(unit) => self.bars(experiment, &points, series, unit),
         }
     }

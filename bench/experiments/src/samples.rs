@@ -102,7 +102,8 @@ mod tests {
 
     #[test]
     fn ratios_are_those_of_neighbours() {
-        let series = |rates: &[f64]| Series { rates: rates.into(), batch: 1.0, len: 60.0, drops: 0, disturbed: 0 };
+        let series =
+            |rates: &[f64]| Series { rates: rates.into(), batch: 1.0, len: 60.0, drops: 0, disturbed: 0 };
         // A disturbance of the second turn, which both meet.
         let ratio = series(&[2.0, 1.0, 2.0]).ratio(&series(&[4.0, 2.0, 4.0])).unwrap();
         assert_eq!(ratio, Spread { min: 0.5, median: 0.5, max: 0.5 });

@@ -162,9 +162,7 @@ impl Settings {
         }
         let shares = self.loads.iter().any(|load| matches!(load, Load::Share(_)));
         // Shares are those of a rate.
-        tasks.extend(
-            self.reference(scenario).filter(|reference| shares && !tasks.contains(reference)),
-        );
+        tasks.extend(self.reference(scenario).filter(|reference| shares && !tasks.contains(reference)));
         for (index, size) in self.sizes.iter().enumerate() {
             let paced = self.loads.iter().filter(|load| match load {
                 Load::Saturation => false,
@@ -277,7 +275,8 @@ mod tests {
     #[test]
     fn loads_and_ways_are_chosen_and_shares_bring_their_rate() {
         let of = |loads: &[Load], ways: &[u8]| {
-            let wishes = Wishes { peers: vec!["ovs".into()], loads: loads.into(), ways: ways.into(), ..wishes() };
+            let wishes =
+                Wishes { peers: vec!["ovs".into()], loads: loads.into(), ways: ways.into(), ..wishes() };
             Settings::of(&wishes, &["ovs"])
         };
         let tasks = |loads: &[Load], ways: &[u8]| {
@@ -290,7 +289,11 @@ mod tests {
         );
         assert_eq!(
             tasks(&[Load::Share(50), Load::Idle], &[]),
-            ["v2v-memif, 64 B, one way, max", "v2v-memif, 64 B, one way, idle", "v2v-memif, 64 B, one way, 50%"]
+            [
+                "v2v-memif, 64 B, one way, max",
+                "v2v-memif, 64 B, one way, idle",
+                "v2v-memif, 64 B, one way, 50%"
+            ]
         );
         let error = of(&[Load::Share(42)], &[]).unwrap_err().to_string();
         assert_eq!(error, "--load 42%: expected one of max, idle, 1000/s, 10%, 50%, 99%");

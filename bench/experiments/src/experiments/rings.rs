@@ -40,7 +40,8 @@ fn run(options: &Options, show: &mut dyn FnMut(Point)) -> Result<()> {
         let subjects: Vec<_> = rigs.iter().map(|rig| rig as &dyn Subject).collect();
         let series = take_turns(&subjects, options.effort)?;
         for (count, measured) in (1..).zip(&series) {
-            let name = if count == 1 { "1 ring and worker".into() } else { format!("{count} rings and workers") };
+            let name =
+                if count == 1 { "1 ring and worker".into() } else { format!("{count} rings and workers") };
             show(Point::new(name, size as f64, measured, series.first()));
         }
     }

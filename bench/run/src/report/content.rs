@@ -38,7 +38,8 @@ pub(super) fn blocks(document: &Document) -> Vec<Block> {
         blocks.push(Block::Heading(2, "Length of chains".into()));
         blocks.extend(chains);
     }
-    let ports: Vec<Block> = [plots::ports_rate(document), plots::ports_cpus(document)].into_iter().flatten().collect();
+    let ports: Vec<Block> =
+        [plots::ports_rate(document), plots::ports_cpus(document)].into_iter().flatten().collect();
     if !ports.is_empty() {
         blocks.push(Block::Heading(2, "Number of ports".into()));
         blocks.extend(ports);

@@ -120,10 +120,7 @@ fn row(document: &Document, task: &Task, pair: (&str, &str), figure: &Figure) ->
         format!("{ours}, {theirs}"),
         format!("{}, {ways}, {}", column(&task.size), task.load),
         figure.name.into(),
-        format!(
-            "{:.2} ({:.2}–{:.2}){}",
-            summary.median, summary.lowest, summary.highest, figure.unit
-        ),
+        format!("{:.2} ({:.2}–{:.2}){}", summary.median, summary.lowest, summary.highest, figure.unit),
         summary.count.to_string(),
     ])
 }

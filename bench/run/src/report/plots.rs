@@ -158,14 +158,14 @@ pub(super) fn chain(document: &Document, kind: &str, ways: u8, what: Chain) -> O
 
 /// Throughput against the number of ports that share the switch's thread.
 pub(super) fn ports_rate(document: &Document) -> Option<Block> {
-    let texts = ("ports-throughput", "memif: throughput by ports, both directions", "Mpps received, all ports");
+    let texts =
+        ("ports-throughput", "memif: throughput by ports, both directions", "Mpps received, all ports");
     by_ports(document, texts, 2, Load::Saturation, |figures| figure::rate(figures).map(|rate| rate / 1e6))
 }
 
 /// CPU time of the switch against the number of ports, as figure 8 of the mSwitch paper has it.
 pub(super) fn ports_cpus(document: &Document) -> Option<Block> {
-    let texts =
-        ("ports-cpu", "memif: CPU by ports, at 10 % of the rate at saturation", "CPUs of the switch");
+    let texts = ("ports-cpu", "memif: CPU by ports, at 10 % of the rate at saturation", "CPUs of the switch");
     by_ports(document, texts, 1, Load::Share(10), figure::cpus)
 }
 
