@@ -113,6 +113,36 @@ fn a_short_run_measures_and_reports() {
 }
 
 #[test]
+fn thousands_of_stations_are_learned() {
+    let _machine = exclusive();
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("a");
+    let words = [
+        "run",
+        "--scenario",
+        "stations-memif",
+        "--peer",
+        "mswitch-learning",
+        "--size",
+        "64",
+        "--load",
+        "max",
+    ];
+    let mut command = bench(&words);
+    command.args(["--ways", "2", "--rounds", "1", "--seconds", "0.2", "--out"]).arg(&out);
+    let (output, errors) = run(&mut command);
+    assert!(output.status.success(), "{errors}");
+    assert_nothing_left();
+    let report: Value = serde_json::from_slice(&std::fs::read(out.join("report.json")).unwrap()).unwrap();
+    let samples = report["samples"].as_array().unwrap();
+    assert_eq!(samples.len(), 1, "{errors}");
+    assert!(samples[0]["measured"]["received_pps"].as_f64().unwrap() > 10_000.0, "{errors}");
+    // With less room, the table would forget stations, and the switch flood to the only other port unnoticed.
+    let commands = report["peers"][0]["commands"]["stations-memif"].to_string();
+    assert!(commands.contains("max-stations"), "{commands}");
+}
+
+#[test]
 fn wishes_that_cannot_be_met_are_refused_before_the_start() {
     let _machine = exclusive();
     let folder = tempfile::tempdir().unwrap();

@@ -7,6 +7,7 @@
 //! - `memory.rs`: huge pages for both;
 //! - `rig.rs`: a switch with senders and receivers, and the measurement of an interval;
 //! - `bare_copy.rs`: copies without a switch, to compare with;
+//! - `plots.rs`, `report.rs`: pictures in the form of the paper's figures, and the report around them;
 //! - `samples.rs`: repeated, interleaved measurements, their medians and ratios;
 //! - `experiments/`: one file each.
 
@@ -15,7 +16,9 @@ pub mod bare_copy;
 pub mod experiments;
 pub mod logics;
 mod memory;
+pub mod plots;
 pub mod replay;
+pub mod report;
 pub mod rig;
 pub mod samples;
 pub mod sink;

@@ -1,6 +1,8 @@
 //! Logics that take a packet's destination from its destination address, so that an experiment measures the fabric.
 
-use fabric::{Batch, PortIndex, SwitchLogic};
+use fabric::{Batch, PortIndex, SwitchLogic, clock};
+use logic::{Key, Learning};
+use packet::MacAddr;
 
 /// Packets of a batch, at most.
 const MOST: usize = fabric::rx::MAX_BATCH;
@@ -10,6 +12,15 @@ pub fn address(packet: &mut [u8], to: u16) {
     let [high, low] = to.to_be_bytes();
     if let Some(header) = packet.get_mut(..14) {
         header.copy_from_slice(&[2, 0, 0, 0, high, low, 2, 0, 0, 1, 0, 0, 0x88, 0xb5]);
+    }
+}
+
+/// Tells a learning bridge the stations of its first ports, which never send.
+pub fn teach(learning: &Learning, ports: usize) {
+    for port in 0..ports as u16 {
+        let [high, low] = port.to_be_bytes();
+        let key = Key::new(0, MacAddr([2, 0, 0, 0, high, low]));
+        learning.fdb().learn(key, PortIndex(port), clock::seconds());
     }
 }
 

@@ -1,13 +1,14 @@
 //! `mswitch-experiments`: runs experiments on the fabric, and prints their points.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
 use experiments::experiments::{Experiment, LIST, Options, Point};
+use experiments::report::{Measured, shown, write};
 use experiments::rig::Result;
-use experiments::samples::{Effort, Spread};
-use serde_json::json;
+use experiments::samples::Effort;
 
 /// Runs experiments on the fabric with ports in this process, and prints their points.
 #[derive(Parser)]
@@ -27,6 +28,9 @@ struct Arguments {
     /// Print JSON, an object for each experiment.
     #[arg(long)]
     json: bool,
+    /// Write experiments.json, experiments.md and plots into this folder, too.
+    #[arg(long)]
+    out: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -48,6 +52,7 @@ fn run(arguments: &Arguments) -> Result<()> {
     }
     let effort = Effort { rounds: arguments.rounds, time: Duration::from_millis(arguments.milliseconds) };
     let options = Options { cpus: arguments.cpus.clone(), effort };
+    let mut all = Vec::new();
     for experiment in chosen(&arguments.experiments)? {
         if options.cpus.len() < experiment.workers {
             return Err(format!("{} needs {} CPUs (--cpus)", experiment.name, experiment.workers).into());
@@ -63,14 +68,16 @@ fn run(arguments: &Arguments) -> Result<()> {
             }
             points.push(point);
         })?;
+        let measured = Measured { experiment, points };
         if arguments.json {
-            let Experiment { name, about, x, base, .. } = experiment;
-            println!(
-                "{}",
-                json!({"experiment": name, "about": about, "x": x, "base": base, "points": points})
-            );
+            println!("{}", measured.json());
         } else {
             println!("(base: {}; median, least to greatest of {} turns)\n", experiment.base, effort.rounds);
+        }
+        all.push(measured);
+        // After each, so that an early end leaves something.
+        if let Some(folder) = &arguments.out {
+            write(folder, effort, &all)?;
         }
     }
     Ok(())
@@ -90,12 +97,8 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Experiment>> {
 
 /// A line of the table.
 fn line(point: &Point) -> String {
-    let spread = |spread: Option<Spread>| match spread {
-        Some(it) => format!("{:.2} ({:.2} to {:.2})", it.median, it.min, it.max),
-        None => "-".into(),
-    };
     let Point { x, series, mpps, ratio, drops, disturbed, .. } = point;
-    let mut line = format!("{x:>18}  {series:<32} {:>22} {:>20}", spread(*mpps), spread(*ratio));
+    let mut line = format!("{x:>18}  {series:<32} {:>22} {:>20}", shown(*mpps), shown(*ratio));
     if *drops > 0 {
         line += &format!("  {drops} dropped");
     }

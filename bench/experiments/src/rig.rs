@@ -33,6 +33,16 @@ pub struct Sender {
     pub cpu: usize,
 }
 
+/// A port with several queues, each of which repeats the same packets.
+pub struct Rings {
+    /// Packets.
+    pub packets: Arc<Packets>,
+    /// Packets of a batch.
+    pub burst: usize,
+    /// Number of queues, which go to the workers in turn.
+    pub count: usize,
+}
+
 /// Packets of a sender.
 pub enum Source {
     /// The same again and again.
@@ -82,10 +92,18 @@ pub trait Subject {
 /// The switch and its ports.
 pub struct Rig {
     switch: Switch,
-    senders: Vec<(PortRef, Arc<Valve>)>,
+    senders: Vec<PortRef>,
+    /// Of all queues of all senders.
+    valves: Vec<Arc<Valve>>,
     receivers: Vec<PortRef>,
     /// The workers' threads.
     threads: Vec<i32>,
+}
+
+/// Queues of a sender's port.
+struct Feed {
+    queues: Vec<Box<dyn RxQueue>>,
+    cpu: Option<usize>,
 }
 
 impl Rig {
@@ -96,11 +114,48 @@ impl Rig {
         receivers: Vec<Arc<dyn Egress>>,
         senders: Vec<Sender>,
     ) -> Result<Self> {
+        let burst = senders.iter().map(|sender| sender.burst).max().unwrap_or(1);
+        let mut valves = Vec::new();
+        let feeds = senders.into_iter().map(|sender| {
+            let valve = Valve::new()?;
+            valves.push(valve.clone());
+            let queue: Box<dyn RxQueue> = Box::new(match sender.packets {
+                Source::Repeated(packets) => Replay::new(packets, valve, sender.burst),
+                Source::Numbered(packets) => Replay::numbered(packets, valve, sender.burst),
+            });
+            Ok(Feed { queues: vec![queue], cpu: Some(sender.cpu) })
+        });
+        let feeds = feeds.collect::<Result<Vec<_>>>()?;
+        Self::start(cpus, logic, receivers.into_iter().map(|ring| vec![ring]).collect(), feeds, valves, burst)
+    }
+
+    /// Starts a switch with a worker on each of `cpus`, and two ports with so many rings each.
+    pub fn with_rings(
+        cpus: &[usize],
+        logic: Arc<dyn SwitchLogic>,
+        receiver: Vec<Arc<dyn Egress>>,
+        sender: &Rings,
+    ) -> Result<Self> {
+        let valves = (0..sender.count).map(|_| Valve::new()).collect::<std::io::Result<Vec<_>>>()?;
+        let queue = |valve: &Arc<Valve>| -> Box<dyn RxQueue> {
+            Box::new(Replay::new(sender.packets.clone(), valve.clone(), sender.burst))
+        };
+        let feed = Feed { queues: valves.iter().map(queue).collect(), cpu: None };
+        Self::start(cpus, logic, vec![receiver], vec![feed], valves, sender.burst)
+    }
+
+    fn start(
+        cpus: &[usize],
+        logic: Arc<dyn SwitchLogic>,
+        receivers: Vec<Vec<Arc<dyn Egress>>>,
+        senders: Vec<Feed>,
+        valves: Vec<Arc<Valve>>,
+        burst: usize,
+    ) -> Result<Self> {
         // One at a time, since new threads are taken for this switch's.
         static STARTING: Mutex<()> = Mutex::new(());
         let starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
         let before = workers()?;
-        let burst = senders.iter().map(|sender| sender.burst).max().unwrap_or(1);
         let batch = BatchLimits { packets: burst, ..BatchLimits::default() };
         let workers_cpus = cpus.iter().copied().map(Some).collect();
         let options = SwitchOptions { workers: workers_cpus, batch, ..SwitchOptions::default() };
@@ -122,18 +177,12 @@ impl Rig {
             )?;
             Ok(port)
         };
-        let receivers = (0..).zip(receivers).map(|(i, tx)| add(format!("to{i}"), Vec::new(), vec![tx], None));
+        let receivers = (0..).zip(receivers).map(|(i, tx)| add(format!("to{i}"), Vec::new(), tx, None));
         let receivers = receivers.collect::<Result<Vec<_>>>()?;
-        let senders = (0..).zip(senders).map(|(i, sender)| {
-            let valve = Valve::new()?;
-            let queue: Box<dyn RxQueue> = Box::new(match sender.packets {
-                Source::Repeated(packets) => Replay::new(packets, valve.clone(), sender.burst),
-                Source::Numbered(packets) => Replay::numbered(packets, valve.clone(), sender.burst),
-            });
-            Ok((add(format!("from{i}"), vec![queue], Vec::new(), Some(sender.cpu))?, valve))
-        });
+        let senders =
+            (0..).zip(senders).map(|(i, feed)| add(format!("from{i}"), feed.queues, Vec::new(), feed.cpu));
         let senders = senders.collect::<Result<Vec<_>>>()?;
-        Ok(Self { switch, senders, receivers, threads })
+        Ok(Self { switch, senders, valves, receivers, threads })
     }
 
     /// Waits until the counters stand still, after the senders have been stopped.
@@ -160,7 +209,7 @@ impl Rig {
         for thread in &self.threads {
             look.cpu += cpu_time(*thread)?;
         }
-        for (port, _) in &self.senders {
+        for port in &self.senders {
             for queue in self.switch.counters(*port)?.rx {
                 look.packets += queue.packets;
                 look.bytes += queue.bytes;
@@ -179,14 +228,14 @@ impl Rig {
 
 impl Subject for Rig {
     fn run(&self, time: Duration) -> Result<Interval> {
-        for (_, valve) in &self.senders {
+        for valve in &self.valves {
             valve.open()?;
         }
         std::thread::sleep(WARM_UP);
         let before = self.look()?;
         std::thread::sleep(time);
         let after = self.look()?;
-        for (_, valve) in &self.senders {
+        for valve in &self.valves {
             valve.close();
         }
         let cpu = (after.cpu - before.cpu) / self.threads.len().max(1) as u32;

@@ -48,6 +48,8 @@ pub struct Series {
     pub rates: Vec<f64>,
     /// Packets in a batch, on average.
     pub batch: f64,
+    /// Bytes of a packet, on average.
+    pub len: f64,
     /// Packets dropped on the way.
     pub drops: u64,
     /// Measurements in which a worker had less than nine tenths of its CPU, which were repeated once.
@@ -69,7 +71,7 @@ impl Series {
 
 /// Lets the subjects take turns.
 pub fn take_turns(subjects: &[&dyn Subject], effort: Effort) -> Result<Vec<Series>> {
-    let none = Series { rates: Vec::new(), batch: 0.0, drops: 0, disturbed: 0 };
+    let none = Series { rates: Vec::new(), batch: 0.0, len: 0.0, drops: 0, disturbed: 0 };
     let mut series = vec![none; subjects.len()];
     for _ in 0..effort.rounds {
         for (subject, series) in subjects.iter().zip(&mut series) {
@@ -79,6 +81,7 @@ pub fn take_turns(subjects: &[&dyn Subject], effort: Effort) -> Result<Vec<Serie
                 interval = subject.run(effort.time)?;
             }
             series.rates.push(interval.rate());
+            series.len = interval.bytes as f64 / interval.packets.max(1) as f64;
             series.batch = interval.packets as f64 / interval.batches.max(1) as f64;
             series.drops += interval.drops;
         }
@@ -99,7 +102,8 @@ mod tests {
 
     #[test]
     fn ratios_are_those_of_neighbours() {
-        let series = |rates: &[f64]| Series { rates: rates.into(), batch: 1.0, drops: 0, disturbed: 0 };
+        let series =
+            |rates: &[f64]| Series { rates: rates.into(), batch: 1.0, len: 60.0, drops: 0, disturbed: 0 };
         // A disturbance of the second turn, which both meet.
         let ratio = series(&[2.0, 1.0, 2.0]).ratio(&series(&[4.0, 2.0, 4.0])).unwrap();
         assert_eq!(ratio, Spread { min: 0.5, median: 0.5, max: 0.5 });

@@ -267,7 +267,7 @@ impl Generator {
         load: &[String],
         limit: f64,
     ) -> Result<Report> {
-        let ends = [site.topology.ends.0, site.topology.ends.1];
+        let ends: Vec<usize> = site.topology.ends.iter().flat_map(|(a, b)| [*a, *b]).collect();
         let mut command = self.command("send", site, client, site.cpus.generator, &ends);
         command.args(load);
         let process = site.lab.start("generator", command, Stream::Output)?;

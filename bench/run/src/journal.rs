@@ -198,6 +198,8 @@ pub(crate) mod tests {
                 scenarios: vec!["v2v-memif".into()],
                 peers: vec!["mswitch".into(), "ovs".into()],
                 sizes: vec!["64".into()],
+                loads: vec![Load::Saturation, Load::Share(50)],
+                ways: vec![1, 2],
                 seconds: 1.0,
                 fewest: 3,
                 most: 5,

@@ -13,6 +13,8 @@ use crate::generator::Rtt;
 pub enum Load {
     /// Clients are connected and send nothing.
     Idle,
+    /// So many packets per second in each direction: what a sleeping switch meets.
+    Rate(u32),
     /// Percent of the rate received at saturation, the R⁺ of the literature.
     Share(u8),
     /// As many packets as the switch accepts.
@@ -23,6 +25,7 @@ impl fmt::Display for Load {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Load::Idle => out.pad("idle"),
+            Load::Rate(rate) => out.pad(&format!("{rate}/s")),
             Load::Share(percent) => out.pad(&format!("{percent}%")),
             Load::Saturation => out.pad("max"),
         }
@@ -38,9 +41,11 @@ impl FromStr for Load {
             "max" => Ok(Load::Saturation),
             _ => {
                 let percent = text.strip_suffix('%').and_then(|digits| digits.parse().ok());
+                let rate = text.strip_suffix("/s").and_then(|digits| digits.parse().ok());
                 percent
                     .map(Load::Share)
-                    .ok_or_else(|| format!("unknown load `{text}` (expected idle, 50% or max)"))
+                    .or(rate.map(Load::Rate))
+                    .ok_or_else(|| format!("unknown load `{text}` (expected idle, 1000/s, 50% or max)"))
             }
         }
     }
@@ -237,7 +242,7 @@ mod tests {
     #[test]
     fn samples_survive_the_journal() {
         let task = |load| Task { scenario: "v2v-memif".into(), size: "64".into(), ways: 2, load };
-        for load in [Load::Idle, Load::Share(50), Load::Saturation] {
+        for load in [Load::Idle, Load::Rate(1000), Load::Share(50), Load::Saturation] {
             let figures = Figures { received_pps: 1.5e6, switch_cpus: Some(0.25), ..Figures::default() };
             for outcome in [Outcome::Measured(Box::new(figures)), Outcome::Failed("died".into())] {
                 let sample = Sample { task: task(load), peer: "ovs".into(), round: 3, attempts: 2, outcome };

@@ -13,9 +13,16 @@ use crate::scenarios::{self, Scenario, Set};
 const CORE_SIZES: [&str; 3] = ["64", "256", "1024"];
 const FULL_SIZES: [&str; 6] = ["64", "256", "1024", "1518", "64K", "imix"];
 const QUICK_SIZES: [&str; 2] = ["64", "1024"];
+/// The size of large segments, which tell nothing about a single packet's time.
+const LARGEST: &str = "64K";
 
-/// Loads besides saturation: round-trip times, cycles and CPU time, as shares of the rate at saturation.
-const SHARES: [Load; 4] = [Load::Idle, Load::Share(10), Load::Share(50), Load::Share(99)];
+/// Packets per second at which a switch that can sleep does.
+pub const SLEEPY: Load = Load::Rate(1000);
+
+/// Loads: saturation, and, for round-trip times, cycles and CPU time, shares of the rate at saturation.
+const LOADS: [Load; 6] =
+    [Load::Saturation, Load::Idle, SLEEPY, Load::Share(10), Load::Share(50), Load::Share(99)];
+const WAYS: [u8; 2] = [1, 2];
 
 /// Peers of the core set and of the quick one; the full one has all.
 const CORE_PEERS: [&str; 6] =
@@ -33,6 +40,10 @@ pub struct Wishes {
     pub peers: Vec<String>,
     /// Sizes of packets.
     pub sizes: Vec<String>,
+    /// Loads.
+    pub loads: Vec<Load>,
+    /// Numbers of directions at saturation.
+    pub ways: Vec<u8>,
     /// Measured seconds of each sample.
     pub seconds: Option<f64>,
     /// Rounds, no fewer and no more.
@@ -50,6 +61,12 @@ pub struct Settings {
     pub peers: Vec<String>,
     /// Sizes of packets.
     pub sizes: Vec<String>,
+    /// Loads; those of [`Load::Rate`] are measured with each size.
+    #[serde(default = "all_loads")]
+    pub loads: Vec<Load>,
+    /// Numbers of directions at saturation.
+    #[serde(default = "all_ways")]
+    pub ways: Vec<u8>,
     /// Measured seconds of each sample.
     pub seconds: f64,
     /// Fewest rounds.
@@ -60,6 +77,19 @@ pub struct Settings {
     pub goal: f64,
     /// Minutes within which a further round must be able to end; the first one is always completed.
     pub limit: f64,
+}
+
+fn all_loads() -> Vec<Load> {
+    LOADS.into()
+}
+
+fn all_ways() -> Vec<u8> {
+    WAYS.into()
+}
+
+/// What is asked for, in the order of all values, each once; all if nothing is.
+fn chosen<T: Copy + PartialEq>(all: &[T], asked: &[T]) -> Vec<T> {
+    all.iter().copied().filter(|value| asked.is_empty() || asked.contains(value)).collect()
 }
 
 impl Settings {
@@ -92,6 +122,10 @@ impl Settings {
         // A size twice would count its samples twice.
         let mut lengths = BTreeSet::new();
         sizes.retain(|size| lengths.insert(generator_size(size)));
+        if let Some(wrong) = wishes.loads.iter().find(|load| !LOADS.contains(load)) {
+            let known: Vec<String> = LOADS.iter().map(Load::to_string).collect();
+            return Err(Error::new(format!("--load {wrong}: expected one of {}", known.join(", "))));
+        }
         let (seconds, fewest, most, limit) = match wishes.set {
             Set::Quick => (0.4, 1, 3, 8.0),
             Set::Core => (0.6, 3, 5, 55.0),
@@ -101,6 +135,8 @@ impl Settings {
             scenarios: scenarios_of(wishes)?,
             peers,
             sizes,
+            loads: chosen(&LOADS, &wishes.loads),
+            ways: chosen(&WAYS, &wishes.ways),
             seconds: wishes.seconds.unwrap_or(seconds),
             fewest: wishes.rounds.unwrap_or(fewest),
             most: wishes.rounds.unwrap_or(most),
@@ -115,15 +151,25 @@ impl Settings {
     }
 
     /// Tasks of a scenario in the order in which they are measured: saturation in one direction and in both, for each
-    /// size; then, in one direction with the first size, the shares of its rate.
+    /// size; then, in one direction, a fixed rate with each size, and with the first size the shares of its rate.
     pub fn tasks(&self, scenario: &str) -> Vec<Task> {
         let task = |size: &str, ways, load| Task { scenario: scenario.into(), size: size.into(), ways, load };
         let mut tasks = Vec::new();
-        for size in &self.sizes {
-            tasks.extend([1, 2].map(|ways| task(size, ways, Load::Saturation)));
+        if self.loads.contains(&Load::Saturation) {
+            for size in &self.sizes {
+                tasks.extend(self.ways.iter().map(|ways| task(size, *ways, Load::Saturation)));
+            }
         }
-        if let Some(first) = self.sizes.first() {
-            tasks.extend(SHARES.map(|load| task(first, 1, load)));
+        let shares = self.loads.iter().any(|load| matches!(load, Load::Share(_)));
+        // Shares are those of a rate.
+        tasks.extend(self.reference(scenario).filter(|reference| shares && !tasks.contains(reference)));
+        for (index, size) in self.sizes.iter().enumerate() {
+            let paced = self.loads.iter().filter(|load| match load {
+                Load::Saturation => false,
+                Load::Rate(_) => size != LARGEST,
+                Load::Idle | Load::Share(_) => index == 0,
+            });
+            tasks.extend(paced.map(|load| task(size, 1, *load)));
         }
         tasks
     }
@@ -145,6 +191,8 @@ impl Settings {
         check("--scenario", self.scenarios == other.scenarios);
         check("--peer", self.peers == other.peers);
         check("--size", self.sizes == other.sizes);
+        check("--load", self.loads == other.loads);
+        check("--ways", self.ways == other.ways);
         check("--seconds", self.seconds == other.seconds);
         check("--rounds", (self.fewest, self.most) == (other.fewest, other.most));
         names
@@ -192,6 +240,8 @@ mod tests {
             scenarios: Vec::new(),
             peers: Vec::new(),
             sizes: Vec::new(),
+            loads: Vec::new(),
+            ways: Vec::new(),
             seconds: None,
             rounds: None,
             limit: None,
@@ -216,9 +266,37 @@ mod tests {
         let wishes = Wishes { peers: vec!["ovs".into()], scenarios: vec!["v2v-memif".into()], ..wishes() };
         let settings = Settings::of(&wishes, &["ovs"]).unwrap();
         let tasks: Vec<String> = settings.tasks("v2v-memif").iter().map(Task::to_string).collect();
-        assert_eq!(tasks.len(), 8, "{tasks:#?}");
+        assert_eq!(tasks.len(), 10, "{tasks:#?}");
         assert_eq!(tasks[0], "v2v-memif, 64 B, one way, max");
-        assert_eq!(tasks[7], "v2v-memif, 64 B, one way, 99%");
+        assert_eq!(tasks[8], "v2v-memif, 64 B, one way, 99%");
+        assert_eq!(tasks[9], "v2v-memif, 1024 B, one way, 1000/s");
+    }
+
+    #[test]
+    fn loads_and_ways_are_chosen_and_shares_bring_their_rate() {
+        let of = |loads: &[Load], ways: &[u8]| {
+            let wishes =
+                Wishes { peers: vec!["ovs".into()], loads: loads.into(), ways: ways.into(), ..wishes() };
+            Settings::of(&wishes, &["ovs"])
+        };
+        let tasks = |loads: &[Load], ways: &[u8]| {
+            let tasks = of(loads, ways).unwrap().tasks("v2v-memif");
+            tasks.iter().map(Task::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            tasks(&[Load::Saturation], &[2]),
+            ["v2v-memif, 64 B, both ways, max", "v2v-memif, 1024 B, both ways, max"]
+        );
+        assert_eq!(
+            tasks(&[Load::Share(50), Load::Idle], &[]),
+            [
+                "v2v-memif, 64 B, one way, max",
+                "v2v-memif, 64 B, one way, idle",
+                "v2v-memif, 64 B, one way, 50%"
+            ]
+        );
+        let error = of(&[Load::Share(42)], &[]).unwrap_err().to_string();
+        assert_eq!(error, "--load 42%: expected one of max, idle, 1000/s, 10%, 50%, 99%");
     }
 
     #[test]

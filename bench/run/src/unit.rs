@@ -9,11 +9,13 @@ use crate::machine::frequency_mhz;
 use crate::network::Network;
 use crate::peers::{Peer, Site, Switch, Work};
 use crate::sample::{Figures, Load, Outcome, Sample, Task};
-use crate::scenarios::Scenario;
+use crate::scenarios::{Scenario, Topology};
 use crate::settings::generator_size;
 
 /// Seconds of traffic before the measured time.
 const WARM_UP: f64 = 0.2;
+/// The same where there are many stations: Open vSwitch makes a flow for each pair of them.
+const LONG_WARM_UP: f64 = 3.0;
 /// Times that a switch is started for a unit if it dies.
 const STARTS: u32 = 3;
 
@@ -143,7 +145,7 @@ impl Bench<'_> {
         let (report, samples) = Samples::during(switch.pid(), || match task.load {
             Load::Idle => self.generator.listen(site, clients, self.seconds.max(0.5)),
             _ => {
-                let load = self.load(task, rate)?;
+                let load = self.load(site.topology, task, rate)?;
                 self.generator.send(site, clients, &load, self.seconds)
             }
         });
@@ -160,19 +162,29 @@ impl Bench<'_> {
     }
 
     /// The generator's options for a task.
-    fn load(&self, task: &Task, rate: &Rate) -> Result<Vec<String>> {
+    fn load(&self, topology: &Topology, task: &Task, rate: &Rate) -> Result<Vec<String>> {
         let size =
             generator_size(&task.size).ok_or_else(|| Error::new(format!("unknown size {}", task.size)))?;
         let mut words: Vec<String> = vec!["--size".into(), size];
         let mut option = |name: &str, value: String| words.extend([name.to_owned(), value]);
         option("--seconds", self.seconds.to_string());
-        option("--warm-up", WARM_UP.to_string());
+        option("--warm-up", if topology.stations > 1 { LONG_WARM_UP } else { WARM_UP }.to_string());
+        if topology.stations > 1 {
+            let count = topology.stations.to_string();
+            option("--macs", count.clone());
+            option("--flows", count);
+            option("--order", "uniform".into());
+        }
         option("--announce", if rate.announce { "yes" } else { "no" }.into());
         if let Load::Share(percent) = task.load {
             let maximum =
                 rate.maximum.ok_or_else(|| Error::new("the rate at saturation could not be measured"))?;
             option("--rate", format!("{percent}%"));
-            option("--maximum", format!("{maximum:.0}"));
+            // Of each direction: R⁺ is that of all pairs together.
+            option("--maximum", format!("{:.0}", maximum / topology.ends.len() as f64));
+            words.push("--rtt".into());
+        } else if let Load::Rate(pps) = task.load {
+            option("--rate", pps.to_string());
             words.push("--rtt".into());
         }
         if task.ways == 1 {
@@ -320,6 +332,8 @@ printf '"reordered":null,"offered_pps":null,"corrupted":0,"misdelivered":0}],"po
             scenarios: vec!["v2v-memif".into()],
             peers: vec!["fragile".into()],
             sizes: vec!["64".into(), "1024".into()],
+            loads: Vec::new(),
+            ways: Vec::new(),
             seconds: None,
             rounds: None,
             limit: None,

@@ -20,6 +20,18 @@ pub fn cycles() -> u64 {
     }
 }
 
+/// Wastes a tenth of the time since `start`, and returns the time then.
+#[cfg(feature = "slowdown")]
+pub(crate) fn slow_down(start: u64, now: u64) -> u64 {
+    let end = now.wrapping_add(now.wrapping_sub(start) / 10);
+    let mut now = now;
+    while (end.wrapping_sub(now) as i64) > 0 {
+        core::hint::spin_loop();
+        now = cycles();
+    }
+    now
+}
+
 /// Cycles per second, measured once against the monotonic clock over 20 ms.
 pub fn frequency() -> u64 {
     static HZ: OnceLock<u64> = OnceLock::new();

@@ -118,6 +118,7 @@ pub(crate) enum BenchCommand {
         "mswitch bench run --list",
         "mswitch bench run --quick --out /tmp/quick",
         "mswitch bench run --scenario v2v --peer mswitch --peer ovs --rounds 5 --out /tmp/v2v",
+        "mswitch bench run --scenario stations-memif --peer mswitch-learning --load max --ways 2 --out /tmp/stations",
     ))]
     Run(BenchRunArgs),
     /// Say what changed between two reports beyond noise
@@ -152,6 +153,13 @@ pub(crate) struct BenchRunArgs {
     /// Packet size in bytes without frame check sequence, 64K or imix; may be repeated
     #[arg(long = "size", value_name = "SIZE")]
     pub(crate) sizes: Vec<String>,
+    /// Only this load: max (saturation), idle, 1000/s (packets per second), 10%, 50% or 99% of the rate at saturation; may be
+    /// repeated
+    #[arg(long = "load", value_name = "LOAD")]
+    pub(crate) loads: Vec<bench_run::sample::Load>,
+    /// At saturation, only one direction (1) or only both (2)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=2))]
+    pub(crate) ways: Option<u8>,
     /// Measured seconds of each sample
     #[arg(long, value_name = "SECONDS", value_parser = bench_seconds)]
     pub(crate) seconds: Option<f64>,

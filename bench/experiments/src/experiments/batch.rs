@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{Experiment, Options, Point, fan_out};
 use crate::logics::Addressed;
+use crate::plots::{Horizontal, Measure, Plot};
 use crate::rig::{Result, Subject};
 use crate::samples::take_turns;
 
@@ -13,6 +14,14 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     x: "packets in a batch",
     base: "batches of 256",
     workers: 1,
+    plots: &[Plot {
+        name: "batch",
+        title: "Two ports, one worker: throughput by batch size",
+        y: Measure::Gbps,
+        logarithmic: true,
+        x: Horizontal::Logarithmic(&[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0]),
+        group: "",
+    }],
     run,
 };
 

@@ -8,6 +8,7 @@ use fabric::SwitchLogic;
 use super::{Experiment, Options, Point, fan_out, round_robin};
 use crate::bare_copy::BareCopy;
 use crate::logics::{Addressed, Scanning};
+use crate::plots::{Horizontal, Measure, Plot};
 use crate::rig::{Result, Subject};
 use crate::samples::take_turns;
 use crate::sink::Shape;
@@ -18,10 +19,29 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     x: "active ports",
     base: "the same with one port (VALE's scan: mswitch)",
     workers: 1,
+    plots: &[
+        Plot {
+            name: "destinations-60",
+            title: "One sender to many ports, 60 B: throughput by active ports",
+            y: Measure::Mpps,
+            logarithmic: false,
+            x: Horizontal::Logarithmic(PORTS),
+            group: "60 B: ",
+        },
+        Plot {
+            name: "destinations-1514",
+            title: "One sender to many ports, 1,514 B: throughput by active ports",
+            y: Measure::Mpps,
+            logarithmic: false,
+            x: Horizontal::Logarithmic(PORTS),
+            group: "1514 B: ",
+        },
+    ],
     run,
 };
 
 const ACTIVE: [usize; 10] = [1, 2, 4, 8, 16, 60, 120, 250, 500, 1000];
+const PORTS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 60.0, 120.0, 250.0, 500.0, 1000.0];
 const SIZES: [usize; 2] = [60, 1514];
 
 fn run(options: &Options, show: &mut dyn FnMut(Point)) -> Result<()> {
@@ -35,9 +55,9 @@ fn run(options: &Options, show: &mut dyn FnMut(Point)) -> Result<()> {
             let bare = BareCopy::new(round_robin(active, size), Shape::DEFAULT, active, options.cpu());
             let subjects: [&dyn Subject; 5] = [&one, &lists, &scan, &bare_one, &bare];
             if let [base, lists, scan, bare_base, bare] = take_turns(&subjects, options.effort)?.as_slice() {
-                show(Point::new(format!("mswitch, {size} B"), active as f64, lists, Some(base)));
-                show(Point::new(format!("VALE's scan, {size} B"), active as f64, scan, Some(base)));
-                show(Point::new(format!("bare copy, {size} B"), active as f64, bare, Some(bare_base)));
+                show(Point::new(format!("{size} B: mswitch"), active as f64, lists, Some(base)));
+                show(Point::new(format!("{size} B: VALE's scan"), active as f64, scan, Some(base)));
+                show(Point::new(format!("{size} B: bare copy"), active as f64, bare, Some(bare_base)));
             }
         }
     }

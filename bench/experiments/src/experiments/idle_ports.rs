@@ -6,6 +6,7 @@ use fabric::SwitchLogic;
 
 use super::{Experiment, Options, Point, fan_out};
 use crate::logics::{Addressed, Scanning};
+use crate::plots::{Horizontal, Measure, Plot};
 use crate::rig::Result;
 use crate::samples::take_turns;
 
@@ -15,6 +16,14 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     x: "idle ports",
     base: "mswitch without idle ports",
     workers: 1,
+    plots: &[Plot {
+        name: "idle-ports",
+        title: "One active pair: throughput by idle ports, 60 B",
+        y: Measure::Mpps,
+        logarithmic: false,
+        x: Horizontal::Logarithmic(&[1.0, 3.0, 10.0, 30.0, 100.0, 1000.0]),
+        group: "",
+    }],
     run,
 };
 

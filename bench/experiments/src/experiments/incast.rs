@@ -1,4 +1,4 @@
-//! Incast: senders on two workers into one port, against two pairs that share nothing (figure 12 of the paper). A
+//! Incast: senders on all workers into one port, against as many pairs that share nothing (figure 12 of the paper). A
 //! further run of each point checks every packet at the receiver.
 
 use std::sync::Arc;
@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::{Experiment, Options, Point, as_egress};
 use crate::audit::{Audit, sign};
 use crate::logics::{Addressed, address};
+use crate::plots::{Horizontal, Measure, Plot};
 use crate::replay::Packets;
 use crate::rig::{Result, Rig, Sender, Source, Subject};
 use crate::samples::take_turns;
@@ -13,14 +14,32 @@ use crate::sink::{Shape, Sink};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "incast",
-    about: "two workers' senders into one port (figure 12 of the paper)",
-    x: "packet size, bytes",
-    base: "two pairs of their own",
+    about: "senders on all workers into one port (figure 12 of the paper)",
+    x: "senders",
+    base: "as many pairs of their own",
     workers: 2,
+    plots: &[
+        Plot {
+            name: "incast-64",
+            title: "Senders into one port: throughput, batch 64, ring 1,024",
+            y: Measure::Gbps,
+            logarithmic: false,
+            x: Horizontal::Groups("senders"),
+            group: "batch 64: ",
+        },
+        Plot {
+            name: "incast-256",
+            title: "Senders into one port: throughput, batch 256, ring 512",
+            y: Measure::Gbps,
+            logarithmic: false,
+            x: Horizontal::Groups("senders"),
+            group: "batch 256: ",
+        },
+    ],
     run,
 };
 
-const SIZES: [usize; 4] = [60, 252, 508, 1514];
+const SIZES: [usize; 3] = [60, 508, 1514];
 /// Packets of a sender's cycle.
 const CYCLE: usize = 1024;
 /// Packets of a batch, and the ring of the destination: in the second case a batch takes half of the ring, as the
@@ -71,18 +90,19 @@ impl Case<'_> {
 }
 
 fn run(options: &Options, show: &mut dyn FnMut(Point)) -> Result<()> {
-    let cpus = options.cpus.get(..2).ok_or("incast needs two CPUs")?;
     for (burst, entries) in BATCHES {
         for len in SIZES {
-            let case = Case { cpus, len, burst, shape: Shape { entries, ..Shape::DEFAULT } };
-            let (pairs, incast) = (case.rig(2, None)?, case.rig(1, None)?);
-            if let [base, incast] = take_turns(&[&pairs, &incast], options.effort)?.as_slice() {
-                let (pairs, one) =
-                    (format!("pairs, batch {burst}"), format!("incast, batch {burst} of {entries}"));
-                show(Point::new(pairs, len as f64, base, Some(base)));
-                show(Point::new(one, len as f64, incast, Some(base)));
+            for senders in 1..=options.cpus.len() {
+                let cpus = options.cpus.get(..senders).unwrap_or(&options.cpus);
+                let case = Case { cpus, len, burst, shape: Shape { entries, ..Shape::DEFAULT } };
+                let (pairs, incast) = (case.rig(senders, None)?, case.rig(1, None)?);
+                if let [base, incast] = take_turns(&[&pairs, &incast], options.effort)?.as_slice() {
+                    let x = senders as f64;
+                    show(Point::new(format!("batch {burst}: {len} B, one port"), x, incast, Some(base)));
+                    show(Point::new(format!("batch {burst}: {len} B, a port each"), x, base, Some(base)));
+                }
+                case.check(options)?;
             }
-            case.check(options)?;
         }
     }
     Ok(())

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::{Experiment, Options, Point, as_egress};
 use crate::bare_copy::BareCopy;
 use crate::logics::{Addressed, address};
+use crate::plots::{Horizontal, Measure, Plot};
 use crate::replay::Packets;
 use crate::rig::{Result, Rig, Sender, Source};
 use crate::samples::take_turns;
@@ -17,6 +18,14 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     x: "working set, KiB",
     base: "memcpy",
     workers: 1,
+    plots: &[Plot {
+        name: "large-packets",
+        title: "64 KiB packets from port to port",
+        y: Measure::Gbps,
+        logarithmic: false,
+        x: Horizontal::Groups("KiB"),
+        group: "",
+    }],
     run,
 };
 

@@ -5,6 +5,9 @@ mod destinations;
 mod idle_ports;
 mod incast;
 mod large_packets;
+mod modules;
+mod ports_on_a_core;
+mod rings;
 
 use std::sync::Arc;
 
@@ -12,6 +15,7 @@ use fabric::{Egress, SwitchLogic, TxRing};
 use serde::Serialize;
 
 use crate::logics::address;
+use crate::plots::Plot;
 use crate::replay::Packets;
 use crate::rig::{Result, Rig, Sender, Source};
 use crate::samples::{Effort, Series, Spread};
@@ -42,6 +46,8 @@ pub struct Point {
     pub x: f64,
     /// Million packets per second of a worker's CPU time.
     pub mpps: Option<Spread>,
+    /// Gbit/s of it.
+    pub gbps: Option<Spread>,
     /// Ratio to the experiment's base, from neighbouring measurements.
     pub ratio: Option<Spread>,
     /// Packets in a batch, on average.
@@ -54,12 +60,18 @@ pub struct Point {
 
 impl Point {
     fn new(series: impl Into<String>, x: f64, measured: &Series, base: Option<&Series>) -> Self {
-        let in_millions =
-            |it: Spread| Spread { min: it.min / 1e6, median: it.median / 1e6, max: it.max / 1e6 };
+        let times = |factor: f64| {
+            move |it: Spread| Spread {
+                min: it.min * factor,
+                median: it.median * factor,
+                max: it.max * factor,
+            }
+        };
         Self {
             series: series.into(),
             x,
-            mpps: measured.rate().map(in_millions),
+            mpps: measured.rate().map(times(1e-6)),
+            gbps: measured.rate().map(times(8e-9 * measured.len)),
             ratio: base.and_then(|base| measured.ratio(base)),
             batch: measured.batch,
             drops: measured.drops,
@@ -80,6 +92,8 @@ pub struct Experiment {
     pub base: &'static str,
     /// Workers that it needs.
     pub workers: usize,
+    /// Its pictures.
+    pub plots: &'static [Plot],
     /// Measures; called with each point as soon as it is known.
     pub run: fn(&Options, &mut dyn FnMut(Point)) -> Result<()>,
 }
@@ -91,6 +105,9 @@ pub const LIST: &[Experiment] = &[
     destinations::EXPERIMENT,
     incast::EXPERIMENT,
     large_packets::EXPERIMENT,
+    rings::EXPERIMENT,
+    ports_on_a_core::EXPERIMENT,
+    modules::EXPERIMENT,
 ];
 
 /// Packets of a sender's cycle for so many destinations: enough for several batches, and the same for all.

@@ -18,6 +18,9 @@ use crate::error::Result;
 use crate::lab::{Lab, Namespace, Process};
 use crate::scenarios::{Attachment, Topology};
 
+/// Stations for which a learning switch has room where there are many: more than there are, for all peers alike.
+const TABLE: u32 = 32_768;
+
 /// Time allowed for a switch to start.
 const START: Duration = Duration::from_secs(30);
 

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde::Deserialize;
 
-use super::{Peer, START, Site, Switch, Work, shown};
+use super::{Peer, START, Site, Switch, TABLE, Work, shown};
 use crate::error::{Error, Result};
 use crate::fingerprint::fingerprint;
 use crate::lab::{Process, Stream, output};
@@ -39,6 +39,8 @@ impl Mswitch {
             let _ = write!(text, "[[bridge]]\nname = \"w{wire}\"\nlogic = \"{}\"\n", self.logic);
             if self.logic == "static" {
                 let _ = writeln!(text, "params = {{ p{a} = \"p{b}\" }}");
+            } else if site.topology.stations > 1 {
+                let _ = writeln!(text, "params = {{ max-stations = \"{TABLE}\" }}");
             }
             for port in [*a, *b] {
                 let keys = match site.topology.ports.get(port) {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::{Peer, START, Site, Switch, Work, shown};
+use super::{Peer, START, Site, Switch, TABLE, Work, shown};
 use crate::error::{Error, Result};
 use crate::lab::{Process, Stream, output};
 use crate::scenarios::{Attachment, Topology};
@@ -46,6 +46,9 @@ impl Ovs {
             }
             words.extend(["add-br".into(), format!("w{wire}"), "--".into()]);
             words.extend(["set".into(), "bridge".into(), format!("w{wire}"), "datapath_type=netdev".into()]);
+            if site.topology.stations > 1 {
+                words.push(format!("other_config:mac-table-size={TABLE}"));
+            }
             for (number, port) in [*a, *b].into_iter().enumerate() {
                 let name = format!("p{port}");
                 words.extend(["--".into(), "add-port".into(), format!("w{wire}"), name.clone()]);

@@ -24,6 +24,8 @@ pub struct Bars {
     pub x: String,
     /// Beside the vertical axis, with the unit.
     pub y: String,
+    /// The vertical scale.
+    pub scale: Kind,
     /// Names of the series.
     pub series: Vec<String>,
     /// Names of the groups, each with a bar per series where there is one.
@@ -34,7 +36,7 @@ impl Bars {
     /// The picture.
     pub fn svg(&self) -> String {
         let bars = self.groups.iter().flat_map(|(_, bars)| bars.iter().flatten());
-        let scale = Scale::of(Kind::Linear, bars.flat_map(|bar| [bar.median, bar.highest]));
+        let scale = Scale::of(self.scale, bars.flat_map(|bar| [bar.median, bar.lowest, bar.highest]));
         let names: Vec<&str> = self.series.iter().map(String::as_str).collect();
         let texts = Texts { title: &self.title, x: &self.x, y: &self.y };
         let mut frame = Frame::new(texts, scale, &names, |svg, series, (x, y)| {

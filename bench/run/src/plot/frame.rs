@@ -90,7 +90,7 @@ fn places(legend: &[&str]) -> Vec<(f64, f64)> {
     let (mut x, mut row) = (LEFT, 0.0);
     let mut places = Vec::new();
     for name in legend {
-        let width = 34.0 + LETTER * name.chars().count() as f64;
+        let width = 42.0 + LETTER * name.chars().count() as f64;
         if x > LEFT && x + width > WIDTH - RIGHT {
             (x, row) = (LEFT, row + 1.0);
         }

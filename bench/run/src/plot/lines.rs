@@ -10,6 +10,16 @@ pub struct Point {
     pub x: f64,
     /// Vertical value.
     pub y: f64,
+    /// Ends of a whisker.
+    pub range: Option<(f64, f64)>,
+}
+
+impl Point {
+    /// Its vertical values.
+    fn values(&self) -> impl Iterator<Item = f64> {
+        let (low, high) = self.range.unwrap_or((self.y, self.y));
+        [low, self.y, high].into_iter()
+    }
 }
 
 /// A line of a series.
@@ -30,11 +40,13 @@ pub struct Lines {
     pub title: String,
     /// Below the horizontal axis, with the unit.
     pub x: String,
+    /// The horizontal scale.
+    pub x_scale: Kind,
     /// Beside the vertical axis, with the unit.
     pub y: String,
     /// The vertical scale.
     pub scale: Kind,
-    /// Values that have ticks on the horizontal axis; empty for round ones.
+    /// Values that have ticks on the horizontal axis, which ends at the last one; empty for round ones.
     pub ticks: Vec<f64>,
     /// Names of the series.
     pub series: Vec<String>,
@@ -46,13 +58,16 @@ impl Lines {
     /// The picture.
     pub fn svg(&self) -> String {
         let points = || self.lines.iter().flat_map(|line| &line.points);
-        let y = Scale::of(self.scale, points().map(|point| point.y));
-        let x = Scale::of(Kind::Linear, points().map(|point| point.x).chain(self.ticks.iter().copied()));
+        let y = Scale::of(self.scale, points().flat_map(Point::values));
+        let x = if self.ticks.is_empty() {
+            Scale::of(self.x_scale, points().map(|point| point.x))
+        } else {
+            Scale::with_ticks(self.x_scale, &self.ticks)
+        };
         let names: Vec<&str> = self.series.iter().map(String::as_str).collect();
         let texts = Texts { title: &self.title, x: &self.x, y: &self.y };
         let mut frame = Frame::new(texts, y, &names, |svg, series, at| svg.marker(at, series, ""));
-        let ticks = if self.ticks.is_empty() { x.ticks() } else { &self.ticks };
-        for tick in ticks {
+        for tick in x.ticks() {
             let at = frame.x(inset(x.position(*tick)));
             frame.x_tick(at, &number(*tick));
         }
@@ -65,7 +80,15 @@ impl Lines {
         for line in self.lines.iter().filter(|line| !line.dashed) {
             let name = names.get(line.series).copied().unwrap_or_default();
             for point in &line.points {
-                let at = (frame.x(inset(x.position(point.x))), frame.y(point.y));
+                let across = frame.x(inset(x.position(point.x)));
+                if let Some((low, high)) = point.range {
+                    let (low, high) = (frame.y(low), frame.y(high));
+                    frame.svg.line((across, low), (across, high), "whisker");
+                    for y in [low, high] {
+                        frame.svg.line((across - 3.0, y), (across + 3.0, y), "whisker");
+                    }
+                }
+                let at = (across, frame.y(point.y));
                 frame.svg.marker(
                     at,
                     line.series,

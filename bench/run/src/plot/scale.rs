@@ -31,6 +31,12 @@ impl Scale {
         }
     }
 
+    /// A scale from the first of these ticks to the last.
+    pub(super) fn with_ticks(kind: Kind, ticks: &[f64]) -> Scale {
+        let low = if kind == Kind::Linear { 0.0 } else { ticks.first().copied().unwrap_or(1.0) };
+        Scale { kind, low, high: ticks.last().copied().unwrap_or(1.0), ticks: ticks.into() }
+    }
+
     /// From 0 to a round number at or above the highest value, with 4 to 8 steps.
     fn linear(high: f64) -> Scale {
         let high = if high > 0.0 { high } else { 1.0 };
@@ -113,6 +119,14 @@ mod tests {
         assert_eq!(scale.position(0.0), 0.0);
         assert_eq!(Scale::of(Kind::Logarithmic, [5.0]).ticks(), [1.0, 2.0, 5.0, 10.0]);
         assert_eq!(Scale::of(Kind::Logarithmic, []).ticks(), [1.0, 2.0, 5.0, 10.0]);
+    }
+
+    #[test]
+    fn scales_with_ticks_end_at_them() {
+        let scale = Scale::with_ticks(Kind::Logarithmic, &[2.0, 8.0, 32.0]);
+        assert_eq!([2.0, 8.0, 32.0].map(|value| scale.position(value)), [0.0, 0.5, 1.0]);
+        let scale = Scale::with_ticks(Kind::Linear, &[0.0, 5.0, 100.0]);
+        assert_eq!([0.0, 50.0, 100.0].map(|value| scale.position(value)), [0.0, 0.5, 1.0]);
     }
 
     #[test]

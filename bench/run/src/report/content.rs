@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use super::Document;
 use super::block::Block;
+use super::pairs;
 use super::plots::{self, Chain};
 use super::summary::figure;
 use super::tables::{self, table};
-use crate::sample::{Outcome, Sample};
+use crate::sample::{Load, Outcome, Sample};
 use crate::scenarios::{self, Scenario};
 
 /// All blocks.
@@ -36,6 +37,12 @@ pub(super) fn blocks(document: &Document) -> Vec<Block> {
     if !chains.is_empty() {
         blocks.push(Block::Heading(2, "Length of chains".into()));
         blocks.extend(chains);
+    }
+    let ports: Vec<Block> =
+        [plots::ports_rate(document), plots::ports_cpus(document)].into_iter().flatten().collect();
+    if !ports.is_empty() {
+        blocks.push(Block::Heading(2, "Number of ports".into()));
+        blocks.extend(ports);
     }
     blocks.extend(failures(document));
     blocks.extend(machine(document));
@@ -90,15 +97,26 @@ fn introduction(document: &Document) -> Vec<Block> {
 fn of_scenario(document: &Document, scenario: &Scenario) -> Vec<Block> {
     let name = &scenario.name;
     let mut blocks = Vec::new();
-    for ways in [1, 2] {
+    let settings = &document.header.settings;
+    let has = |load: fn(&Load) -> bool| settings.loads.iter().any(load);
+    for ways in settings.ways.iter().copied().filter(|_| has(|load| *load == Load::Saturation)) {
         blocks.push(tables::throughput(document, name, ways));
         blocks.extend(plots::throughput(document, name, ways));
+        // Both directions where both are measured: batches are then those of two senders.
+        if Some(&ways) == settings.ways.last() {
+            blocks.push(tables::cycles(document, name, ways));
+        }
     }
-    blocks.push(tables::cycles(document, name, 2));
-    blocks.push(tables::round_trips(document, name));
-    blocks.extend(plots::latency(document, name));
-    blocks.push(tables::cpus(document, name));
-    blocks.extend(plots::cpus(document, name));
+    if has(|load| matches!(load, Load::Share(_) | Load::Rate(_))) {
+        blocks.push(tables::round_trips(document, name));
+        blocks.extend(plots::latency(document, name));
+        blocks.extend(plots::round_trips(document, name));
+    }
+    if has(|load| *load != Load::Saturation) {
+        blocks.push(tables::cpus(document, name));
+        blocks.extend(plots::cpus(document, name));
+    }
+    blocks.extend(pairs::table(document, name));
     blocks
 }
 
@@ -235,7 +253,7 @@ mod tests {
     use super::*;
     use crate::journal::PeerFacts;
     use crate::journal::tests::{header, sample};
-    use crate::sample::{Figures, Load, Packets};
+    use crate::sample::{Figures, Packets};
 
     #[test]
     fn a_report_has_medians_spreads_and_failures() {
@@ -286,7 +304,7 @@ mod tests {
             "start mswitch",
             "- mswitch: 1 of 3 samples were measured only after failed attempts, at most 2",
             "| ovs | 50; 25.0 % lost |",
-            "| ovs | – / – / – | – / – / – † | – / – / – |",
+            "| ovs | – / – / – | – / – / – | – / – / – † | – / – / – |",
             "| ovs | – | – | 0.500 † | – |",
             "![throughput-v2v-memif-2](plots/throughput-v2v-memif-2.svg)",
         ] {

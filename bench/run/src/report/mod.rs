@@ -6,9 +6,11 @@
 //! | `block` | headings, paragraphs, tables and plots, in Markdown and in HTML |
 //! | `content` | what a report says, in which order |
 //! | `tables`, `plots` | its tables and plots |
+//! | `pairs` | ratios of mswitch and its counterpart within rounds |
 
 mod block;
 mod content;
+mod pairs;
 mod plots;
 mod summary;
 mod tables;

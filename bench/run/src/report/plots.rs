@@ -6,19 +6,15 @@ use super::summary::figure;
 use super::tables::column;
 use crate::plot::{Bar, Bars, Kind, Line, Lines, Point};
 use crate::sample::{Figures, Load, Task};
+use crate::settings::SLEEPY;
+use crate::statistics::Summary;
 
 /// Throughput by size, as figure 4 of the comparison has it.
 pub(super) fn throughput(document: &Document, scenario: &str, ways: u8) -> Option<Block> {
     let peers = document.peers();
     let bar = |size: &str, peer: &str| {
         let task = Document::saturation(scenario, size, ways);
-        let summary = document.summary(&task, peer, figure::bits)?;
-        let unit = 1e9;
-        Some(Bar {
-            median: summary.median / unit,
-            lowest: summary.lowest / unit,
-            highest: summary.highest / unit,
-        })
+        Some(bar_of(document.summary(&task, peer, figure::bits)?, 1e9))
     };
     let sizes = &document.header.settings.sizes;
     let groups: Vec<_> = sizes
@@ -33,10 +29,38 @@ pub(super) fn throughput(document: &Document, scenario: &str, ways: u8) -> Optio
         title: format!("{scenario}: throughput, {direction}"),
         x: "packet size".into(),
         y: "Gbit/s received".into(),
+        scale: Kind::Linear,
         series: names(&peers),
         groups,
     };
     Some(Block::Plot { name: format!("throughput-{scenario}-{ways}"), svg: bars.svg() })
+}
+
+/// Round-trip time of single packets by size, as figure 13 of the mSwitch paper has it.
+pub(super) fn round_trips(document: &Document, scenario: &str) -> Option<Block> {
+    let peers = document.peers();
+    let sizes = &document.header.settings.sizes;
+    let bar = |size: &str, peer: &str| {
+        let task = Task { scenario: scenario.into(), size: size.into(), ways: 1, load: SLEEPY };
+        Some(bar_of(document.summary(&task, peer, figure::rtt_median)?, 1e3))
+    };
+    let groups: Vec<_> = sizes
+        .iter()
+        .map(|size| (column(size), peers.iter().map(|peer| bar(size, peer)).collect::<Vec<_>>()))
+        .filter(|(_, bars)| bars.iter().any(Option::is_some))
+        .collect();
+    if groups.is_empty() {
+        return None;
+    }
+    let bars = Bars {
+        title: format!("{scenario}: round-trip time at 1,000 packets per second"),
+        x: "packet size".into(),
+        y: "µs, median".into(),
+        scale: Kind::Logarithmic,
+        series: names(&peers),
+        groups,
+    };
+    Some(Block::Plot { name: format!("rtt-{scenario}"), svg: bars.svg() })
 }
 
 /// Round-trip time against throughput, for every peer at 0.10, 0.50 and 0.99 R⁺.
@@ -46,7 +70,7 @@ pub(super) fn latency(document: &Document, scenario: &str) -> Option<Block> {
         let points = [10, 50, 99].into_iter().filter_map(|percent| {
             let task = document.share(scenario, Load::Share(percent));
             let x = document.summary(&task, peer, figure::rate)?.median / 1e6;
-            Some(Point { x, y: document.summary(&task, peer, figure)?.median / 1e3 })
+            Some(Point { range: None, ..point(x, document.summary(&task, peer, figure)?, 1e3) })
         });
         Line { series, dashed, points: points.collect() }
     };
@@ -57,6 +81,7 @@ pub(super) fn latency(document: &Document, scenario: &str) -> Option<Block> {
         Lines {
             title: format!("{scenario}: latency against throughput"),
             x: "Mpps received, one direction".into(),
+            x_scale: Kind::Linear,
             y: "µs: median (solid), 99 % (dashed)".into(),
             scale: Kind::Logarithmic,
             ticks: Vec::new(),
@@ -74,7 +99,7 @@ pub(super) fn cpus(document: &Document, scenario: &str) -> Option<Block> {
     let lines = peers.iter().enumerate().map(|(series, peer)| {
         let points = loads.iter().filter_map(|(x, load)| {
             let task = document.share(scenario, *load);
-            Some(Point { x: *x, y: document.summary(&task, peer, figure::cpus)?.median })
+            Some(point(*x, document.summary(&task, peer, figure::cpus)?, 1.0))
         });
         Line { series, dashed: false, points: points.collect() }
     });
@@ -83,6 +108,7 @@ pub(super) fn cpus(document: &Document, scenario: &str) -> Option<Block> {
         Lines {
             title: format!("{scenario}: CPU against load"),
             x: "load in % of the peer's own rate at saturation".into(),
+            x_scale: Kind::Linear,
             y: "CPUs of the switch".into(),
             scale: Kind::Linear,
             ticks: vec![0.0, 10.0, 25.0, 50.0, 75.0, 100.0],
@@ -105,7 +131,7 @@ pub(super) fn chain(document: &Document, kind: &str, ways: u8, what: Chain) -> O
             let scenario =
                 if length == 0 { format!("v2v-{kind}") } else { format!("loopback-{length}-{kind}") };
             let task: Task = Document::saturation(&scenario, size, ways);
-            Some(Point { x: f64::from(length), y: document.summary(&task, peer, figure)?.median / unit })
+            Some(point(f64::from(length), document.summary(&task, peer, figure)?, unit))
         });
         Line { series, dashed: false, points: points.collect() }
     });
@@ -120,9 +146,60 @@ pub(super) fn chain(document: &Document, kind: &str, ways: u8, what: Chain) -> O
         Lines {
             title: format!("loopback, {kind}: {name} by length of the chain, {}, {direction}", column(size)),
             x: "functions in the chain (0: v2v)".into(),
+            x_scale: Kind::Linear,
             y: y.into(),
             scale: Kind::Linear,
             ticks: (0..=5).map(f64::from).collect(),
+            series: names(&peers),
+            lines,
+        },
+    )
+}
+
+/// Throughput against the number of ports that share the switch's thread.
+pub(super) fn ports_rate(document: &Document) -> Option<Block> {
+    let texts =
+        ("ports-throughput", "memif: throughput by ports, both directions", "Mpps received, all ports");
+    by_ports(document, texts, 2, Load::Saturation, |figures| figure::rate(figures).map(|rate| rate / 1e6))
+}
+
+/// CPU time of the switch against the number of ports, as figure 8 of the mSwitch paper has it.
+pub(super) fn ports_cpus(document: &Document) -> Option<Block> {
+    let texts = ("ports-cpu", "memif: CPU by ports, at 10 % of the rate at saturation", "CPUs of the switch");
+    by_ports(document, texts, 1, Load::Share(10), figure::cpus)
+}
+
+fn by_ports(
+    document: &Document,
+    (name, title, y): (&str, &str, &str),
+    ways: u8,
+    load: Load,
+    figure: fn(&Figures) -> Option<f64>,
+) -> Option<Block> {
+    let peers = document.peers();
+    let size = document.header.settings.sizes.first()?;
+    let counts = [1u8, 2, 4, 8, 16];
+    let lines = peers.iter().enumerate().map(|(series, peer)| {
+        let points = counts.iter().filter_map(|pairs| {
+            let scenario = if *pairs == 1 { "v2v-memif".into() } else { format!("pairs-{pairs}-memif") };
+            let task = Task { scenario, size: size.clone(), ways, load };
+            Some(point(2.0 * f64::from(*pairs), document.summary(&task, peer, figure)?, 1.0))
+        });
+        Line { series, dashed: false, points: points.collect() }
+    });
+    let lines: Vec<Line> = lines.collect();
+    if !lines.iter().flat_map(|line| &line.points).any(|point| point.x > 2.0) {
+        return None;
+    }
+    picture(
+        name.into(),
+        Lines {
+            title: format!("{title}, {}", column(size)),
+            x: "ports, in pairs".into(),
+            x_scale: Kind::Logarithmic,
+            y: y.into(),
+            scale: Kind::Linear,
+            ticks: counts.map(|pairs| 2.0 * f64::from(pairs)).into(),
             series: names(&peers),
             lines,
         },
@@ -136,6 +213,17 @@ pub(super) enum Chain {
     Rate,
     /// Cycles per packet and hop.
     Cycles,
+}
+
+/// A point with its whisker, in a unit.
+fn point(x: f64, summary: Summary, unit: f64) -> Point {
+    let range = (summary.count > 1).then_some((summary.lowest / unit, summary.highest / unit));
+    Point { x, y: summary.median / unit, range }
+}
+
+/// A bar with its whisker, in a unit.
+fn bar_of(summary: Summary, unit: f64) -> Bar {
+    Bar { median: summary.median / unit, lowest: summary.lowest / unit, highest: summary.highest / unit }
 }
 
 fn picture(name: String, mut lines: Lines) -> Option<Block> {

@@ -4,9 +4,10 @@ use super::Document;
 use super::block::Block;
 use super::summary::figure;
 use crate::sample::{Figures, Load, Task};
+use crate::settings::SLEEPY;
 
 /// Loads with round-trip times.
-const SHARES: [u8; 3] = [10, 50, 99];
+const PACED: [Load; 4] = [SLEEPY, Load::Share(10), Load::Share(50), Load::Share(99)];
 
 /// Median with the lowest and highest value, divided by a unit.
 fn spread(
@@ -79,8 +80,8 @@ pub(super) fn cycles(document: &Document, scenario: &str, ways: u8) -> Block {
 pub(super) fn round_trips(document: &Document, scenario: &str) -> Block {
     let row = |peer: &str| {
         let mut cells = vec![peer.to_owned()];
-        for percent in SHARES {
-            let task = document.share(scenario, Load::Share(percent));
+        for load in PACED {
+            let task = document.share(scenario, load);
             let of = |figure| spread_median(document, &task, peer, figure);
             cells.push(format!(
                 "{} / {} / {}{}",
@@ -94,7 +95,7 @@ pub(super) fn round_trips(document: &Document, scenario: &str) -> Block {
     };
     table(
         "Round-trip time in µs: mean / median / 99th percentile; one direction".into(),
-        std::iter::once("peer".to_owned()).chain(SHARES.map(|percent| format!("0.{percent:02} R⁺"))),
+        ["peer", "1,000 per second", "0.10 R⁺", "0.50 R⁺", "0.99 R⁺"].map(String::from),
         document.peers_of(scenario).into_iter().map(row),
     )
 }
@@ -109,7 +110,7 @@ pub(super) fn cpus(document: &Document, scenario: &str) -> Block {
             let own = document.summary(&task, peer, figure::cpus);
             let machine = document.summary(&task, peer, figure::machine);
             let shown = match (own, machine) {
-                (Some(own), _) => format!("{:.3}", own.median),
+                (Some(_), _) => spread(document, &task, peer, figure::cpus, 1.0, 3),
                 (None, Some(machine)) => format!("machine {:.2}", machine.median),
                 _ => "–".into(),
             };

@@ -31,8 +31,9 @@ fn of(kind: Attachment, length: usize) -> Scenario {
         topology: Topology {
             ports: vec![kind; last + 1],
             wires: (0..=length).map(|hop| (2 * hop, 2 * hop + 1)).collect(),
-            ends: (0, last),
+            ends: vec![(0, last)],
             functions: (1..=length).map(|function| (2 * function - 1, 2 * function)).collect(),
+            stations: 1,
         },
         set,
     }

@@ -6,6 +6,8 @@
 mod loopback;
 mod p2p;
 mod p2v;
+mod pairs;
+mod stations;
 mod v2v;
 
 /// Kinds of ports.
@@ -37,16 +39,36 @@ pub struct Topology {
     pub ports: Vec<Attachment>,
     /// Pairs of ports that exchange packets.
     pub wires: Vec<(usize, usize)>,
-    /// Ports at which the generator sends and receives.
-    pub ends: (usize, usize),
+    /// Pairs of ports at which the generator sends and receives.
+    pub ends: Vec<(usize, usize)>,
     /// Ports of each function, which forwards from one to the other.
     pub functions: Vec<(usize, usize)>,
+    /// Stations at each end, whose packets come in random order.
+    pub stations: u32,
 }
 
 impl Topology {
     /// Two ports and a wire between them.
     fn pair(first: Attachment, second: Attachment) -> Topology {
-        Topology { ports: vec![first, second], wires: vec![(0, 1)], ends: (0, 1), functions: Vec::new() }
+        Topology {
+            ports: vec![first, second],
+            wires: vec![(0, 1)],
+            ends: vec![(0, 1)],
+            functions: Vec::new(),
+            stations: 1,
+        }
+    }
+
+    /// So many pairs of ports, with a wire between the ports of each.
+    fn pairs(kind: Attachment, count: usize) -> Topology {
+        let pairs: Vec<(usize, usize)> = (0..count).map(|pair| (2 * pair, 2 * pair + 1)).collect();
+        Topology {
+            ports: vec![kind; 2 * count],
+            wires: pairs.clone(),
+            ends: pairs,
+            functions: Vec::new(),
+            stations: 1,
+        }
     }
 
     /// Whether some port is of this kind.
@@ -71,7 +93,7 @@ impl Topology {
 pub struct Scenario {
     /// Its name: the kind, with length and kind of port where there are several.
     pub name: String,
-    /// The kind: `p2p`, `p2v`, `v2v` or `loopback`.
+    /// The kind: `p2p`, `p2v`, `v2v`, `stations`, `pairs` or `loopback`.
     pub kind: &'static str,
     /// One line for people.
     pub about: String,
@@ -94,7 +116,14 @@ pub enum Set {
 
 /// All scenarios.
 pub fn all() -> Vec<Scenario> {
-    let kinds = [p2p::scenarios(), p2v::scenarios(), v2v::scenarios(), loopback::scenarios()];
+    let kinds = [
+        p2p::scenarios(),
+        p2v::scenarios(),
+        v2v::scenarios(),
+        stations::scenarios(),
+        pairs::scenarios(),
+        loopback::scenarios(),
+    ];
     kinds.into_iter().flatten().collect()
 }
 
@@ -116,7 +145,7 @@ mod tests {
             wired.sort_unstable();
             assert_eq!(wired, (0..topology.ports.len()).collect::<Vec<_>>(), "{}", scenario.name);
             let mut used: Vec<usize> = topology.functions.iter().flat_map(|(a, b)| [*a, *b]).collect();
-            used.extend([topology.ends.0, topology.ends.1]);
+            used.extend(topology.ends.iter().flat_map(|(a, b)| [*a, *b]));
             used.sort_unstable();
             assert_eq!(used, wired, "{}", scenario.name);
         }
@@ -129,6 +158,7 @@ mod tests {
         assert_eq!(names("p2p"), ["p2p"]);
         assert_eq!(names("loopback-5"), ["loopback-5-memif", "loopback-5-vhost-user"]);
         assert_eq!(names("loopback").len(), 10);
+        assert_eq!(names("stations"), ["stations-memif", "stations-vhost-user"]);
         assert!(names("v").is_empty());
     }
 }

@@ -123,6 +123,10 @@ impl Runner {
                 let Some(mine) = back else { return Err(End::Relieved(Some((task, ran.next)))) };
                 state = mine;
                 now = clock::cycles();
+                #[cfg(feature = "slowdown")]
+                if ran.packets > 0 {
+                    now = clock::slow_down(start, now);
+                }
                 if ran.packets > 0 {
                     task.count_cycles(now.wrapping_sub(start));
                 }

@@ -36,6 +36,8 @@ fn measure(args: BenchRunArgs) -> Result<(), Failure> {
         scenarios: args.scenarios,
         peers: args.peers,
         sizes: args.sizes,
+        loads: args.loads,
+        ways: args.ways.into_iter().collect(),
         seconds: args.seconds,
         rounds: args.rounds,
         limit: args.limit,
