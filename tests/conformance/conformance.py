@@ -103,7 +103,7 @@ def main():
     commands = parser.add_subparsers(dest="command", required=True)
     runs = commands.add_parser("run", help="run the cases against a switch")
     runs.add_argument("target", choices=SWITCHES)
-    runs.add_argument("--only", action="append", default=[], metavar="FOLDER|FILE", help="such as match or group/00_ALL")
+    runs.add_argument("--only", action="append", default=[], metavar="FOLDER|FILE", help="such as group/00_ALL")
     runs.add_argument("--require", type=float, default=0, metavar="PERCENT", help="fail if fewer cases pass")
     runs.add_argument("--name", help="name of the results, by default the target's")
     compares = commands.add_parser("compare", help="compare the last results of two switches")

@@ -23,7 +23,7 @@ def environment(name, *installs):
 
 
 def ryu(*apps):
-    """Command line of Ryu with apps. Its setup needs an old setuptools, and this program a launcher (ryu_manager.py)."""
+    """Command line of Ryu with apps. Its setup needs an old setuptools; ryu_manager.py starts it."""
     folder = environment("ryu", ["setuptools==58.0.0", "wheel", "pbr"], ["--no-build-isolation", "ryu==4.34"])
     return [folder / "bin/python", "-W", "ignore", HERE / "ryu_manager.py", "--ofp-tcp-listen-port", "6653",
             "--wsapi-host", "127.0.0.1", *apps]

@@ -1,4 +1,4 @@
-"""A network to control: one switch with bridges, hosts on their ports, and a controller on the switch's own loopback."""
+"""A network to control: one switch with bridges, hosts on their ports, and a controller on the switch's loopback."""
 
 import json
 import sys
@@ -27,7 +27,7 @@ class Host:
 
 
 class Network:
-    """`bridges` are lists of hosts, on ports from 1 up; bridges after the first are joined to it by their last ports."""
+    """`bridges` are lists of hosts, on ports from 1 up; further bridges are joined to the first by their last ports."""
 
     def __init__(self, lab, target, *bridges):
         self.lab, self.here, self.hosts = lab, lab.namespace("switch"), {}
@@ -90,7 +90,8 @@ class Network:
         try:
             value = wait_for(what, holds, seconds)
         except LabError as error:
-            raise LabError(f"{error}\ncontroller:\n{self.controller.tail()}\nflows:\n" + "\n".join(self.flows())) from error
+            flows = "\n".join(self.flows())
+            raise LabError(f"{error}\ncontroller:\n{self.controller.tail()}\nflows:\n{flows}") from error
         print(f"  {what}")
         return value
 

@@ -29,7 +29,8 @@ def scenario(lab, target):
     check("so does the group", stats(network, "group")[0]["packet_count"] >= 6)
     check("and the meter", stats(network, "meter")[0]["packet_in_count"] >= 6)
     check("the group has two buckets", len(stats(network, "groupdesc")[0]["buckets"]) == 2)
-    check("the meter has a band of 1,000 packets a second", stats(network, "meterconfig")[0]["bands"][0]["rate"] == 1000)
+    band = stats(network, "meterconfig")[0]["bands"][0]
+    check("the meter has a band of 1,000 packets a second", band["rate"] == 1000, band)
     described = {port["name"] for port in stats(network, "portdesc")}
     check("all ports are described", {"h1", "h2", "h3"} <= described, described)
     check("ports count packets", any(port["rx_packets"] >= 6 for port in stats(network, "port")))

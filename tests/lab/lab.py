@@ -32,7 +32,8 @@ def command(*words, check=True, timeout=60, env=None):
     """Runs a command to its end; returns its standard output."""
     done = subprocess.run(words, capture_output=True, text=True, timeout=timeout, env=env, check=False)
     if check and done.returncode != 0:
-        raise LabError(f"{' '.join(words)}: exit status {done.returncode}: {done.stderr.strip() or done.stdout.strip()}")
+        said = done.stderr.strip() or done.stdout.strip()
+        raise LabError(f"{' '.join(words)}: exit status {done.returncode}: {said}")
     return done.stdout
 
 

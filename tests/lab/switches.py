@@ -5,9 +5,11 @@ Both take the same `Bridge` and start in a namespace whose links they take as po
 
 import os
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from lab import LabError, command, wait_for
 
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR") or Path(__file__).resolve().parents[2] / "target")
 SCHEMA = "/usr/share/openvswitch/vswitch.ovsschema"
 CLIENT_SECONDS = "20"
 
@@ -73,11 +75,11 @@ class Mswitch:
         self.lab, self.namespace, self.name = lab, namespace, name
         self.folder = lab.folder / name
         self.folder.mkdir()
-        self.program = os.environ.get("MSWITCH_BIN", "target/debug/mswitch")
+        self.program = os.environ.get("MSWITCH_BIN") or TARGET / "debug/mswitch"
         self.socket, self.bridges, self.process = self.folder / "mswitch.sock", [], None
 
     def client(self, *words):
-        return command(self.program, "--socket", str(self.socket), *words)
+        return command(str(self.program), "--socket", str(self.socket), *words)
 
     def add_bridge(self, bridge):
         self.bridges.append(bridge)
@@ -101,12 +103,14 @@ class Mswitch:
 
 def toml(bridge):
     """A bridge in mswitch's configuration file."""
-    quoted = lambda words: "[" + ", ".join(f'"{word}"' for word in words) + "]"
+    def texts(words):
+        return "[" + ", ".join(f'"{word}"' for word in words) + "]"
+
     lines = ["[[bridge]]", f'name = "{bridge.name}"', 'logic = "openflow"', "[bridge.openflow]",
-             f"controllers = {quoted(bridge.controllers)}", f"versions = {quoted(bridge.versions)}",
-             f'datapath-id = "{bridge.datapath_id:016x}"', 'fail-mode = "secure"']
+             f"controllers = {texts(bridge.controllers)}", f"versions = {texts(bridge.versions)}",
+             f'datapath-id = "{bridge.datapath_id:016x}"', 'fail-mode = "secure"', "max-backoff = 1", "probe = 30"]
     for number, link in bridge.ports.items():
-        lines += ["[[bridge.port]]", f'name = "{link}"', 'type = "netdev"', f'interface = "{link}"']
+        lines += ["[[bridge.port]]", f'name = "{link}"', 'type = "netdev"', f"openflow-port = {number}"]
     return "\n".join(lines) + "\n"
 
 
