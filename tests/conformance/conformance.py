@@ -8,6 +8,7 @@ Results are in target/conformance: NAME.txt for people, NAME.json for `compare`.
 """
 
 import argparse
+import dataclasses
 import json
 import sys
 from collections import Counter
@@ -23,6 +24,7 @@ from switches import SWITCHES, Bridge, uncached
 PORT = 6653
 TESTER_ADDRESS, TARGET_ADDRESS = "10.255.0.1", "10.255.0.2"
 TARGET_ID, TESTER_ID = 1, 2
+REPEATS = 2  # of files whose rates are not as expected
 
 
 def run(target, only, require, name):
@@ -42,7 +44,27 @@ def run(target, only, require, name):
         uncached(lab, near, "tester").add_bridge(Bridge("tester", TESTER_ID, ports("near"), controller))
         SWITCHES[target](lab, far, "target").add_bridge(Bridge("target", TARGET_ID, ports("far"), controller))
         results = tester.run(lab, near, PORT, files, say)
+        for _ in range(REPEATS):
+            slow = [file for file in files if any(is_rate(row) for row in results if row.file == file.name)]
+            if slow:
+                print(f"again, {len(slow)} files whose rates are not as expected")
+                results = better(results, tester.run(lab, near, PORT, slow, say))
     return report(target, name, files, results, require)
+
+
+def is_rate(result):
+    """Whether a case failed by a rate alone, as it does when others use the machine's CPUs."""
+    return not result.ok and result.reason.startswith("Received unexpected throughput")
+
+
+def better(first, second):
+    """The results with those cases replaced that pass in a second run; they say so."""
+    passed = {(row.file, row.case): row for row in second if row.ok}
+    return [row if row.ok else again(passed.get((row.file, row.case)), row) for row in first]
+
+
+def again(second, first):
+    return dataclasses.replace(second, reason=f"passed when repeated; before: {first.reason}") if second else first
 
 
 def say(file, results):
@@ -59,7 +81,7 @@ def report(target, name, files, results, require):
         verdict = "OK" if ok[file.name] == len(file.cases) else "ERROR"
         lines.append(f"{file.name:<48} {verdict:<6} {ok[file.name]:>3} of {len(file.cases):>3}")
         lines += [f"    {result.case}\n        {result.reason}"
-                  for result in results if result.file == file.name and not result.ok]
+                  for result in results if result.file == file.name and result.reason]
     lines.append("")
     for folder in sorted({file.folder for file in files}):
         inside = [file for file in files if file.folder == folder]
