@@ -19,6 +19,7 @@ def checksum(_, data):
 
 sctp.sctp._checksum = checksum
 
-from os_ken.cmd.manager import main
+if __name__ == "__main__":
+    from os_ken.cmd.manager import main
 
-main()
+    main()
