@@ -319,11 +319,18 @@ impl Flow {
         .unwrap();
     }
 
-    fn end(self) {
+    fn end(mut self) {
         self.stop.store(true, Relaxed);
-        for thread in self.threads {
+        for thread in std::mem::take(&mut self.threads) {
             thread.join().unwrap();
         }
+    }
+}
+
+/// A test that fails leaves no traffic to the tests after it.
+impl Drop for Flow {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
     }
 }
 

@@ -102,6 +102,15 @@ fn cpus(switch: &Switch) -> Vec<usize> {
     switch.workers().iter().map(|worker| worker.cpu.unwrap()).collect()
 }
 
+/// Repeats a change as long as a thread has no CPU to follow it with: the switch takes it for one that is held up.
+fn until_accepted(what: &str, change: impl Fn() -> Result<(), SwitchError>) {
+    wait_until(what, || match change() {
+        Ok(()) => true,
+        Err(SwitchError::HeldUp | SwitchError::WorkerEnds) => false,
+        Err(error) => panic!("{error}"),
+    });
+}
+
 /// CPU of a receive queue's worker, and the reason.
 fn place(switch: &Switch, at: PortRef) -> (Option<usize>, Assignment) {
     let find = |worker: fabric::switch::WorkerReport| {
@@ -155,11 +164,13 @@ fn workers_come_and_go_and_nothing_is_lost_or_reordered() {
             let before = watching.decided.counts(1);
             while cpus(&switch).len() < WORKERS {
                 aside();
-                switch.add_worker(Some(if cpus(&switch).len().is_multiple_of(2) { a } else { b })).unwrap();
+                let cpu = if cpus(&switch).len().is_multiple_of(2) { a } else { b };
+                until_accepted("a worker is added", || switch.add_worker(Some(cpu)));
             }
             for (i, from) in froms.iter().enumerate() {
                 aside();
-                switch.pin(*from, 0, if (i + round).is_multiple_of(2) { a } else { b }).unwrap();
+                let cpu = if (i + round).is_multiple_of(2) { a } else { b };
+                until_accepted("a queue is pinned", || switch.pin(*from, 0, cpu));
                 switch.unpin(*from, 0).unwrap();
             }
             some_pass();
@@ -169,7 +180,8 @@ fn workers_come_and_go_and_nothing_is_lost_or_reordered() {
             while cpus(&switch).len() > 1 {
                 aside();
                 let cpus = cpus(&switch);
-                switch.remove_worker(Some(cpus[round % cpus.len()])).unwrap();
+                let cpu = cpus[round % cpus.len()];
+                until_accepted("a worker is removed", || switch.remove_worker(Some(cpu)));
             }
             some_pass();
             assert_eq!(switch.workers()[0].queues.len(), froms.len() + 1);

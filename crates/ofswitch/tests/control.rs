@@ -425,7 +425,7 @@ fn a_bundle_with_a_bad_packet_out_fails() {
 fn old_versions_ask_for_expired_packets_by_configuration() {
     use openflow::message::SwitchConfig;
     let mut world = World::new(Version::V1_2);
-    world.add("actions=dec_ttl,output:2");
+    world.add("ip,actions=dec_ttl,output:2");
     let mut expired = udp();
     expired[22] = 1;
     for (flags, wanted) in [(0, 0), (4, 1), (0, 0)] {

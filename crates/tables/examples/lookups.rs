@@ -1,4 +1,4 @@
-//! Measures the table structures: `cargo run --release -p mswitch-tables --example measure -- exact|lpm|classifier`.
+//! Measures the table structures: `cargo run --release -p mswitch-tables --example lookups -- exact|lpm|classifier`.
 //!
 //! Keys are uniform over the entries, in batches of 64. Rule sets are made in the style of ClassBench from a fixed
 //! seed. `classifier` also measures tuple space search with priority pruning, for comparison: a hash table for each
