@@ -16,8 +16,10 @@ def environment(name, *installs):
     if not done.exists():
         FOLDER.mkdir(parents=True, exist_ok=True)
         subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
+        # Without the variable, Faucet's setup writes to /etc.
+        variables = {**os.environ, "DEBINSTALL": "1"}
         for install in installs:
-            subprocess.run([folder / "bin/pip", "install", "--quiet", *install], check=True)
+            subprocess.run([folder / "bin/pip", "install", "--quiet", *install], check=True, env=variables)
         done.touch()
     return folder
 
