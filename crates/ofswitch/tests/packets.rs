@@ -3,8 +3,13 @@
 
 mod support;
 
-use openflow::Version;
-use openflow::message::{Body, GroupModCommand, PacketIn2, PacketProperty};
+use openflow::action::{self, Action};
+use openflow::message::{
+    Body, Bucket, BucketProperty, FlowModCommand, GroupKind, GroupMod, GroupModCommand, PacketIn2,
+    PacketProperty,
+};
+use openflow::property::Padded16;
+use openflow::{PortNo, Version};
 use support::{SECOND, World, checksums_hold, hex, udp, unhex};
 
 /// Adds flows and sends one packet from port 1.
@@ -66,6 +71,7 @@ fn every_checksum_follows_its_fields() {
         "set_field:17->ip_dscp",
         "set_field:3->nw_ecn",
         "dec_ttl",
+        "set_field:6->ip_proto",
         "load:0x5->NXM_OF_IP_SRC[3..9]",
         "move:NXM_OF_UDP_SRC[0..7]->NXM_OF_IP_DST[4..11]",
     ] {
@@ -116,6 +122,36 @@ fn mpls_labels_are_pushed_and_popped() {
         ),
         out(3, &hex(&packet))
     );
+}
+
+#[test]
+fn fields_that_tell_headers_apart_are_set() {
+    // The type behind all tags; in the SNAP header; frames without a type keep their length.
+    let typed = |kind: &str| format!("020000000002 020000000001 8100 0007 {kind} 4500");
+    let set = ["actions=set_field:0x8848->eth_type,goto_table:1", "table=1,dl_type=0x8848,actions=output:2"];
+    assert_eq!(run(&set, &unhex(&typed("0800"))), out(2, &typed("8848")));
+    let snap = |kind: &str| format!("020000000002 020000000001 000a aaaa03 000000 {kind} 4500");
+    assert_eq!(run(&set, &unhex(&snap("0800"))), out(2, &snap("8848")));
+    let short = "020000000002 020000000001 0003 424203";
+    assert_eq!(run(&[set[0], "table=1,actions=output:2"], &unhex(short)), out(2, short));
+    // The bottom of the label stack.
+    let label = |bottom: &str| format!("020000000002 020000000001 8847 0006 4{bottom}40 4500");
+    let set = ["mpls,actions=set_field:0->mpls_bos,goto_table:1", "table=1,mpls,mpls_bos=0,actions=output:2"];
+    assert_eq!(run(&set, &unhex(&label("1"))), out(2, &label("0")));
+    // The protocol: IPv4's own, and in IPv6 the last header's; pseudo-headers have it.
+    let set = ["ip,actions=set_field:6->ip_proto,goto_table:1", "table=1,ip,nw_proto=6,actions=output:2"];
+    assert!(run(&set, &udp())[0].starts_with("2: "));
+    let chained = |proto: &str, sum: &str| {
+        let addresses = "20010db8000000000000000000000001 20010db8000000000000000000000002";
+        let hops = format!("{proto} 00 0104 00000000");
+        format!("020000000002 020000000001 86dd 60000000 0010 00 40 {addresses} {hops} 03e8 07d0 0008 {sum}")
+    };
+    let set = ["udp6,actions=set_field:6->ip_proto,goto_table:1", "table=1,ipv6,nw_proto=6,actions=output:2"];
+    assert_eq!(run(&set, &unhex(&chained("11", "1234"))), out(2, &chained("06", "123f")));
+    // Nicira's actions may not.
+    let mut world = World::new(Version::V1_3);
+    world.flow_mod(FlowModCommand::Add, "ip,actions=load:6->NXM_OF_IP_PROTO[],output:2");
+    assert_eq!(world.errors(), ["OFPBAC_BAD_SET_ARGUMENT"]);
 }
 
 #[test]
@@ -282,32 +318,52 @@ fn conjunctions_need_all_clauses() {
     assert!(world.packet(1, &udp())[0].starts_with("4: "));
 }
 
+/// A bucket that outputs to a port, with its weight and the port that it watches.
+fn bucket(port: u32, weight: u16, watched: PortNo) -> Bucket {
+    Bucket {
+        id: 0,
+        actions: vec![Action::Output(action::Output { port: PortNo(port), max_len: 0 })],
+        properties: vec![
+            BucketProperty::Weight(Padded16::new(weight)),
+            BucketProperty::WatchPort(watched),
+            BucketProperty::WatchGroup(openflow::version::group::ANY),
+        ],
+    }
+}
+
 #[test]
 fn failover_groups_follow_ports() {
     let mut world = World::new(Version::V1_3);
-    let bucket = |port: u32| openflow::message::Bucket {
-        id: 0,
-        actions: vec![openflow::action::Action::Output(openflow::action::Output {
-            port: openflow::PortNo(port),
-            max_len: 0,
-        })],
-        properties: vec![
-            openflow::message::BucketProperty::Weight(openflow::property::Padded16::new(0)),
-            openflow::message::BucketProperty::WatchPort(openflow::PortNo(port)),
-            openflow::message::BucketProperty::WatchGroup(openflow::version::group::ANY),
-        ],
-    };
-    world.send(Body::GroupMod(openflow::message::GroupMod {
+    world.send(Body::GroupMod(GroupMod {
         command: GroupModCommand::Add,
-        kind: openflow::message::GroupKind::FastFailover,
+        kind: GroupKind::FastFailover,
         group: 5,
-        buckets: vec![bucket(2), bucket(3)],
+        buckets: vec![bucket(2, 0, PortNo(2)), bucket(3, 0, PortNo(3))],
         ..Default::default()
     }));
     world.add("actions=group:5");
     assert!(world.packet(1, &udp())[0].starts_with("2: "));
     world.switch.remove_port(openflow::PortNo(2));
     assert!(world.packet(1, &udp())[0].starts_with("3: "));
+}
+
+#[test]
+fn select_groups_spread_arp_by_its_addresses() {
+    let mut world = World::new(Version::V1_3);
+    world.send(Body::GroupMod(GroupMod {
+        command: GroupModCommand::Add,
+        kind: GroupKind::Select,
+        group: 1,
+        buckets: vec![bucket(2, 1, PortNo::ANY), bucket(3, 1, PortNo::ANY)],
+        ..GroupMod::default()
+    }));
+    world.add("arp,actions=group:1");
+    let arp = |host: u8| {
+        let head = "ffffffffffff 020000000001 0806 0001080006040001 020000000001 0a000001 000000000000";
+        unhex(&format!("{head} 0a0000{host:02x}"))
+    };
+    let to_second = (0..100).filter(|host| world.packet(1, &arp(*host))[0].starts_with("2: ")).count();
+    assert!((20..=80).contains(&to_second), "{to_second}");
 }
 
 #[test]

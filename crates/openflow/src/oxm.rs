@@ -265,7 +265,7 @@ impl Subfield {
     /// Refuses a part that no action may write.
     pub fn check_writable(&self) -> Result<&'static Field, ErrorCode> {
         let field = self.check()?;
-        if field.access == Access::ReadOnly {
+        if field.access != Access::Settable {
             return Err(ErrorCode::BacBadSetArgument);
         }
         Ok(field)

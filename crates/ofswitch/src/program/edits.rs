@@ -23,7 +23,7 @@ fn behind(header: HeaderId, n: u32) -> HeaderId {
 }
 
 /// Sets the Ethernet type behind the VLAN tags.
-fn set_type(h: &Headers, v: &Vars, value: Expr) -> Vec<Stmt> {
+pub(super) fn set_type(h: &Headers, v: &Vars, value: Expr) -> Vec<Stmt> {
     let innermost = (0..TAGS).fold(set_field(h.eth, eth::TYPE, value.clone()), |outer, n| {
         let tag = behind(h.tag, n);
         Stmt::If(valid(tag), vec![set_field(tag, vlan::TYPE, value.clone())], vec![outer])

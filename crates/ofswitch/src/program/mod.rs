@@ -16,6 +16,7 @@ pub(crate) mod outputs;
 mod parser;
 mod stores;
 pub(crate) mod terms;
+mod types;
 mod vars;
 
 use std::collections::BTreeMap;
@@ -146,7 +147,7 @@ fn reasons(p: &mut Program) -> Reasons {
 }
 
 /// The fields that select groups hash unless they say otherwise.
-const HASHED: [FieldId; 10] = [
+const HASHED: [FieldId; 12] = [
     FieldId::EthSrc,
     FieldId::EthDst,
     FieldId::EthType,
@@ -154,6 +155,8 @@ const HASHED: [FieldId; 10] = [
     FieldId::IpDst,
     FieldId::Ipv6Src,
     FieldId::Ipv6Dst,
+    FieldId::ArpSpa,
+    FieldId::ArpTpa,
     FieldId::NwProto,
     FieldId::TcpSrc,
     FieldId::TcpDst,

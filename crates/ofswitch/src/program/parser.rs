@@ -13,7 +13,7 @@ use super::terms::{bit, concat, field, mux, set, var, when};
 use super::vars::Vars;
 
 /// Value of `eth_type` for frames without one.
-const NO_TYPE: u64 = 0x5ff;
+pub(super) const NO_TYPE: u64 = 0x5ff;
 
 /// States, in the parser's order.
 #[derive(Clone, Copy)]

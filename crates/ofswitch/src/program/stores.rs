@@ -13,6 +13,7 @@ use super::headers::{Headers, arp, eth, icmp, ipv4, ipv6, mpls, nd, option, pbb,
 use super::terms::{
     bit, both, complement, concat, field, items, mux, not, place, set, set_field, valid, var, when,
 };
+use super::types;
 use super::vars::Vars;
 
 /// What depends on a header's field.
@@ -108,7 +109,7 @@ fn sctp_checksum(h: &Headers, v: &Vars) -> [Stmt; 2] {
 }
 
 /// The new content of something, by the action's parameters.
-fn merged(old: Expr) -> Expr {
+pub(super) fn merged(old: Expr) -> Expr {
     let (value, mask) = (Expr::Param(0), Expr::Param(1));
     old.op(BinOp::And, complement(mask.clone())).op(BinOp::Or, value.op(BinOp::And, mask))
 }
@@ -122,6 +123,7 @@ pub(super) fn declare(
     tags: Tags,
 ) -> BTreeMap<FieldId, ActionId> {
     let mut actions = BTreeMap::new();
+    let protocol = types::set_protocol(p, h, v);
     let mut add = |id: FieldId, bits: u16, body: Vec<Stmt>| {
         let ty = Type::Bit(bits);
         let name = format!("set_{}", id.field().name);
@@ -157,6 +159,9 @@ pub(super) fn declare(
     add(FieldId::VlanVid, 13, vec![when(valid(h.tag), vec![set_field(h.tag, vlan::VID, vid)])]);
     let pcp = merged(field(h.tag, vlan::PCP));
     add(FieldId::VlanPcp, 3, vec![when(valid(h.tag), vec![set_field(h.tag, vlan::PCP, pcp)])]);
+    add(FieldId::EthType, 16, types::set_eth_type(h, v));
+    add(FieldId::MplsBos, 1, types::set_bottom(h));
+    add(FieldId::NwProto, 8, protocol);
     actions
 }
 

@@ -57,7 +57,7 @@ impl Switch {
         let settable = || {
             let layout = Layout::get();
             let fields = standard(version).filter(|(field, _)| {
-                field.access == Access::Settable && layout.stores.contains_key(&field.id)
+                field.access >= Access::SetField && layout.stores.contains_key(&field.id)
             });
             FieldIds(fields.map(|(field, id)| header(field, id, false)).collect())
         };

@@ -137,8 +137,8 @@ impl Action {
             Action::SetNwEcn(ecn) => argument(*ecn <= 3),
             Action::SetMplsLabel(label) => argument(*label <= 0xf_ffff),
             Action::SetMplsTc(tc) => argument(*tc <= 7),
-            Action::SetField(set) => check_set(&set.0, version >= Version::V1_5),
-            Action::RegLoad2(set) => check_set(&set.0, true),
+            Action::SetField(set) => check_set(&set.0, Access::SetField, version >= Version::V1_5),
+            Action::RegLoad2(set) => check_set(&set.0, Access::Settable, true),
             Action::RegLoad(load) => {
                 load.destination.check_writable()?;
                 argument(load.destination.bits == 64 || load.value >> load.destination.bits == 0)
@@ -232,7 +232,7 @@ fn check_output(port: PortNo) -> Checked {
     }
 }
 
-fn check_set(oxm: &Oxm, may_mask: bool) -> Checked {
+fn check_set(oxm: &Oxm, by: Access, may_mask: bool) -> Checked {
     let field = oxm.field().ok_or(ErrorCode::BacBadSetType)?;
     if !field.has_length(oxm.value.len()) {
         return Err(ErrorCode::BacBadSetLen);
@@ -244,7 +244,7 @@ fn check_set(oxm: &Oxm, may_mask: bool) -> Checked {
         return Err(ErrorCode::BacBadSetMask);
     }
     // The standard forbids to set the ingress port, which Nicira's field allows.
-    let forbidden = field.access == Access::ReadOnly || field.id == FieldId::InPortOxm;
+    let forbidden = field.access < by || field.id == FieldId::InPortOxm;
     // Setting a VLAN's id also sets the bit that says that there is one.
     let tag = field.id == FieldId::VlanVid && oxm.value_number() & oxm.mask_number() & 0x1000 == 0;
     if forbidden || tag || !field.accepts(&oxm.value) {

@@ -84,11 +84,13 @@ pub enum Masks {
     Masked,
 }
 
-/// Whether actions may change a field.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Whether actions may change a field; each value permits what the ones before it do.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Access {
     /// Only matches and reads.
     ReadOnly,
+    /// The standard's set-field action alone may set it.
+    SetField,
     /// Actions may set it.
     Settable,
 }

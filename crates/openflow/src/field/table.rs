@@ -191,13 +191,13 @@ fields! {
     XxReg3 "xxreg3" [] 128/16 Hex Masked None Settable: nxm1(114, "NXM_NX_XXREG3");
     EthSrc "eth_src" ["dl_src"] 48/6 Mac Masked None Settable: nxm0(2, "NXM_OF_ETH_SRC"), oxm(4, "OXM_OF_ETH_SRC", V1_2);
     EthDst "eth_dst" ["dl_dst"] 48/6 Mac Masked None Settable: nxm0(1, "NXM_OF_ETH_DST"), oxm(3, "OXM_OF_ETH_DST", V1_2);
-    EthType "eth_type" ["dl_type"] 16/2 Hex Exact None ReadOnly: nxm0(3, "NXM_OF_ETH_TYPE"), oxm(5, "OXM_OF_ETH_TYPE", V1_2);
+    EthType "eth_type" ["dl_type"] 16/2 Hex Exact None SetField: nxm0(3, "NXM_OF_ETH_TYPE"), oxm(5, "OXM_OF_ETH_TYPE", V1_2);
     VlanTci "vlan_tci" [] 16/2 Hex Masked None Settable: nxm0(4, "NXM_OF_VLAN_TCI");
     VlanVid "vlan_vid" [] 12/2 Decimal Masked None Settable: oxm(6, "OXM_OF_VLAN_VID", V1_2);
     VlanPcp "vlan_pcp" [] 3/1 Decimal Exact VlanVid Settable: oxm(7, "OXM_OF_VLAN_PCP", V1_2);
     MplsLabel "mpls_label" [] 20/4 Decimal Exact Mpls Settable: oxm(34, "OXM_OF_MPLS_LABEL", V1_2);
     MplsTc "mpls_tc" [] 3/1 Decimal Exact Mpls Settable: oxm(35, "OXM_OF_MPLS_TC", V1_2);
-    MplsBos "mpls_bos" [] 1/1 Decimal Exact Mpls ReadOnly: oxm(36, "OXM_OF_MPLS_BOS", V1_3);
+    MplsBos "mpls_bos" [] 1/1 Decimal Exact Mpls SetField: oxm(36, "OXM_OF_MPLS_BOS", V1_3);
     MplsTtl "mpls_ttl" [] 8/1 Decimal Exact Mpls Settable: nxm1(30, "NXM_NX_MPLS_TTL");
     PbbIsid "pbb_isid" [] 24/3 Hex Masked Pbb Settable: oxm(37, "OXM_OF_PBB_ISID", V1_3);
     PbbUca "pbb_uca" [] 1/1 Decimal Exact Pbb Settable: oxm(41, "OXM_OF_PBB_UCA", V1_4);
@@ -207,7 +207,7 @@ fields! {
     Ipv6Dst "ipv6_dst" [] 128/16 Ipv6 Masked Ipv6 Settable: nxm1(20, "NXM_NX_IPV6_DST"), oxm(27, "OXM_OF_IPV6_DST", V1_2);
     Ipv6Label "ipv6_label" [] 20/4 Hex Masked Ipv6 Settable: nxm1(27, "NXM_NX_IPV6_LABEL"), oxm(28, "OXM_OF_IPV6_FLABEL", V1_2);
     Ipv6Exthdr "ipv6_exthdr" [] 9/2 Hex Masked Ipv6 ReadOnly: oxm(39, "OXM_OF_IPV6_EXTHDR", V1_3);
-    NwProto "nw_proto" ["ip_proto"] 8/1 Decimal Exact Ip ReadOnly: nxm0(6, "NXM_OF_IP_PROTO"), oxm(10, "OXM_OF_IP_PROTO", V1_2);
+    NwProto "nw_proto" ["ip_proto"] 8/1 Decimal Exact Ip SetField: nxm0(6, "NXM_OF_IP_PROTO"), oxm(10, "OXM_OF_IP_PROTO", V1_2);
     NwTos "nw_tos" [] 8/1 Decimal Exact Ip Settable: nxm0(5, "NXM_OF_IP_TOS");
     IpDscp "ip_dscp" [] 6/1 Decimal Exact Ip Settable: oxm(8, "OXM_OF_IP_DSCP", V1_2);
     NwEcn "nw_ecn" ["ip_ecn"] 2/1 Decimal Exact Ip Settable: nxm1(28, "NXM_NX_IP_ECN"), oxm(9, "OXM_OF_IP_ECN", V1_2);
