@@ -1,0 +1,39 @@
+//! The logic `openflow`: an OpenFlow switch on the fabric.
+//!
+//! [`ofswitch`] has the protocol's meaning, [`ofagent`] the connections, [`codegen`] the machine code; this crate gives
+//! them packets and ports. The control plane makes an [`OpenFlow`], gives it to a bridge, and tells it of ports
+//! ([`OpenFlow::set_ports`]), of the injector and of statistics.
+//!
+//! # A packet's way
+//! 1. A worker loads the map of ports and the view of the tables once per batch, and runs the code (`plane`).
+//! 2. Effects become outputs of the fabric (`act`); what flows send to `NORMAL` goes to a learning bridge inside.
+//! 3. What needs the switch itself (packets for controllers, learned flows) waits in a slot of the worker (`upcalls`) for
+//!    the logic's thread (`shared`).
+//!
+//! # Rooms
+//! - `switch_logic`: the logic as others see it; `shared`: what the data path, the switch and the thread share;
+//! - `plane`, `act`, `deeds`, `front`, `upcalls`, `tally`: for workers;
+//! - `ports`: numbers and configurations; `engine`: machine code that follows the switch;
+//! - `explain`, `show`: traces; tables and counters.
+//!
+//! # Invariants
+//! - Workers neither wait nor allocate once their memory has grown, but for learned flows.
+//! - A packet is executed once: by code, or by the interpreter on the thread.
+//! - After a change has been acknowledged, every batch that a worker takes meets it.
+#![forbid(unsafe_code)]
+
+mod act;
+mod deeds;
+mod engine;
+mod explain;
+mod front;
+mod plane;
+mod ports;
+mod shared;
+mod show;
+mod switch_logic;
+mod tally;
+mod upcalls;
+
+pub use ports::{NumberedPort, PortFacts};
+pub use switch_logic::{OpenFlow, StartError};
