@@ -20,6 +20,16 @@ pub struct PortSnapshot {
     pub tx: Vec<QueueSnapshot>,
 }
 
+impl Port {
+    fn snapshot(&self) -> PortSnapshot {
+        PortSnapshot {
+            up: self.is_up(),
+            rx: self.rx.iter().map(|c| c.snapshot()).collect(),
+            tx: self.tx.iter().map(|c| c.snapshot()).collect(),
+        }
+    }
+}
+
 impl Switch {
     /// The ports of a bridge.
     pub fn ports(&self, id: BridgeId) -> Result<Vec<PortIndex>, SwitchError> {
@@ -149,15 +159,18 @@ impl Switch {
         Ok(taken)
     }
 
+    /// A port's counters; `None` if the port is gone, or if the switch is busy: for callers that hold a lock for which a
+    /// logic may wait while the switch calls it.
+    pub fn try_counters(&self, at: PortRef) -> Option<PortSnapshot> {
+        let mut state = self.try_lock()?;
+        let port = port_mut(state.bridges.get_mut(&at.bridge)?, at.port).ok()?;
+        Some(port.snapshot())
+    }
+
     /// A port's counters.
     pub fn counters(&self, at: PortRef) -> Result<PortSnapshot, SwitchError> {
         let mut state = self.lock();
         let bridge = state.bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
-        let port = port_mut(bridge, at.port)?;
-        Ok(PortSnapshot {
-            up: port.is_up(),
-            rx: port.rx.iter().map(|c| c.snapshot()).collect(),
-            tx: port.tx.iter().map(|c| c.snapshot()).collect(),
-        })
+        Ok(port_mut(bridge, at.port)?.snapshot())
     }
 }
