@@ -148,7 +148,8 @@ pub fn run(
         hosts: HostPorts::with_journals(&journals),
         ..Environment::new(switch, runtime.handle().clone())
     };
-    let state = Arc::new(State::new(environment));
+    let access = settings.access().map_err(DaemonError::Access)?;
+    let state = Arc::new(State::new(environment).at(path, access));
     if let Some(metrics) = metrics {
         let address = metrics.address();
         tracing::info!(url = format!("http://{address}/metrics"), "serving metrics");
@@ -341,6 +342,7 @@ async fn report_links(desired: Arc<Desired>, mut links: Links) {
             let (reason, lost) =
                 if change.up { (String::new(), false) } else { down(desired.state(), &change) };
             desired.events().link(&change, reason);
+            desired.state().tell_link(&change.bridge, &change.port);
             if lost {
                 desired.wake();
             }

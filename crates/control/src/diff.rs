@@ -211,7 +211,11 @@ pub fn between(from: &Config, to: &Config) -> Vec<Difference> {
 
 /// Returns the default of an object's key, if it has one that is a value.
 fn default_of(object: &Object, config: &Config, key: &str) -> Option<String> {
-    let table = match object {
+    let (key, table) = match (key.split_once('.'), object) {
+        (Some(("openflow", key)), Object::Bridge(_)) => (key, Some(keys::OPENFLOW)),
+        _ => (key, None),
+    };
+    let of_object = match object {
         Object::Daemon | Object::Workers => keys::DAEMON,
         Object::Sflow => keys::SFLOW,
         Object::Bridge(_) => keys::BRIDGE,
@@ -225,6 +229,7 @@ fn default_of(object: &Object, config: &Config, key: &str) -> Option<String> {
         Object::Station { .. } => keys::STATION,
         Object::Mirror { .. } => keys::MIRROR,
     };
+    let table = table.unwrap_or(of_object);
     let default = table.iter().find(|known| known.name == key)?.default;
     let value = default.strip_prefix('`')?.strip_suffix('`')?.trim_matches('"');
     // An MTU of 0 stands for the maximum of the port's type.
@@ -256,7 +261,9 @@ fn objects(config: &Config, other: &Config) -> BTreeMap<Object, (Keys, Option<St
     }
     for bridge in &config.bridges {
         let name = &bridge.name;
-        found.insert(Object::Bridge(name.clone()), (texts(write::bridge_alone(bridge)), None));
+        let mut alone = write::bridge_alone(bridge);
+        alone.insert("openflow".into(), Value::Table(write::openflow(&bridge.openflow)));
+        found.insert(Object::Bridge(name.clone()), (texts(alone), None));
         let others = other.bridge(name).map(|other| other.ports.as_slice()).unwrap_or_default();
         // Comparing the port at the same index first is fast: ports rarely change their order.
         let is_equal = |(i, port)| others.get(i) == Some(port) || others.contains(port);

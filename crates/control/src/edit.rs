@@ -15,6 +15,7 @@ use crate::host_port;
 use crate::logics;
 use crate::mirror;
 use crate::model::{BridgeConfig, Config, LogicConfig, PortConfig, StationConfig, check_name};
+use crate::openflow::settings::OpenFlowChange;
 use crate::protection;
 use crate::refusal::Refusal;
 use crate::sflow::SflowChange;
@@ -85,6 +86,13 @@ pub enum Edit {
         mac: MacAddr,
         /// Its VLAN; 0 for none.
         vlan: u16,
+    },
+    /// Changes a bridge's OpenFlow connections.
+    SetOpenFlow {
+        /// The bridge.
+        bridge: String,
+        /// The change.
+        change: OpenFlowChange,
     },
     /// Enables sFlow export, or changes its settings.
     SetSflow(SflowChange),
@@ -170,6 +178,11 @@ impl Edit {
                 find(config, &bridge)?.stations.retain(|station| !station.is(mac, vlan));
                 Ok(())
             }
+            Edit::SetOpenFlow { bridge, change } => {
+                let openflow = &mut find(config, &bridge)?.openflow;
+                change.apply(openflow);
+                openflow.check_tls(true).map_err(|error| Refusal::Other(format!("`controllers`: {error}")))
+            }
             Edit::SetSflow(change) => {
                 config.sflow = Some(change.apply(config.sflow.as_ref())?);
                 Ok(())
@@ -231,7 +244,7 @@ fn find_port<'a>(config: &'a mut Config, bridge: &str, name: &str) -> Result<&'a
 
 /// Checks that the logic exists and accepts the parameters.
 fn check_logic(logic: &LogicConfig) -> Result<(), Refusal> {
-    Ok(logics::build(&logic.name, &logic.params).map(drop)?)
+    Ok(logics::check(&logic.name, &logic.params)?)
 }
 
 fn add_bridge(config: &mut Config, bridge: BridgeConfig) -> Result<(), Refusal> {
@@ -240,8 +253,8 @@ fn add_bridge(config: &mut Config, bridge: BridgeConfig) -> Result<(), Refusal> 
     if config.bridge(&bridge.name).is_some() {
         return Err(Refusal::BridgeExists(bridge.name));
     }
-    let BridgeConfig { name, logic, ports, stations, mirrors } = bridge;
-    config.bridges.push(BridgeConfig { logic, ..BridgeConfig::new(&name) });
+    let BridgeConfig { name, logic, ports, stations, mirrors, openflow } = bridge;
+    config.bridges.push(BridgeConfig { logic, openflow, ..BridgeConfig::new(&name) });
     for port in ports {
         insert_port(config, &name, port)?;
     }
@@ -301,7 +314,12 @@ fn insert_port(config: &mut Config, bridge: &str, port: PortConfig) -> Result<()
             }
         }
     }
-    find(config, bridge)?.ports.push(port);
+    let there = find(config, bridge)?;
+    there.ports.push(port);
+    if let Some((first, _)) = there.same_openflow_port() {
+        let message = format!("port \"{}\" has its `openflow-port`; choose another one", first.settings.name);
+        return Err(Refusal::Port { bridge: bridge.into(), port: name, message });
+    }
     Ok(())
 }
 

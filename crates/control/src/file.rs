@@ -7,6 +7,7 @@ mod bridge;
 mod edit;
 mod mirror;
 mod mistyped;
+mod openflow;
 mod patches;
 mod port;
 mod protection;

@@ -95,6 +95,73 @@ pub const BRIDGE: &[Key] = &[
     key("port", "tables `[[bridge.port]]`", "none", "Its ports."),
     key("station", "tables `[[bridge.station]]`", "none", "Static entries of its MAC table."),
     key("mirror", "tables `[[bridge.mirror]]`", "none", "Its mirrors: copies of the traffic of its ports."),
+    key(
+        "openflow",
+        "table `[bridge.openflow]`",
+        "defaults",
+        "Its OpenFlow connections, for logic `openflow`.",
+    ),
+];
+
+/// `[bridge.openflow]`.
+pub const OPENFLOW: &[Key] = &[
+    key(
+        "controllers",
+        "list of `tcp:HOST[:PORT]`, `ssl:HOST[:PORT]`, `unix:PATH`, `ptcp:[PORT][:HOST]`, `pssl:[PORT][:HOST]`, `punix:PATH`",
+        "none",
+        "Controllers that the bridge connects to, and addresses where it accepts controllers; the default port is 6653.",
+    ),
+    key(
+        "fail-mode",
+        "`standalone`, `secure`",
+        "`standalone`",
+        "Without a controller for three probe intervals, the bridge forwards like `learning` (`standalone`), or keeps to its flows (`secure`).",
+    ),
+    key("versions", "list of `1.0` to `1.5`", "all", "Versions of OpenFlow that the bridge speaks."),
+    key(
+        "datapath-id",
+        "16 hexadecimal digits",
+        "derived from the machine and the bridge's name",
+        "Number that identifies the bridge to controllers.",
+    ),
+    key(
+        "management",
+        "path, `off`",
+        "`BRIDGE.mgmt` beside the control socket",
+        "Socket for `ovs-ofctl` and `mswitch openflow`; it has the owner, group and mode of the control socket.",
+    ),
+    key(
+        "snoop",
+        "path, `off`",
+        "`BRIDGE.snoop` beside the control socket",
+        "Socket that copies the messages of a controller to `ovs-ofctl snoop`.",
+    ),
+    key(
+        "probe",
+        "0 to 3600",
+        "`5`",
+        "Seconds of silence after which a controller is asked for an echo; after as many more it is disconnected. 0: never.",
+    ),
+    key("max-backoff", "1 to 3600", "`8`", "Longest delay in seconds before a controller is called again."),
+    key("private-key", "path", "not set", "The bridge's private key in PEM, for `ssl:` and `pssl:`."),
+    key(
+        "certificate",
+        "path",
+        "not set",
+        "The bridge's certificate in PEM, with intermediate ones if there are some.",
+    ),
+    key(
+        "ca-cert",
+        "path",
+        "not set",
+        "Certificates in PEM of the authorities that vouch for controllers; host names are not compared.",
+    ),
+    key(
+        "max-flows",
+        "1 to 2000000",
+        "`2000000`",
+        "Largest number of flows; more are refused with `OFPFMFC_TABLE_FULL`.",
+    ),
 ];
 
 /// `[[bridge.port]]`, without the type's own.
@@ -143,6 +210,7 @@ pub const PORT: &[Key] = &[
         "any",
         "Allowed source IP addresses, also in ARP and neighbour discovery.",
     ),
+    key("openflow-port", "1 to 65279", "the lowest free one", "Its number in OpenFlow."),
 ];
 
 /// `[[bridge.station]]`.
@@ -188,6 +256,7 @@ pub fn reference() -> String {
         ("[daemon]", DAEMON),
         ("[sflow]", SFLOW),
         ("[[bridge]]", BRIDGE),
+        ("[bridge.openflow]", OPENFLOW),
         ("[[bridge.port]]", PORT),
         ("[[bridge.station]]", STATION),
         ("[[bridge.mirror]]", MIRROR),

@@ -17,6 +17,7 @@
 //! - [`trace`](mod@trace) explains how a bridge handles a packet;
 //! - [`stuck`] finds modules that do not return;
 //! - `share_warnings` warns of ports that reached their share of a MAC table;
+//! - [`openflow`](mod@openflow) runs the connections of OpenFlow bridges: controllers, `ovs-ofctl`, observers;
 //! - [`metrics`] serves the counters to Prometheus, [`drops`] explains the reasons for drops;
 //! - [`options`] reads the options of port types, [`protection`] the protections of a port; [`vlan`], [`rate`] and
 //!   [`cpulist`] parse small grammars, [`suggest`] words suggestions for misspelled names.
@@ -49,6 +50,7 @@ pub mod metrics;
 pub mod mirror;
 pub mod model;
 pub mod notify;
+pub mod openflow;
 pub mod options;
 pub mod protection;
 pub mod proto;

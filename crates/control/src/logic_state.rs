@@ -12,7 +12,7 @@ use logic::{
 
 use crate::refusal::Refusal;
 use crate::state::Bridge;
-use crate::{logics, proto};
+use crate::{logics, openflow, proto};
 
 /// Describes the logic with this name, or all logics if the name is empty.
 pub(crate) fn types(name: &str) -> Result<proto::LogicTypes, Refusal> {
@@ -20,7 +20,8 @@ pub(crate) fn types(name: &str) -> Result<proto::LogicTypes, Refusal> {
         let found = logics::describe(name)?;
         return Ok(proto::LogicTypes { logics: vec![described(found)] });
     }
-    let built_in = logic::LIST.iter().map(|info| described(info.describe()));
+    let built_in =
+        logic::LIST.iter().map(|info| info.describe()).chain([openflow::describe()]).map(described);
     let modules = logics::KINDS.iter().map(|kind| proto::LogicType {
         name: format!("{}:FILE", kind.prefix),
         summary: kind.summary.into(),

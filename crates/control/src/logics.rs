@@ -6,22 +6,41 @@ use std::time::Duration;
 use logic::{Chain, Kind, Logic, LogicDescription, LogicError};
 use ports::bounded::{Unfinished, within};
 
+use crate::openflow::{self, LOGIC, with_openflow};
+
 /// The kinds of modules that contain logics.
 pub(crate) const KINDS: &[Kind] = modules::KINDS;
 
 /// Time limit for building or describing a logic: a large module compiles for seconds, and reading its file may block.
 const BUILD_LIMIT: Duration = Duration::from_secs(30);
 
-/// Builds the logic called `name`.
+/// Checks that the logic called `name` exists and accepts the parameters.
+pub(crate) fn check(name: &str, params: &[(String, String)]) -> Result<(), LogicError> {
+    match (name, params.first()) {
+        (LOGIC, None) => Ok(()),
+        (LOGIC, Some((param, _))) => Err(LogicError::UnknownParam {
+            logic: LOGIC.into(),
+            param: param.clone(),
+            nearest: None,
+            known: Vec::new(),
+        }),
+        _ => build(name, params).map(drop),
+    }
+}
+
+/// Builds the logic called `name`, which is not [`LOGIC`]: that one has a bridge.
 pub(crate) fn build(name: &str, params: &[(String, String)]) -> Result<Arc<dyn Logic>, LogicError> {
     let (file, given) = (name.to_owned(), params.to_vec());
-    bounded(name, params, move || logic::build(&file, &given, KINDS))
+    bounded(name, params, move || logic::build(&file, &given, KINDS)).map_err(with_openflow)
 }
 
 /// Describes the logic called `name`.
 pub(crate) fn describe(name: &str) -> Result<LogicDescription, LogicError> {
+    if name == LOGIC {
+        return Ok(openflow::describe());
+    }
     let file = name.to_owned();
-    bounded(name, &[], move || logic::describe(&file, KINDS))
+    bounded(name, &[], move || logic::describe(&file, KINDS)).map_err(with_openflow)
 }
 
 /// Does `work`, which loads the logic called `name`, within the time limit.

@@ -7,6 +7,7 @@ use packet::ether::MacAddr;
 use ports::{Access, OpenError, Spec};
 
 use crate::metrics;
+use crate::openflow::OpenFlowConfig;
 use crate::sflow::SflowConfig;
 
 /// Default path of the control socket.
@@ -87,18 +88,29 @@ pub struct BridgeConfig {
     pub stations: Vec<StationConfig>,
     /// Its mirrors.
     pub mirrors: Vec<Mirror>,
+    /// Its OpenFlow connections.
+    pub openflow: OpenFlowConfig,
 }
 
 impl BridgeConfig {
     /// Creates an empty bridge with the default logic.
     pub fn new(name: &str) -> Self {
-        let (ports, stations, mirrors) = Default::default();
-        Self { name: name.into(), logic: LogicConfig::default(), ports, stations, mirrors }
+        let (ports, stations, mirrors, openflow) = Default::default();
+        Self { name: name.into(), logic: LogicConfig::default(), ports, stations, mirrors, openflow }
     }
 
     /// Returns the port with this name.
     pub fn port(&self, name: &str) -> Option<&PortConfig> {
         self.ports.iter().find(|port| port.settings.name == name)
+    }
+
+    /// Returns two ports that have the same OpenFlow number, if there are some.
+    pub fn same_openflow_port(&self) -> Option<(&PortConfig, &PortConfig)> {
+        let numbered = || self.ports.iter().filter(|port| port.openflow_port.is_some());
+        numbered().enumerate().find_map(|(at, port)| {
+            let first = numbered().take(at).find(|first| first.openflow_port == port.openflow_port)?;
+            Some((first, port))
+        })
     }
 }
 
@@ -150,12 +162,14 @@ pub struct PortConfig {
     pub settings: PortSettings,
     /// Its type and the type's own options.
     pub spec: Spec,
+    /// Its number with logic `openflow`; `None`: the lowest free one.
+    pub openflow_port: Option<u16>,
 }
 
 impl PortConfig {
     /// Creates a port. An MTU that only the type's options set becomes the port's MTU.
     pub fn new(settings: PortSettings, spec: Spec) -> Self {
-        let mut port = Self { settings, spec };
+        let mut port = Self { settings, spec, openflow_port: None };
         match port.spec.mtu() {
             _ if port.settings.mtu != 0 => port.set_mtu(port.settings.mtu),
             Some(mtu) => port.set_mtu(mtu),
@@ -186,6 +200,9 @@ pub enum ValueError {
     /// A VLAN id out of range.
     #[error("{0} is not a VLAN id; expected 1 to 4094, or 0 for none")]
     Vlan(i64),
+    /// An OpenFlow port number out of range.
+    #[error("{0} is not an OpenFlow port number; expected 1 to {MAX_OPENFLOW_PORT}")]
+    OpenFlowPort(i64),
     /// A group address.
     #[error("{0} is a group address; expected the address of a station")]
     Group(MacAddr),
@@ -210,6 +227,17 @@ pub fn check_mtu(mtu: i64) -> Result<u32, ValueError> {
         .ok()
         .filter(|mtu| *mtu == 0 || (MIN_MTU..=MAX_MTU).contains(mtu))
         .ok_or(ValueError::Mtu(mtu))
+}
+
+/// The largest OpenFlow port number that is not reserved.
+pub const MAX_OPENFLOW_PORT: u16 = 0xfeff;
+
+/// Checks the OpenFlow number of a port.
+pub fn check_openflow_port(number: i64) -> Result<u16, ValueError> {
+    u16::try_from(number)
+        .ok()
+        .filter(|number| (1..=MAX_OPENFLOW_PORT).contains(number))
+        .ok_or(ValueError::OpenFlowPort(number))
 }
 
 /// Checks the VLAN of a station; 0 means none.

@@ -260,6 +260,9 @@ impl Pass<'_> {
         }
         self.add_stations(running, wanted);
         self.set_mirrors(running, wanted);
+        if let Some(done) = self.state.follow_openflow(running, wanted) {
+            self.record(object(), Action::Change, done);
+        }
     }
 
     fn set_mirrors(&mut self, running: &mut Bridge, wanted: &BridgeConfig) {
@@ -300,6 +303,11 @@ impl Pass<'_> {
             }
         }
         let Some(port) = running.ports.get_mut(name) else { return };
+        if port.config.openflow_port != wanted.openflow_port {
+            // The logic is told at the end of the pass.
+            port.config.openflow_port = wanted.openflow_port;
+            self.record::<Refusal>(object(bridge, name), Action::Change, Ok(()));
+        }
         if port.config.settings != wanted.settings {
             // The client side of a port stops before the switch drops its packets, and starts after the switch accepts
             // them.

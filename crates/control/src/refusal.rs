@@ -23,6 +23,16 @@ pub enum Refusal {
         /// The reason.
         reason: String,
     },
+    /// The bridge has no flow tables.
+    #[error(
+        "bridge \"{bridge}\" has the logic `{logic}`; set `openflow`: mswitch logic set {bridge} openflow"
+    )]
+    NotOpenFlow {
+        /// The bridge.
+        bridge: String,
+        /// Its logic.
+        logic: String,
+    },
     /// No such port.
     #[error("bridge \"{bridge}\" has no port \"{port}\"; `mswitch port list {bridge}` lists its ports")]
     NoPort {

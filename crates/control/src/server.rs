@@ -27,7 +27,11 @@ use crate::events;
 use crate::file::{self, Depth, Edited, Secrets};
 use crate::logic_state::LogicView;
 use crate::model::{
-    BridgeConfig, DaemonConfig, LogicConfig, PortConfig, StationConfig, check_mtu, check_vlan, parse_admin,
+    BridgeConfig, DaemonConfig, LogicConfig, PortConfig, StationConfig, check_mtu, check_openflow_port,
+    check_vlan, parse_admin,
+};
+use crate::openflow::settings::{
+    OpenFlowChange, SettingError, parse_controllers, parse_datapath_id, parse_fail_mode, parse_versions,
 };
 use crate::proto::switch_server::Switch;
 use crate::refusal::Refusal;
@@ -172,7 +176,8 @@ fn status(refusal: &Refusal) -> Status {
         | Refusal::Mirror { .. }
         | Refusal::Sflow(_) => Status::invalid_argument(message),
         Refusal::Limit(_) => Status::resource_exhausted(message),
-        Refusal::Unmet { .. }
+        Refusal::NotOpenFlow { .. }
+        | Refusal::Unmet { .. }
         | Refusal::Port { .. }
         | Refusal::Switch(_)
         | Refusal::Trace(_)
@@ -230,7 +235,8 @@ fn port_config(request: &proto::AddPortRequest) -> Result<PortConfig, Refusal> {
     }
     let spec =
         options::from_text(&request.r#type, &request.options).map_err(|error| refused(error.to_string()))?;
-    Ok(PortConfig::new(settings, spec))
+    let openflow_port = request.openflow_port.map(|number| check_openflow_port(number.into())).transpose()?;
+    Ok(PortConfig { openflow_port, ..PortConfig::new(settings, spec) })
 }
 
 fn mac_table<'a>(bridge: &'a Bridge, name: &str) -> Result<&'a dyn MacTable, Refusal> {
@@ -451,6 +457,49 @@ impl Switch for Server {
         let name = request.into_inner().name;
         // Describing a logic may read a file.
         self.call(move |_| logic_state::types(&name)).await
+    }
+
+    async fn get_open_flow(&self, request: Request<proto::GetOpenFlowRequest>) -> Reply<proto::OpenFlow> {
+        let wanted = request.into_inner();
+        self.read(move |state| {
+            let bridges = state.bridges();
+            let bridge = find(&bridges, &wanted.bridge)?;
+            let openflow = bridge.openflow.clone().ok_or_else(|| Refusal::NotOpenFlow {
+                bridge: wanted.bridge.clone(),
+                logic: bridge.config.name.clone(),
+            })?;
+            drop(bridges);
+            Ok(openflow.report())
+        })
+        .await
+    }
+
+    async fn set_open_flow(&self, request: Request<proto::SetOpenFlowRequest>) -> Reply<proto::Done> {
+        let (by, request) = (Author::of(&request), request.into_inner());
+        self.edit(by, move || {
+            let refused =
+                |key: &'static str| move |error: SettingError| Refusal::Other(format!("`{key}`: {error}"));
+            let texts = |list: &'_ proto::OpenFlowList| list.items.clone();
+            let controllers = request.controllers.as_ref().map(texts).map(|texts| {
+                parse_controllers(texts.iter().map(String::as_str)).map_err(refused("controllers"))
+            });
+            let versions =
+                request.versions.as_ref().map(texts).map(|texts| {
+                    parse_versions(texts.iter().map(String::as_str)).map_err(refused("versions"))
+                });
+            let fail_mode = request.fail_mode.as_deref().map(parse_fail_mode);
+            let datapath_id = request.datapath_id.as_deref().map(parse_datapath_id);
+            let change = OpenFlowChange {
+                controllers: controllers.transpose()?,
+                fail_mode: fail_mode.transpose().map_err(refused("fail-mode"))?,
+                versions: versions.transpose()?,
+                datapath_id: datapath_id.transpose().map_err(refused("datapath-id"))?,
+                tls: [request.private_key, request.certificate, request.ca_cert]
+                    .map(|file| file.map(Into::into)),
+            };
+            Ok(Edit::SetOpenFlow { bridge: request.bridge, change })
+        })
+        .await
     }
 
     async fn list_groups(&self, request: Request<proto::ListGroupsRequest>) -> Reply<proto::Groups> {

@@ -5,6 +5,7 @@
 //! tasks make them on threads for blocking work.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -13,15 +14,17 @@ use fabric::counters::QueueSnapshot;
 use fabric::switch::{BridgeId, PortRef, PortSnapshot, WorkerReport};
 use fabric::{Mirror, Switch, SwitchError, SwitchLogic};
 use logic::Logic;
+use ofagent::SocketAccess;
 use ports::bounded::within;
 use ports::faults::{Alarm, Limit, Summary};
-use ports::{Environment, Link, Status};
+use ports::{Access, Environment, Link, Status};
 
 use crate::diff::Object;
 use crate::events::Events;
 use crate::host_port;
 use crate::logics;
-use crate::model::{BridgeConfig, LogicConfig, PortConfig, StationConfig};
+use crate::model::{BridgeConfig, DEFAULT_SOCKET, LogicConfig, PortConfig, StationConfig};
+use crate::openflow::{self, LOGIC, Place, Running};
 use crate::refusal::Refusal;
 use crate::sflow::Sflow;
 use crate::share_warnings::{self, ShareWarnings};
@@ -44,6 +47,8 @@ pub struct Bridge {
     pub config: LogicConfig,
     /// Its logic.
     pub logic: Arc<dyn Logic>,
+    /// Its OpenFlow connections, with the logic `openflow`.
+    pub(crate) openflow: Option<Arc<Running>>,
     /// Its ports by name.
     pub ports: BTreeMap<String, Port>,
     /// The static stations in its logic's MAC table.
@@ -118,6 +123,7 @@ pub struct State {
     removed: Mutex<[QueueSnapshot; 2]>,
     watched: Watched,
     sflow: Sflow,
+    place: Place,
     /// The switch ends: ports are closed, and not removed from the configuration.
     ending: AtomicBool,
     pub(crate) workers: Workers,
@@ -127,7 +133,14 @@ impl State {
     /// Starts without bridges, on a running switch.
     pub fn new(environment: Environment) -> Self {
         let switch = environment.switch.clone();
+        let place = Place {
+            runtime: environment.runtime.clone(),
+            switch: switch.clone(),
+            control: DEFAULT_SOCKET.into(),
+            access: SocketAccess::default(),
+        };
         Self {
+            place,
             sflow: Sflow::new(switch.clone()),
             switch,
             environment,
@@ -140,6 +153,16 @@ impl State {
             ending: AtomicBool::new(false),
             workers: Workers::default(),
         }
+    }
+
+    /// Sets the path of the control socket, beside which bridges have theirs, and access to those.
+    pub fn at(mut self, control: &Path, access: Access) -> Self {
+        let default = SocketAccess::default();
+        let mode = access.mode.unwrap_or(default.mode);
+        self.place.access = SocketAccess { owner: access.owner, group: access.group, mode };
+        // Bridges do not depend on the daemon's directory.
+        self.place.control = std::path::absolute(control).unwrap_or_else(|_| control.into());
+        self
     }
 
     /// Returns the switch.
@@ -183,14 +206,67 @@ impl State {
 
     /// Adds an empty bridge. `others` are the existing bridges.
     pub(crate) fn add_bridge(&self, config: &BridgeConfig, others: &Bridges) -> Result<Bridge, Refusal> {
-        let logic = logics::build(&config.logic.name, &config.logic.params)?;
+        let (logic, openflow) = self.build_logic(config)?;
         self.watched.add(&config.name, &logic);
         let id = self.switch.add_bridge(&config.name, logic.clone() as Arc<dyn SwitchLogic>)?;
+        if let Some(openflow) = &openflow {
+            openflow.join(id)?;
+        }
         let (ports, stations, mirrors, not_taken_over) = Default::default();
         let taken: BTreeSet<u32> = others.values().map(|bridge| bridge.number).collect();
         let number = (0..).find(|number| !taken.contains(number)).unwrap_or_default();
         let config = config.logic.clone();
-        Ok(Bridge { id, number, config, logic, ports, stations, mirrors, rebuild: false, not_taken_over })
+        Ok(Bridge {
+            id,
+            number,
+            config,
+            logic,
+            openflow,
+            ports,
+            stations,
+            mirrors,
+            rebuild: false,
+            not_taken_over,
+        })
+    }
+
+    /// Builds the logic of a bridge, with its connections if it has some.
+    fn build_logic(&self, config: &BridgeConfig) -> Result<(Arc<dyn Logic>, Option<Arc<Running>>), Refusal> {
+        let LogicConfig { name, params } = &config.logic;
+        if name != LOGIC {
+            return Ok((logics::build(name, params)?, None));
+        }
+        logics::check(name, params)?;
+        let running = Running::start(&self.place, &config.name, &config.openflow)
+            .map_err(|error| Refusal::Other(format!("logic `{LOGIC}`: {error}")))?;
+        Ok((running.logic().clone(), Some(running)))
+    }
+
+    /// Tells the logic of a bridge about its ports, and applies its OpenFlow settings. Returns the result if these
+    /// changed.
+    pub(crate) fn follow_openflow(
+        &self,
+        bridge: &Bridge,
+        wanted: &BridgeConfig,
+    ) -> Option<Result<(), String>> {
+        let openflow = bridge.openflow.as_ref()?;
+        self.tell_ports(openflow, &wanted.name, bridge);
+        openflow.follow(&wanted.openflow)
+    }
+
+    fn tell_ports(&self, openflow: &Running, name: &str, bridge: &Bridge) {
+        let facts = openflow::facts(&self.switch, name, bridge, openflow.datapath_id());
+        openflow.logic().set_ports(&facts);
+    }
+
+    /// Tells the logic of a bridge that the link of a port changed.
+    pub(crate) fn tell_link(&self, bridge: &str, port: &str) {
+        let bridges = self.bridges();
+        let Some(openflow) = bridges.get(bridge).and_then(|bridge| bridge.openflow.as_ref()) else { return };
+        if let Ok(port) = find_port(&bridges, bridge, port) {
+            let facts = openflow::facts_of(&self.switch, bridge, port, openflow.datapath_id());
+            openflow.logic().set_ports(&[facts]);
+        }
     }
 
     /// Removes a bridge and its ports.
@@ -200,6 +276,9 @@ impl State {
         let counted: Vec<_> =
             bridge.ports.values().filter_map(|port| self.switch.counters(port.at).ok()).collect();
         self.switch.remove_bridge(bridge.id)?;
+        if let Some(openflow) = &bridge.openflow {
+            openflow.stop();
+        }
         counted.iter().for_each(|counters| self.keep(counters));
         Ok(())
     }
@@ -226,7 +305,10 @@ impl State {
     /// Replaces a bridge's logic. The new logic takes over the state of the old one and gets the static stations of
     /// `wanted`. If these do not fit, the old logic stays in use.
     pub(crate) fn set_logic(&self, bridge: &mut Bridge, wanted: &BridgeConfig) -> Result<(), Refusal> {
-        let logic = logics::build(&wanted.logic.name, &wanted.logic.params)?;
+        let (logic, openflow) = self.build_logic(wanted)?;
+        if let Some(openflow) = &openflow {
+            openflow.join(bridge.id)?;
+        }
         for station in &wanted.stations {
             if let (Some(table), Some(port)) = (logic.views().stations, bridge.ports.get(&station.port)) {
                 table
@@ -247,6 +329,9 @@ impl State {
         }
         bridge.logic = logic;
         bridge.config = wanted.logic.clone();
+        if let Some(before) = std::mem::replace(&mut bridge.openflow, openflow) {
+            before.stop();
+        }
         Ok(())
     }
 
@@ -311,6 +396,9 @@ impl State {
         self.ending.store(true, Relaxed);
         self.workers.leave();
         let bridges = self.bridges();
+        for openflow in bridges.values().filter_map(|bridge| bridge.openflow.as_ref()) {
+            openflow.begin_stop();
+        }
         for open in every(&bridges).filter_map(|(_, _, port)| port.open.as_ref()) {
             open.begin_close();
         }

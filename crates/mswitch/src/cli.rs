@@ -58,6 +58,9 @@ pub(crate) enum Command {
     /// Mirrors: copies of the traffic of ports
     #[command(subcommand)]
     Mirror(MirrorCommand),
+    /// OpenFlow: flows, groups, meters and controllers of a bridge
+    #[command(subcommand)]
+    Openflow(OpenFlowCommand),
     /// sFlow: packet samples and counters for collectors
     #[command(subcommand)]
     Sflow(SflowCommand),
@@ -409,6 +412,9 @@ pub(crate) struct PortAdd {
     pub(crate) settings: PortSettings,
     #[command(flatten)]
     pub(crate) options: PortOptions,
+    /// The port's number in OpenFlow [default: the lowest free one]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_279))]
+    pub(crate) openflow_port: Option<u32>,
     /// Option of the type by its key in the configuration file; commas separate list items
     #[arg(long = "opt", value_name = "KEY=VALUE", value_parser = key_value)]
     pub(crate) others: Vec<(String, String)>,
@@ -855,6 +861,190 @@ pub(crate) enum MirrorCommand {
         #[command(flatten)]
         output: Output,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum OpenFlowCommand {
+    /// Show flows, in the syntax of ovs-ofctl
+    #[command(after_help = examples!(
+        "mswitch logic set br0 openflow && mswitch openflow flows br0",
+        "mswitch openflow flows br0 table=0,in_port=1 --json | jq length",
+    ))]
+    Flows {
+        /// The bridge
+        bridge: String,
+        /// Only flows that match: a match as in add-flow, also `table=N`, `cookie=C/MASK` and `out_port=PORT`
+        #[arg(value_name = "MATCH")]
+        filter: Vec<String>,
+        #[command(flatten)]
+        stats: FlowStats,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Show groups, or their statistics
+    #[command(after_help = examples!("mswitch openflow groups br0 --stats"))]
+    Groups {
+        /// The bridge
+        bridge: String,
+        /// Show statistics
+        #[arg(long)]
+        stats: bool,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Show meters, or their statistics
+    #[command(after_help = examples!("mswitch openflow meters br0"))]
+    Meters {
+        /// The bridge
+        bridge: String,
+        /// Show statistics
+        #[arg(long)]
+        stats: bool,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Show the flow tables that are in use
+    #[command(after_help = examples!("mswitch openflow tables br0"))]
+    Tables {
+        /// The bridge
+        bridge: String,
+        /// Show all tables
+        #[arg(long)]
+        all: bool,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Show the OpenFlow numbers and states of ports
+    #[command(after_help = examples!("mswitch openflow ports br0"))]
+    Ports {
+        /// The bridge
+        bridge: String,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Show controllers, sockets and the bridge's id
+    #[command(after_help = examples!("mswitch openflow controllers br0"))]
+    Controllers {
+        /// The bridge
+        bridge: String,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Set controllers and their treatment; connections that stay are left as they are
+    #[command(after_help = examples!(
+        "mswitch openflow set br0 --controller tcp:127.0.0.1:6653 --fail-mode secure",
+        "mswitch openflow set br0 --no-controllers --fail-mode standalone",
+    ))]
+    Set(OpenFlowSet),
+    /// Add flows, all or none
+    #[command(after_help = examples!(
+        "mswitch openflow add-flow br0 priority=10,arp,actions=FLOOD 'priority=10,ip,nw_dst=10.0.0.2,actions=output:1'",
+        "echo 'priority=9,udp,actions=drop' | mswitch openflow add-flow br0 --file -",
+    ))]
+    AddFlow(Changes),
+    /// Change the actions of flows
+    #[command(after_help = examples!("mswitch openflow mod-flows br0 arp,actions=NORMAL"))]
+    ModFlows {
+        #[command(flatten)]
+        changes: Changes,
+        /// Only flows with exactly this match and priority
+        #[arg(long)]
+        strict: bool,
+    },
+    /// Delete flows; without a match all of them
+    #[command(after_help = examples!(
+        "mswitch openflow del-flows br0 udp",
+        "mswitch openflow del-flows br0 && mswitch openflow add-flow br0 priority=0,actions=NORMAL",
+    ))]
+    DelFlows {
+        #[command(flatten)]
+        changes: Changes,
+        /// Only the flow with exactly this match and priority
+        #[arg(long)]
+        strict: bool,
+    },
+    /// Add groups
+    #[command(after_help = examples!(
+        "mswitch openflow add-group br0 group_id=1,type=select,bucket=weight:2,output:1,bucket=output:2",
+    ))]
+    AddGroup(Changes),
+    /// Replace the buckets of groups
+    #[command(after_help = examples!("mswitch openflow mod-group br0 group_id=1,type=all,bucket=output:1"))]
+    ModGroup(Changes),
+    /// Add buckets to groups
+    #[command(after_help = examples!(
+        "mswitch openflow insert-buckets br0 group_id=1,command_bucket_id=last,bucket=bucket_id:7,output:2",
+    ))]
+    InsertBuckets(Changes),
+    /// Remove buckets from groups
+    #[command(after_help = examples!("mswitch openflow remove-buckets br0 group_id=1,command_bucket_id=7"))]
+    RemoveBuckets(Changes),
+    /// Delete groups, with the flows that use them; without an id all of them
+    #[command(after_help = examples!("mswitch openflow del-groups br0 group_id=1"))]
+    DelGroups(Changes),
+    /// Add meters
+    #[command(after_help = examples!("mswitch openflow add-meter br0 meter=1,kbps,bands=type=drop,rate=1000"))]
+    AddMeter(Changes),
+    /// Replace the bands of meters
+    #[command(after_help = examples!("mswitch openflow mod-meter br0 meter=1,pktps,bands=type=drop,rate=500"))]
+    ModMeter(Changes),
+    /// Delete meters, with the flows that use them; without a number all of them
+    #[command(after_help = examples!(
+        "mswitch openflow del-meters br0 meter=1 && mswitch logic set br0 learning",
+    ))]
+    DelMeters(Changes),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FlowStats {
+    /// Leave out what changes with packets and time
+    #[arg(long)]
+    pub(crate) no_stats: bool,
+}
+
+/// Changes of a bridge's flows, groups or meters.
+#[derive(Debug, Args)]
+pub(crate) struct Changes {
+    /// The bridge
+    pub(crate) bridge: String,
+    /// Changes in the syntax of ovs-ofctl; the bridge makes all or none of them
+    #[arg(value_name = "TEXT")]
+    pub(crate) changes: Vec<String>,
+    /// File with more of them, one a line, `#` before comments; - for standard input
+    #[arg(long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("setting").required(true).multiple(true))]
+pub(crate) struct OpenFlowSet {
+    /// The bridge
+    pub(crate) bridge: String,
+    /// Controller, in place of all others: tcp:HOST[:PORT], ssl:HOST[:PORT], unix:PATH, ptcp:[PORT][:HOST],
+    /// pssl:[PORT][:HOST] or punix:PATH; may be repeated
+    #[arg(long = "controller", value_name = "TARGET", group = "setting")]
+    pub(crate) controllers: Vec<String>,
+    /// Remove all controllers
+    #[arg(long, group = "setting", conflicts_with = "controllers")]
+    pub(crate) no_controllers: bool,
+    /// Behaviour without a controller: standalone or secure
+    #[arg(long, value_name = "MODE", group = "setting")]
+    pub(crate) fail_mode: Option<String>,
+    /// Versions of OpenFlow, such as 1.0,1.3
+    #[arg(long, value_name = "LIST", value_delimiter = ',', group = "setting")]
+    pub(crate) versions: Vec<String>,
+    /// The bridge's id for controllers: 16 hexadecimal digits
+    #[arg(long, value_name = "ID", group = "setting")]
+    pub(crate) datapath_id: Option<String>,
+    /// File with the bridge's private key, for ssl: and pssl: controllers
+    #[arg(long, value_name = "FILE", group = "setting")]
+    pub(crate) private_key: Option<PathBuf>,
+    /// File with the bridge's certificate
+    #[arg(long, value_name = "FILE", group = "setting")]
+    pub(crate) certificate: Option<PathBuf>,
+    /// File with the certificates of the authorities that vouch for controllers
+    #[arg(long, value_name = "FILE", group = "setting")]
+    pub(crate) ca_cert: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -10,6 +10,7 @@ mod fdb;
 mod logic;
 mod manual;
 mod mirror;
+mod openflow;
 mod port;
 mod sflow;
 mod status;
@@ -90,6 +91,7 @@ async fn ask(command: Command, socket: Option<PathBuf>) -> Result<(), Failure> {
         Command::Logic(command) => logic::run(&mut client, command).await,
         Command::Fdb(command) => fdb::run(&mut client, command).await,
         Command::Mirror(command) => mirror::run(&mut client, command).await,
+        Command::Openflow(command) => openflow::run(&mut client, command).await,
         Command::Sflow(command) => sflow::run(&mut client, command).await,
         Command::Capture(args) => capture::run(&mut client, args).await,
         Command::Trace(args) => trace::run(&mut client, args).await,

@@ -118,6 +118,11 @@ fn with_candidates(arg: Arg, path: &[String], words: &Arc<Words>) -> Arg {
         (["port", "add"], "driver") => arg.add(fixed(&["auto", "af-packet", "af-xdp"])),
         (["port", "add"], "offloads") => arg.add(fixed(&["true", "false"])),
         (_, "isolated" | "sticky" | "persist" | "busy-poll") => arg.add(fixed(&["on", "off"])),
+        (_, "fail_mode") => arg.add(fixed(&["standalone", "secure"])),
+        (_, "versions") => arg.add(fixed(&["1.0", "1.1", "1.2", "1.3", "1.4", "1.5"])),
+        (_, "file" | "private_key" | "certificate" | "ca_cert") => {
+            arg.add(ArgValueCompleter::new(PathCompleter::any()))
+        }
         (_, "kinds") => arg.add(fixed(control::events::KINDS)),
         _ => arg,
     }

@@ -25,6 +25,11 @@ impl Failure {
         Self { message: message.to_string(), code: USAGE }
     }
 
+    /// Puts the thing concerned in front of the message.
+    pub(crate) fn about(self, what: impl fmt::Display) -> Self {
+        Self { message: format!("{what}: {}", self.message), ..self }
+    }
+
     /// The result of a comparison that found differences, without a message.
     pub(crate) fn differs() -> Self {
         Self { message: String::new(), code: FAILED }

@@ -6,6 +6,7 @@ pub(crate) mod events;
 pub(crate) mod fdb;
 pub(crate) mod logic;
 pub(crate) mod mirror;
+pub(crate) mod openflow;
 pub(crate) mod packet;
 pub(crate) mod port;
 pub(crate) mod rates;

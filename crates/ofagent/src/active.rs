@@ -14,6 +14,7 @@ use crate::shared::SharedSwitch;
 use crate::state::TargetState;
 use crate::target::Target;
 use crate::timers::Policy;
+use crate::tls::{self, TlsError};
 
 /// A target's connection, again and again, until `stop`.
 pub(crate) async fn run(
@@ -27,7 +28,7 @@ pub(crate) async fn run(
     let policy = Policy::active(&settings);
     loop {
         let dialed = tokio::select! {
-            dialed = timeout(settings.limits.connect, dial(&target)) => dialed,
+            dialed = timeout(settings.limits.connect, dial(&target, &settings)) => dialed,
             () = stopped(&mut stop) => return,
         };
         let mut lasted = None;
@@ -67,16 +68,33 @@ pub(crate) async fn converse(
     end
 }
 
-async fn dial(target: &Target) -> io::Result<Box<dyn Stream>> {
+async fn dial(target: &Target, settings: &Settings) -> io::Result<Box<dyn Stream>> {
     match target {
-        Target::Tcp { host, port } => {
-            let stream = TcpStream::connect((host.as_str(), *port)).await?;
-            stream.set_nodelay(true)?;
-            Ok(Box::new(stream))
+        Target::Tcp { host, port } => Ok(Box::new(dial_tcp(host, *port).await?)),
+        Target::Ssl { host, port } => {
+            let files = settings.tls.clone();
+            let connector = blocking(move || files.ok_or(TlsError::NoFiles)?.connector()).await?;
+            let stream = dial_tcp(host, *port).await?;
+            Ok(Box::new(connector.connect(tls::unused_name(), stream).await?))
         }
         Target::Unix(path) => Ok(Box::new(UnixStream::connect(path).await?)),
-        Target::Ptcp { .. } | Target::Punix(_) => Err(io::ErrorKind::InvalidInput.into()),
+        Target::Ptcp { .. } | Target::Pssl { .. } | Target::Punix(_) => {
+            Err(io::ErrorKind::InvalidInput.into())
+        }
     }
+}
+
+async fn dial_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect((host, port)).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// Reads files away from the runtime's threads.
+pub(crate) async fn blocking<T: Send + 'static>(
+    read: impl FnOnce() -> Result<T, TlsError> + Send + 'static,
+) -> io::Result<T> {
+    tokio::task::spawn_blocking(read).await?.map_err(io::Error::other)
 }
 
 #[cfg(test)]

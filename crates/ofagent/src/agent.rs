@@ -111,7 +111,7 @@ impl Agent {
     /// Serves a socket that the agent always has.
     fn serve(&mut self, path: &Path, limit: usize, service: Service) -> Result<(), SocketError> {
         let context = self.runtime.enter();
-        let (file, listener) = SocketFile::listen(path)?;
+        let (file, listener) = SocketFile::listen(path, self.settings.access)?;
         drop(context);
         let door = Door {
             shared: self.shared.clone(),
@@ -168,6 +168,16 @@ impl Agent {
             .collect()
     }
 
+    /// Sets what a lack of controllers means. Connections are left as they are.
+    pub fn set_fail_mode(&mut self, fail_mode: FailMode) {
+        Arc::make_mut(&mut self.settings).fail_mode = fail_mode;
+    }
+
+    /// Whether there is a controller to connect to.
+    pub fn has_active(&self) -> bool {
+        self.controllers.iter().any(|controller| !controller.target.is_passive())
+    }
+
     /// Whether the bridge is to forward on its own: its fail mode is standalone, and it has no active controller, or
     /// none has been connected for three probe intervals.
     ///
@@ -176,9 +186,8 @@ impl Agent {
         if self.settings.fail_mode == FailMode::Secure {
             return false;
         }
-        let has_active = self.controllers.iter().any(|controller| !controller.target.is_passive());
         let grace = self.settings.grace();
-        !has_active || self.shared.without_controller().is_some_and(|without| without >= grace)
+        !self.has_active() || self.shared.without_controller().is_some_and(|without| without >= grace)
     }
 
     /// Ends all connections, after what waits for them has left or a second has passed, and removes the sockets.

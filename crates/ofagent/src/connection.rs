@@ -96,6 +96,8 @@ pub(crate) async fn serve(
     let mut out = Outgoing::default();
     let mut timers = Timers::new();
     let mut end: Option<End> = None;
+    // TLS may hold back what it was given.
+    let mut is_flushed = true;
     loop {
         let was_empty = out.bytes.is_empty();
         let status = connected.fetch(&mut out.bytes, WRITE);
@@ -107,17 +109,19 @@ pub(crate) async fn serve(
         }
         if end.is_some() {
             timers.ended();
-            if out.bytes.is_empty() {
+            if out.bytes.is_empty() && is_flushed {
                 break;
             }
         }
         let is_reading = end.is_none() && status.is_ready;
         let has_frame = is_reading && frames.has_next();
-        let due = timers.next(policy, status.version.is_some(), !out.bytes.is_empty());
+        let is_sending = !out.bytes.is_empty() || !is_flushed;
+        let due = timers.next(policy, status.version.is_some(), is_sending);
         tokio::select! {
-            written = writer.write(out.rest()), if !out.bytes.is_empty() => match written {
-                Ok(0) => return end.unwrap_or(End::Closed),
-                Ok(count) => {
+            put = put(&mut writer, out.rest()), if is_sending => match put {
+                Ok(Put::Written(0)) => return end.unwrap_or(End::Closed),
+                Ok(Put::Written(count)) => {
+                    is_flushed = false;
                     out.advance(count);
                     timers.progressed();
                     // A peer that makes room is alive, though its echo reply may be far behind.
@@ -125,6 +129,7 @@ pub(crate) async fn serve(
                         timers.heard();
                     }
                 }
+                Ok(Put::Flushed) => is_flushed = true,
                 Err(error) => return end.unwrap_or(End::Io(error)),
             },
             read = reader.read(&mut chunk), if is_reading && !has_frame => match read {
@@ -159,6 +164,22 @@ pub(crate) async fn serve(
         let _ = timeout_at(cut, rest).await;
     }
     end
+}
+
+/// What became of bytes on their way out.
+enum Put {
+    /// The transport has taken so many of them.
+    Written(usize),
+    /// It holds none back.
+    Flushed,
+}
+
+/// Gives bytes to the transport, or has it send all that it was given.
+async fn put(writer: &mut (impl AsyncWrite + Unpin), rest: &[u8]) -> io::Result<Put> {
+    match rest.is_empty() {
+        true => writer.flush().await.map(|()| Put::Flushed),
+        false => writer.write(rest).await.map(Put::Written),
+    }
 }
 
 /// Processes messages, until others have their turn. Returns the reason if the connection ends.

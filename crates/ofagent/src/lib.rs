@@ -23,7 +23,7 @@
 //! ```
 //!
 //! # Rooms
-//! - `target`: controllers' addresses as text; `settings`: the rest of what an agent is told.
+//! - `target`: controllers' addresses as text; `tls`: keys and certificates; `settings`: the rest of what an agent is told.
 //! - `shared`: the switch behind a lock, and a doorbell for each connection.
 //! - `frames`, `timers`, `connection`: one connection, whatever its transport.
 //! - `active`, `backoff`: connections that the agent makes; `passive`, `socket_file`: those that it accepts.
@@ -49,10 +49,12 @@ mod socket_file;
 mod state;
 mod target;
 mod timers;
+mod tls;
 
 pub use agent::{Agent, StartError};
-pub use settings::{FailMode, Limits, Settings};
+pub use settings::{FailMode, Limits, Settings, SocketAccess};
 pub use shared::SharedSwitch;
 pub use socket_file::SocketError;
 pub use state::{ControllerState, PeerState};
 pub use target::{DEFAULT_PORT, Target, TargetError};
+pub use tls::{TlsError, TlsFiles};

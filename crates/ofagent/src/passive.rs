@@ -5,12 +5,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
 
-use crate::active::converse;
+use crate::active::{blocking, converse};
 use crate::backoff::Backoff;
 use crate::connection::{Stop, Stream, stopped};
 use crate::settings::Settings;
@@ -20,47 +21,83 @@ use crate::socket_file::SocketFile;
 use crate::state::TargetState;
 use crate::target::Target;
 use crate::timers::Policy;
+use crate::tls::TlsError;
 
 /// Pause after an error of `accept`, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A listening socket.
-#[derive(Debug)]
 pub(crate) enum Listener {
     Tcp(TcpListener),
+    Tls { listener: TcpListener, acceptor: TlsAcceptor },
     Unix { listener: UnixListener, _file: SocketFile },
 }
 
 impl Listener {
-    async fn open(target: &Target) -> io::Result<Self> {
+    async fn open(target: &Target, settings: &Settings) -> io::Result<Self> {
         match target {
             Target::Ptcp { port, host } => {
                 let host = host.as_deref().unwrap_or("0.0.0.0");
                 Ok(Listener::Tcp(TcpListener::bind((host, *port)).await?))
             }
+            Target::Pssl { port, host } => {
+                let files = settings.tls.clone();
+                let acceptor = blocking(move || files.ok_or(TlsError::NoFiles)?.acceptor()).await?;
+                let host = host.as_deref().unwrap_or("0.0.0.0");
+                Ok(Listener::Tls { listener: TcpListener::bind((host, *port)).await?, acceptor })
+            }
             Target::Punix(path) => {
-                let (file, listener) = SocketFile::listen(path).map_err(io::Error::other)?;
+                let (file, listener) = SocketFile::listen(path, settings.access).map_err(io::Error::other)?;
                 Ok(Listener::Unix { listener, _file: file })
             }
-            Target::Tcp { .. } | Target::Unix(_) => Err(io::ErrorKind::InvalidInput.into()),
+            Target::Tcp { .. } | Target::Ssl { .. } | Target::Unix(_) => {
+                Err(io::ErrorKind::InvalidInput.into())
+            }
         }
     }
 
     fn address(&self) -> Option<SocketAddr> {
         match self {
-            Listener::Tcp(listener) => listener.local_addr().ok(),
+            Listener::Tcp(listener) | Listener::Tls { listener, .. } => listener.local_addr().ok(),
             Listener::Unix { .. } => None,
         }
     }
 
-    async fn accept(&self) -> io::Result<(Box<dyn Stream>, String)> {
+    async fn accept(&self) -> io::Result<(Accepted, String)> {
         match self {
             Listener::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
                 stream.set_nodelay(true)?;
-                Ok((Box::new(stream), format!("tcp:{peer}")))
+                Ok((Accepted::Plain(Box::new(stream)), format!("tcp:{peer}")))
             }
-            Listener::Unix { listener, .. } => Ok((Box::new(listener.accept().await?.0), "unix".to_owned())),
+            Listener::Tls { listener, acceptor } => {
+                let (stream, peer) = listener.accept().await?;
+                stream.set_nodelay(true)?;
+                Ok((Accepted::Tls(stream, acceptor.clone()), format!("ssl:{peer}")))
+            }
+            Listener::Unix { listener, .. } => {
+                Ok((Accepted::Plain(Box::new(listener.accept().await?.0)), "unix".to_owned()))
+            }
+        }
+    }
+}
+
+/// A connection that was accepted.
+enum Accepted {
+    Plain(Box<dyn Stream>),
+    /// Its TLS handshake is still to come.
+    Tls(TcpStream, TlsAcceptor),
+}
+
+impl Accepted {
+    /// Returns the stream, after the handshake.
+    async fn open(self, limit: Duration) -> io::Result<Box<dyn Stream>> {
+        match self {
+            Accepted::Plain(stream) => Ok(stream),
+            Accepted::Tls(stream, acceptor) => match timeout(limit, acceptor.accept(stream)).await {
+                Ok(stream) => Ok(Box::new(stream?)),
+                Err(_) => Err(io::ErrorKind::TimedOut.into()),
+            },
         }
     }
 }
@@ -85,7 +122,19 @@ pub(crate) enum Service {
 }
 
 impl Door {
-    async fn serve(self, stream: Box<dyn Stream>, peer: String, stop: Stop) {
+    async fn serve(self, accepted: Accepted, peer: String, mut stop: Stop) {
+        let limit = match self.service {
+            Service::Switch(policy) => policy.handshake,
+            Service::Snoop(stall) => stall,
+        };
+        let opened = tokio::select! {
+            opened = accepted.open(limit) => opened,
+            () = stopped(&mut stop) => return,
+        };
+        let stream = match opened {
+            Ok(stream) => stream,
+            Err(error) => return self.state.failed(format!("TLS handshake with {peer}: {error}")),
+        };
         match self.service {
             Service::Switch(policy) => {
                 let end = converse(&self.shared, stream, peer, &policy, &self.state, stop).await;
@@ -100,7 +149,7 @@ impl Door {
 pub(crate) async fn run(target: Target, door: Door, settings: Arc<Settings>, mut stop: Stop) {
     let mut backoff = Backoff::new(settings.backoff_min, settings.backoff_max);
     loop {
-        match Listener::open(&target).await {
+        match Listener::open(&target, &settings).await {
             Ok(listener) => {
                 door.state.listens(listener.address());
                 return accept(listener, door, stop).await;

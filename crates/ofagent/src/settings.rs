@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::target::Target;
+use crate::tls::TlsFiles;
 
 /// What a bridge does while no controller is connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -52,6 +53,24 @@ impl Default for Limits {
     }
 }
 
+/// Owner, group and mode of the files of listening Unix sockets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SocketAccess {
+    /// User id; `None`: that of the process.
+    pub owner: Option<u32>,
+    /// Group id; `None`: that of the process.
+    pub group: Option<u32>,
+    /// Mode.
+    pub mode: u32,
+}
+
+impl Default for SocketAccess {
+    /// Owner and group may connect.
+    fn default() -> Self {
+        SocketAccess { owner: None, group: None, mode: 0o660 }
+    }
+}
+
 /// Settings of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -61,6 +80,10 @@ pub struct Settings {
     pub management: Option<PathBuf>,
     /// Path of the snoop socket.
     pub snoop: Option<PathBuf>,
+    /// Access to the files of these sockets, and of `punix:` targets.
+    pub access: SocketAccess,
+    /// Keys and certificates of targets with TLS.
+    pub tls: Option<TlsFiles>,
     /// What a lack of controllers means.
     pub fail_mode: FailMode,
     /// Silence after which a controller is asked for an echo, and is disconnected after as much silence again; `None`
@@ -90,6 +113,8 @@ impl Default for Settings {
             controllers: vec![],
             management: None,
             snoop: None,
+            access: SocketAccess::default(),
+            tls: None,
             fail_mode: FailMode::Secure,
             probe: Some(DEFAULT_PROBE),
             backoff_min: Duration::from_secs(1),

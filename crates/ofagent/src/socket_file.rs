@@ -14,8 +14,8 @@ use rustix::net::{
 };
 use tokio::net::UnixListener;
 
-/// Mode of the files: their owner and group may connect.
-const MODE: u32 = 0o660;
+use crate::settings::SocketAccess;
+
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 64;
 
@@ -48,21 +48,24 @@ pub(crate) struct SocketFile {
 
 impl SocketFile {
     /// Listens at `path`. Needs a runtime's context.
-    pub(crate) fn listen(path: &Path) -> Result<(Self, UnixListener), SocketError> {
+    pub(crate) fn listen(path: &Path, access: SocketAccess) -> Result<(Self, UnixListener), SocketError> {
         remove_stale(path)?;
-        Self::bind(path).map_err(|error| match error.kind() {
+        Self::bind(path, access).map_err(|error| match error.kind() {
             io::ErrorKind::AddrInUse => SocketError::InUse(path.into()),
             _ => SocketError::Io { path: path.into(), error },
         })
     }
 
-    fn bind(path: &Path) -> io::Result<(Self, UnixListener)> {
+    fn bind(path: &Path, access: SocketAccess) -> io::Result<(Self, UnixListener)> {
         let socket = socket()?;
         bind(&socket, &SocketAddrUnix::new(path)?)?;
         let meta = std::fs::symlink_metadata(path)?;
         let file = SocketFile { path: path.into(), identity: (meta.dev(), meta.ino()) };
         // Until it listens, connections are refused: nobody gets in under the mode of its creation.
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(MODE))?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(access.mode))?;
+        if access.owner.is_some() || access.group.is_some() {
+            std::os::unix::fs::chown(path, access.owner, access.group)?;
+        }
         listen(&socket, BACKLOG)?;
         Ok((file, UnixListener::from_std(StdListener::from(socket))?))
     }
@@ -130,9 +133,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
         drop(StdListener::bind(&path).unwrap());
-        let (file, listener) = SocketFile::listen(&path).unwrap();
+        let (file, listener) = SocketFile::listen(&path, SocketAccess::default()).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o660);
-        let error = SocketFile::listen(&path).unwrap_err();
+        let error = SocketFile::listen(&path, SocketAccess::default()).unwrap_err();
         assert_eq!(error.to_string(), format!("{}: another process listens on this socket", path.display()));
         tokio::net::UnixStream::connect(&path).await.unwrap();
         drop((listener, file));
@@ -145,17 +148,17 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
         std::fs::write(&path, "precious").unwrap();
-        assert!(matches!(SocketFile::listen(&path), Err(SocketError::OtherFile(_))));
+        assert!(matches!(SocketFile::listen(&path, SocketAccess::default()), Err(SocketError::OtherFile(_))));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
         let none = directory.path().join("none/s");
-        assert!(matches!(SocketFile::listen(&none), Err(SocketError::Io { .. })));
+        assert!(matches!(SocketFile::listen(&none, SocketAccess::default()), Err(SocketError::Io { .. })));
     }
 
     #[tokio::test]
     async fn the_file_of_a_successor_is_not_removed() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
-        let (file, _listener) = SocketFile::listen(&path).unwrap();
+        let (file, _listener) = SocketFile::listen(&path, SocketAccess::default()).unwrap();
         std::fs::rename(&path, directory.path().join("old")).unwrap();
         let _successor = StdListener::bind(&path).unwrap();
         drop(file);

@@ -1,4 +1,5 @@
-//! Controller targets in Open vSwitch's syntax: `tcp:HOST[:PORT]`, `unix:PATH`, `ptcp:[PORT][:HOST]`, `punix:PATH`.
+//! Controller targets in Open vSwitch's syntax: `tcp:HOST[:PORT]`, `ssl:HOST[:PORT]`, `unix:PATH`, `ptcp:[PORT][:HOST]`,
+//! `pssl:[PORT][:HOST]`, `punix:PATH`.
 //!
 //! Invariant: a target prints as text that parses to the same target.
 
@@ -22,10 +23,24 @@ pub enum Target {
         /// Port, never 0.
         port: u16,
     },
+    /// Connects to a TCP port, with TLS.
+    Ssl {
+        /// Host.
+        host: String,
+        /// Port, never 0.
+        port: u16,
+    },
     /// Connects to a Unix socket.
     Unix(PathBuf),
     /// Listens on a TCP port.
     Ptcp {
+        /// Port; 0 lets the kernel choose.
+        port: u16,
+        /// Local address without brackets, or a name; `None` means all IPv4 addresses.
+        host: Option<String>,
+    },
+    /// Listens on a TCP port, for connections with TLS.
+    Pssl {
         /// Port; 0 lets the kernel choose.
         port: u16,
         /// Local address without brackets, or a name; `None` means all IPv4 addresses.
@@ -39,11 +54,10 @@ pub enum Target {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
     /// The text does not start with a known kind.
-    #[error("`{0}` starts with no known kind (expected `tcp:`, `unix:`, `ptcp:` or `punix:`)")]
+    #[error(
+        "`{0}` starts with no known kind (expected `tcp:`, `ssl:`, `unix:`, `ptcp:`, `pssl:` or `punix:`)"
+    )]
     Kind(String),
-    /// TLS is asked for.
-    #[error("`{0}`: TLS is not available yet")]
-    Tls(String),
     /// The host is missing.
     #[error("`{0}` has no host (expected `tcp:HOST[:PORT]`)")]
     NoHost(String),
@@ -69,7 +83,12 @@ pub enum TargetError {
 impl Target {
     /// Whether controllers connect to the switch, rather than the switch to a controller.
     pub fn is_passive(&self) -> bool {
-        matches!(self, Target::Ptcp { .. } | Target::Punix(_))
+        matches!(self, Target::Ptcp { .. } | Target::Pssl { .. } | Target::Punix(_))
+    }
+
+    /// Whether its connections have TLS.
+    pub fn is_tls(&self) -> bool {
+        matches!(self, Target::Ssl { .. } | Target::Pssl { .. })
     }
 }
 
@@ -85,10 +104,8 @@ impl FromStr for Target {
                     return Err(TargetError::NoHost(text.to_owned()));
                 }
                 let port = port.map_or(Ok(DEFAULT_PORT), |port| parse_port(port, 1))?;
-                if kind == "ssl" {
-                    return Err(TargetError::Tls(text.to_owned()));
-                }
-                Ok(Target::Tcp { host: host.to_owned(), port })
+                let host = host.to_owned();
+                Ok(if kind == "ssl" { Target::Ssl { host, port } } else { Target::Tcp { host, port } })
             }
             "ptcp" | "pssl" => {
                 let (port, host) = rest.split_once(':').map_or((rest, ""), |(port, host)| (port, host));
@@ -97,10 +114,8 @@ impl FromStr for Target {
                 if let Some(extra) = none {
                     return Err(TargetError::Host(format!("{host}:{extra}")));
                 }
-                if kind == "pssl" {
-                    return Err(TargetError::Tls(text.to_owned()));
-                }
-                Ok(Target::Ptcp { port, host: (!host.is_empty()).then(|| host.to_owned()) })
+                let host = (!host.is_empty()).then(|| host.to_owned());
+                Ok(if kind == "pssl" { Target::Pssl { port, host } } else { Target::Ptcp { port, host } })
             }
             "unix" => Ok(Target::Unix(parse_path(text, rest)?)),
             "punix" => Ok(Target::Punix(parse_path(text, rest)?)),
@@ -113,9 +128,12 @@ impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Target::Tcp { host, port } => write!(f, "tcp:{}:{port}", bracketed(host)),
+            Target::Ssl { host, port } => write!(f, "ssl:{}:{port}", bracketed(host)),
             Target::Unix(path) => write!(f, "unix:{}", path.display()),
             Target::Ptcp { port, host: Some(host) } => write!(f, "ptcp:{port}:{}", bracketed(host)),
             Target::Ptcp { port, host: None } => write!(f, "ptcp:{port}"),
+            Target::Pssl { port, host: Some(host) } => write!(f, "pssl:{port}:{}", bracketed(host)),
+            Target::Pssl { port, host: None } => write!(f, "pssl:{port}"),
             Target::Punix(path) => write!(f, "punix:{}", path.display()),
         }
     }
@@ -183,6 +201,9 @@ mod tests {
             ("ptcp:0", "ptcp:0"),
             ("ptcp::127.0.0.1", "ptcp:6653:127.0.0.1"),
             ("ptcp:6634:[::1]", "ptcp:6634:[::1]"),
+            ("ssl:10.0.0.1", "ssl:10.0.0.1:6653"),
+            ("pssl:6640:[::1]", "pssl:6640:[::1]"),
+            ("pssl:", "pssl:6653"),
             ("unix:/run/a:b", "unix:/run/a:b"),
             ("punix:relative", "punix:relative"),
         ] {
@@ -198,11 +219,11 @@ mod tests {
         for (text, error) in [
             (
                 "127.0.0.1",
-                "`127.0.0.1` starts with no known kind (expected `tcp:`, `unix:`, `ptcp:` or `punix:`)",
+                "`127.0.0.1` starts with no known kind (expected `tcp:`, `ssl:`, `unix:`, `ptcp:`, `pssl:` or `punix:`)",
             ),
             (
                 "udp:1.2.3.4",
-                "`udp:1.2.3.4` starts with no known kind (expected `tcp:`, `unix:`, `ptcp:` or `punix:`)",
+                "`udp:1.2.3.4` starts with no known kind (expected `tcp:`, `ssl:`, `unix:`, `ptcp:`, `pssl:` or `punix:`)",
             ),
             ("tcp:", "`tcp:` has no host (expected `tcp:HOST[:PORT]`)"),
             ("tcp::6653", "`tcp::6653` has no host (expected `tcp:HOST[:PORT]`)"),
@@ -218,9 +239,7 @@ mod tests {
             ),
             ("tcp:a b", "host `a b` is neither an address nor a name (an IPv6 address has brackets)"),
             ("ptcp:1:h:2", "host `h:2` is neither an address nor a name (an IPv6 address has brackets)"),
-            ("ssl:1.2.3.4", "`ssl:1.2.3.4`: TLS is not available yet"),
             ("ssl:1.2.3.4:x", "port `x` is not a number from 1 to 65535"),
-            ("pssl:", "`pssl:`: TLS is not available yet"),
             ("unix:", "`unix:` has no path"),
             (
                 &long,

@@ -8,9 +8,12 @@ use crate::OpenError;
 /// Owner, group and mode of a socket file. `None` leaves the system's default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Access {
-    owner: Option<u32>,
-    group: Option<u32>,
-    mode: Option<u32>,
+    /// User id.
+    pub owner: Option<u32>,
+    /// Group id.
+    pub group: Option<u32>,
+    /// Mode.
+    pub mode: Option<u32>,
 }
 
 impl Access {

@@ -9,6 +9,7 @@ use toml::de::DeValue;
 
 use super::Depth;
 use super::mirror;
+use super::openflow;
 use super::port::{self, HostKey, Shared};
 use super::report::Report;
 use super::section::Section;
@@ -40,6 +41,7 @@ pub(super) fn read(
     }
     section.only(&keys::names(keys::BRIDGE), report);
     let logic = logic(&section, shared.depth, report);
+    let openflow = openflow::read(&section, &logic, shared.depth, report);
 
     let mut ports = Vec::new();
     let mut port_names = BTreeMap::new();
@@ -64,9 +66,20 @@ pub(super) fn read(
         }
     }
     let name = name.map(|(name, _)| name.to_owned());
-    let mut bridge =
-        BridgeConfig { logic, ports, stations, ..BridgeConfig::new(name.as_deref().unwrap_or_default()) };
+    let mut bridge = BridgeConfig {
+        logic,
+        openflow,
+        ports,
+        stations,
+        ..BridgeConfig::new(name.as_deref().unwrap_or_default())
+    };
     check_host_ports(&bridge, &port_names, &hosts, report);
+    if let Some((first, second)) = bridge.same_openflow_port() {
+        let (first, second) = (&first.settings.name, &second.settings.name);
+        let message =
+            format!("ports `{first}` and `{second}` have the same `openflow-port`; give each its own");
+        report.add(&section.span, &section.context, message);
+    }
     for table in section.tables("mirror", "bridge.mirror", report) {
         if let Some(mirror) = mirror::read(&table, &bridge, &keys_of(&port_names), report) {
             bridge.mirrors.push(mirror);
@@ -164,7 +177,7 @@ fn logic(section: &Section<'_>, depth: Depth, report: &mut Report<'_>) -> LogicC
         }
     }
     if depth > Depth::Form
-        && let Err(error) = logics::build(&config.name, &config.params)
+        && let Err(error) = logics::check(&config.name, &config.params)
     {
         let culprit = match &error {
             LogicError::UnknownLogic { .. } | LogicError::MissingFile { .. } => None,

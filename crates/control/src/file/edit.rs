@@ -100,7 +100,11 @@ impl Editor {
                     }
                 }
                 (None, Some(to)) => {
-                    item.insert(key, Item::Table(table(to)));
+                    let new = match inline {
+                        true => Item::Value(Value::InlineTable(inline_table(to))),
+                        false => Item::Table(table(to)),
+                    };
+                    item.insert(key, new);
                 }
                 (Some(there), None) => match (from, there.as_table_like_mut()) {
                     // An empty `[daemon]` has no effect and may stay; an empty `[sflow]` would enable sFlow.
@@ -299,6 +303,9 @@ fn table(node: &Node) -> Table {
     for (key, wanted) in in_order(&node.keys) {
         table.insert(key, Item::Value(value(wanted)));
     }
+    for (key, node) in node.tables.iter().filter_map(|(key, node)| Some((key, node.as_ref()?))) {
+        table.insert(key, Item::Table(self::table(node)));
+    }
     for (key, nodes) in node.lists.iter().filter(|(_, nodes)| !nodes.is_empty()) {
         table.insert(key, Item::ArrayOfTables(nodes.iter().map(self::table).collect()));
     }
@@ -309,6 +316,9 @@ fn inline_table(node: &Node) -> InlineTable {
     let mut table = InlineTable::new();
     for (key, wanted) in in_order(&node.keys) {
         table.insert(key, value(wanted));
+    }
+    for (key, node) in node.tables.iter().filter_map(|(key, node)| Some((key, node.as_ref()?))) {
+        table.insert(*key, Value::InlineTable(inline_table(node)));
     }
     for (key, nodes) in node.lists.iter().filter(|(_, nodes)| !nodes.is_empty()) {
         let values: Array = nodes.iter().map(|node| Value::InlineTable(inline_table(node))).collect();

@@ -15,7 +15,7 @@ use super::section::Section;
 use super::{Depth, mistyped, protection};
 use crate::check::{self, Fault, Ours};
 use crate::host_port;
-use crate::model::{PortConfig, check_mtu, check_name, parse_admin};
+use crate::model::{PortConfig, check_mtu, check_name, check_openflow_port, parse_admin};
 use crate::{keys, options, suggest, vlan};
 
 /// State shared by all ports of a file.
@@ -67,7 +67,13 @@ pub(super) fn read(
         let (span, context) = (section.span_of("peer"), section.context.clone());
         shared.patches.push(Patch { span, context, peer: options.peer.clone() });
     }
-    let port = PortConfig::new(settings, spec);
+    let mut port = PortConfig::new(settings, spec);
+    if let Some((number, span)) = section.integer("openflow-port", report) {
+        match check_openflow_port(number) {
+            Ok(number) => port.openflow_port = Some(number),
+            Err(error) => report.add(&span, &section.context, error),
+        }
+    }
     if host_port::of(&port).is_some() {
         shared.hosts.push(HostKey { span: section.span_of("host"), context: section.context.clone() });
     }

@@ -10,6 +10,7 @@ use crate::direction;
 use crate::model::{
     BridgeConfig, Config, DEFAULT_LOGIC, DaemonConfig, PortConfig, StationConfig, format_admin,
 };
+use crate::openflow::settings::{OpenFlowConfig, SocketPlace, TLS_KEYS, fail_mode_name, version_name};
 use crate::sflow::{SflowConfig, settings};
 use crate::{options, protection};
 use fabric::{Mirror, VlanMode};
@@ -102,7 +103,7 @@ pub(crate) fn sflow(config: &SflowConfig) -> Table {
     table
 }
 
-/// `[[bridge]]` without its lists.
+/// `[[bridge]]` without its lists and tables.
 pub(crate) fn bridge_alone(config: &BridgeConfig) -> Table {
     let mut table = Table::from_iter([("name".to_owned(), Value::from(config.name.clone()))]);
     if config.logic.name != DEFAULT_LOGIC {
@@ -116,13 +117,57 @@ pub(crate) fn bridge_alone(config: &BridgeConfig) -> Table {
     table
 }
 
+/// `[bridge.openflow]`; empty for the defaults.
+pub(crate) fn openflow(config: &OpenFlowConfig) -> Table {
+    let default = OpenFlowConfig::default();
+    let list = |texts: Vec<String>| Value::Array(texts.into_iter().map(Value::from).collect());
+    let mut table = Table::new();
+    if config.controllers != default.controllers {
+        let controllers = config.controllers.iter().map(ToString::to_string).collect();
+        table.insert("controllers".into(), list(controllers));
+    }
+    if config.versions != default.versions {
+        table.insert("versions".into(), list(config.versions.iter().copied().map(version_name).collect()));
+    }
+    if config.fail_mode != default.fail_mode {
+        table.insert("fail-mode".into(), fail_mode_name(config.fail_mode).into());
+    }
+    if let Some(id) = config.datapath_id {
+        table.insert("datapath-id".into(), id.to_string().into());
+    }
+    for (key, place) in [("management", &config.management), ("snoop", &config.snoop)] {
+        match place {
+            SocketPlace::Beside => {}
+            SocketPlace::Off => drop(table.insert(key.into(), "off".into())),
+            SocketPlace::At(path) => drop(table.insert(key.into(), path.display().to_string().into())),
+        }
+    }
+    for (key, file) in TLS_KEYS.iter().zip(&config.tls) {
+        if let Some(file) = file {
+            table.insert((*key).into(), file.display().to_string().into());
+        }
+    }
+    for (key, value, default) in [
+        ("probe", config.probe, default.probe),
+        ("max-backoff", config.max_backoff, default.max_backoff),
+        ("max-flows", config.max_flows, default.max_flows),
+    ] {
+        if value != default {
+            table.insert(key.into(), i64::from(value).into());
+        }
+    }
+    table
+}
+
 fn bridge(config: &BridgeConfig, secrets: Secrets) -> Node {
     let ports = config.ports.iter().map(|p| Node::leaf(&p.settings.name, port(p, secrets)));
     let stations = config.stations.iter().map(|s| Node::leaf(format!("{} {}", s.vlan, s.mac), station(s)));
     let mirrors = config.mirrors.iter().map(|m| Node::leaf(&m.name, mirror(m)));
     let lists =
         vec![("port", ports.collect()), ("station", stations.collect()), ("mirror", mirrors.collect())];
-    Node { id: config.name.clone(), keys: bridge_alone(config), lists, ..Node::default() }
+    let openflow = Some(openflow(&config.openflow)).filter(|keys| !keys.is_empty());
+    let tables = vec![("openflow", openflow.map(|keys| Node::leaf("", keys)))];
+    Node { id: config.name.clone(), keys: bridge_alone(config), tables, lists }
 }
 
 /// `[[bridge.port]]`.
@@ -150,6 +195,9 @@ pub(crate) fn port(config: &PortConfig, secrets: Secrets) -> Table {
         table.insert("vlan".into(), settings.vlan.to_string().into());
     }
     table.extend(protection::to_toml(settings));
+    if let Some(number) = config.openflow_port {
+        table.insert("openflow-port".into(), i64::from(number).into());
+    }
     table
 }
 
@@ -250,6 +298,29 @@ mod tests {
         name = "wire"
         logic = "static"
         params = { a = "b" }
+
+        [[bridge]]
+        name = "flows"
+        logic = "openflow"
+
+        [bridge.openflow]
+        controllers = ["tcp:[::1]:6653", "punix:/run/c.sock"]
+        versions = ["1.0", "1.3"]
+        fail-mode = "secure"
+        datapath-id = "00000242ac110002"
+        management = "off"
+        snoop = "/run/flows.snoop"
+        private-key = "/etc/key.pem"
+        certificate = "/etc/cert.pem"
+        ca-cert = "/etc/ca.pem"
+        probe = 0
+        max-backoff = 3
+        max-flows = 1000
+
+        [[bridge.port]]
+        name = "x"
+        type = "tap"
+        openflow-port = 7
     "#;
 
     fn read(text: &str) -> Config {
@@ -262,6 +333,7 @@ mod tests {
         let text = write(&config, Secrets::Written);
         assert!(text.starts_with("[daemon]\n") && !text.contains("\n\n\n"), "{text}");
         assert!(text.contains("\n[[bridge.port]]\nname = \"vm1\"\ntype = \"memif\"\n"), "{text}");
+        assert!(text.contains("logic = \"openflow\"\n\n[bridge.openflow]\nca-cert = "), "{text}");
         assert_eq!(read(&text), config, "{text}");
         assert_eq!(write(&read(&text), Secrets::Written), text, "formatting is stable");
         assert_eq!(write(&Config::default(), Secrets::Written), "");

@@ -156,6 +156,7 @@ async fn add(client: &mut Client, mut args: PortAdd) -> Result<(), Failure> {
         admin: args.settings.admin.map(admin).unwrap_or_default(),
         mtu: args.settings.mtu,
         vlan: args.settings.vlan.unwrap_or_default(),
+        openflow_port: args.openflow_port,
         protection: args.settings.protection.given(),
     };
     let (bridge, name, kind) = (request.bridge.clone(), request.name.clone(), request.r#type.clone());

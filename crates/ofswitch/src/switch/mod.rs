@@ -78,6 +78,13 @@ impl Switch {
         }
     }
 
+    /// Changes the settings. Flows, groups and meters stay, also those beyond new limits. Connections know the former id
+    /// and versions: the caller ends them.
+    pub fn configure(&mut self, settings: Settings) {
+        self.datapath.limits = settings.limits;
+        self.settings = settings;
+    }
+
     /// Adds a connection and says hello; `None`: there are too many.
     pub fn connect(&mut self, kind: ConnectionKind) -> Option<ConnectionId> {
         if self.connections.len() >= self.settings.limits.connections as usize {

@@ -1,6 +1,6 @@
 //! Flows as text.
 
-use super::{instructions_text, match_text};
+use super::{duration_text, instructions_text, match_text};
 use crate::message::{FlowMod, FlowModCommand, FlowModFlags, cookie_of, is_cookie};
 use crate::multipart::FlowEntry;
 use crate::oxm::Oxm;
@@ -87,12 +87,7 @@ pub fn flow_mod_text(flow: &FlowMod, version: Version) -> Result<String, crate::
 pub fn flow_entry_text(flow: &FlowEntry, version: Version) -> Result<String, crate::error::ErrorCode> {
     let mut parts = vec![format!("cookie={:#x}", flow.cookie)];
     let (seconds, nanoseconds) = flow.stats.duration().unwrap_or_default();
-    // Milliseconds where they are exact.
-    parts.push(match nanoseconds {
-        0 => format!("duration={seconds}s"),
-        _ if nanoseconds % 1_000_000 == 0 => format!("duration={seconds}.{:03}s", nanoseconds / 1_000_000),
-        _ => format!("duration={seconds}.{nanoseconds:09}s"),
-    });
+    parts.push(format!("duration={}", duration_text(seconds, nanoseconds)));
     if flow.table_id != table::ALL {
         parts.push(format!("table={}", flow.table_id));
     }

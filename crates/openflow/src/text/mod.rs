@@ -1,6 +1,7 @@
 //! The text form that `ovs-ofctl` prints: matches, actions and flows, for people and for tests.
 //!
-//! [`parse_flow`] and [`parse_instructions`] read what the others print, and `ovs-ofctl`'s arguments.
+//! [`parse_flow`], [`parse_group`], [`parse_meter`] and [`parse_instructions`] read what the others print, and
+//! `ovs-ofctl`'s arguments.
 //!
 //! [`match_text`] and [`actions_text`] write what `ovs-ofctl` writes for the same bytes; [`flow_mod_text`] is a line of
 //! `ovs-ofctl snoop`, [`flow_entry_text`] one of `dump-flows`.
@@ -8,6 +9,8 @@
 mod actions;
 mod fields;
 mod flows;
+mod groups;
+mod meters;
 mod parse;
 mod parse_actions;
 mod parse_fields;
@@ -15,8 +18,10 @@ mod parse_fields;
 pub use actions::{actions_text, instructions_text};
 pub use fields::match_text;
 pub use flows::{flow_entry_text, flow_mod_text};
+pub use groups::{group_stats_text, group_text, parse_group};
+pub use meters::{meter_stats_text, meter_text, parse_meter};
 pub use parse::parse_flow;
-pub use parse_actions::parse_instructions;
+pub use parse_actions::{parse_actions, parse_instructions};
 
 /// A text that cannot be read.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -31,6 +36,15 @@ pub struct ParseError {
 impl ParseError {
     pub(crate) fn new(expected: &'static str, found: &str) -> Self {
         ParseError { expected, found: found.to_owned() }
+    }
+}
+
+/// A time, with milliseconds where they are exact.
+fn duration_text(seconds: u32, nanoseconds: u32) -> String {
+    match nanoseconds {
+        0 => format!("{seconds}s"),
+        _ if nanoseconds % 1_000_000 == 0 => format!("{seconds}.{:03}s", nanoseconds / 1_000_000),
+        _ => format!("{seconds}.{nanoseconds:09}s"),
     }
 }
 

@@ -72,6 +72,17 @@ fn nesting(text: &str) -> u32 {
     deepest
 }
 
+/// Reads a list of actions, as the argument of `ovs-ofctl packet-out`.
+///
+/// # Errors
+/// The text is not a list of actions, or the version lacks one of them.
+pub fn parse_actions(text: &str, version: Version) -> Result<Vec<Action>, ParseError> {
+    match nesting(text) > MAX_DEPTH {
+        true => Err(ParseError::new("list of actions that nests less", text.get(..64).unwrap_or_default())),
+        false => list(text, version),
+    }
+}
+
 /// A list of actions.
 fn list(text: &str, version: Version) -> Parsed<Vec<Action>> {
     split(text, &[',']).filter(|item| *item != "drop").map(|item| action(item, version)).collect()

@@ -133,6 +133,19 @@ fn new_objects_follow_their_siblings() {
 }
 
 #[test]
+fn a_table_of_a_bridge_comes_and_goes() {
+    let set = |config: &mut Config| config.bridges[0].openflow.probe = 7;
+    let text = edited(FILE, set);
+    assert!(text.contains("\n[bridge.openflow]\nprobe = 7\n"), "{text}");
+    let changed = edited(&text, |config| config.bridges[0].openflow.probe = 8);
+    assert_eq!(changed, text.replace("probe = 7", "probe = 8"));
+    let gone = edited(&text, |config| config.bridges[0].openflow = Default::default());
+    assert!(!gone.contains("openflow"), "{gone}");
+    let inline = edited("bridge = [{ name = \"b\" }]\n", set);
+    assert!(inline.contains("openflow = { probe = 7 }"), "{inline}");
+}
+
+#[test]
 fn a_file_of_comments_keeps_them_at_the_top() {
     let comments = "# Configuration of mswitch.\n#\n# [[bridge]]\n";
     let found = edited(comments, |config| config.bridges = read("[[bridge]]\nname = \"b\"\n").bridges);

@@ -1,0 +1,47 @@
+//! What OpenFlow is told of ports: numbers, addresses, links.
+
+use std::path::Path;
+
+use fabric::Switch;
+use oflogic::PortFacts;
+use packet::ether::MacAddr;
+use ports::Spec;
+
+use super::identity::port_address;
+use super::settings::DatapathId;
+use crate::state::{Bridge, Port};
+
+/// Returns the facts about all ports of a bridge.
+pub(crate) fn facts(switch: &Switch, name: &str, bridge: &Bridge, id: DatapathId) -> Vec<PortFacts> {
+    bridge.ports.values().map(|port| facts_of(switch, name, port, id)).collect()
+}
+
+/// Returns the facts about a port of the bridge called `bridge`.
+///
+/// As with Open vSwitch, a port of the host that has the bridge's name is the bridge's local port.
+pub(crate) fn facts_of(switch: &Switch, bridge: &str, port: &Port, id: DatapathId) -> PortFacts {
+    let name = &port.config.settings.name;
+    PortFacts {
+        index: port.at.port,
+        number: port.config.openflow_port,
+        is_local: name == bridge && matches!(port.config.spec, Spec::Tap(_)),
+        address: address_of(&port.config.spec, name).unwrap_or_else(|| port_address(id, name)),
+        is_up: switch.counters(port.at).is_ok_and(|counters| counters.up),
+        speed: 0,
+    }
+}
+
+/// Returns the address of a port's interface in the daemon's network namespace, if there is one.
+fn address_of(spec: &Spec, port: &str) -> Option<[u8; 6]> {
+    let (interface, netns) = match spec {
+        Spec::Tap(options) => (&options.interface, &options.netns),
+        Spec::Netdev(options) => (&options.interface, &options.netns),
+        Spec::Memif(_) | Spec::Pcap(_) | Spec::VhostUser(_) | Spec::Patch(_) => return None,
+    };
+    if netns.is_some() {
+        return None;
+    }
+    let interface = interface.as_deref().unwrap_or(port);
+    let text = std::fs::read_to_string(Path::new("/sys/class/net").join(interface).join("address")).ok()?;
+    text.trim().parse::<MacAddr>().ok().map(|mac| mac.0)
+}

@@ -1,0 +1,261 @@
+//! A bridge with the logic `openflow`: the logic, its controllers and its sockets, as configured.
+//!
+//! Invariants:
+//! - A change of controllers or of the fail mode leaves the other connections as they are; any other change ends all
+//!   connections and keeps flows, groups and meters.
+//! - While the bridge has no controller to connect to and its fail mode is `standalone`, it has forwarded like a
+//!   learning switch since: a visible flow of priority 0 does that, as in Open vSwitch.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use fabric::switch::{BridgeId, PortRef};
+use fabric::{Switch, SwitchError};
+use ofagent::{Agent, ControllerState, FailMode, SharedSwitch, SocketAccess, Target};
+use oflogic::OpenFlow;
+use ofswitch::ConnectionKind;
+use openflow::message::{Body, FlowModCommand, Hello, Versions};
+use openflow::{Message, PortNo, text};
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+
+use super::identity::datapath_id;
+use super::settings::{DatapathId, OpenFlowConfig};
+
+/// Interval at which lost controllers are looked at.
+const TICK: Duration = Duration::from_secs(1);
+
+/// The place of a daemon's bridges.
+#[derive(Clone)]
+pub(crate) struct Place {
+    pub(crate) runtime: Handle,
+    pub(crate) switch: Arc<Switch>,
+    /// The control socket; other sockets are beside it.
+    pub(crate) control: PathBuf,
+    pub(crate) access: SocketAccess,
+}
+
+/// A running bridge.
+pub(crate) struct Running {
+    name: String,
+    place: Place,
+    logic: Arc<OpenFlow>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// `None` after a failure to start it.
+    agent: Option<Agent>,
+    /// The settings in effect; `None` after a failure.
+    applied: Option<OpenFlowConfig>,
+    /// The flow of a bridge without controllers was added.
+    has_normal_flow: bool,
+    /// The end of the agent.
+    stopping: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    /// Makes the logic, with sockets and without controllers: those come with the first call of [`Running::follow`], when
+    /// the ports are known.
+    pub(crate) fn start(place: &Place, name: &str, config: &OpenFlowConfig) -> Result<Arc<Self>, String> {
+        let logic = OpenFlow::new(settings(place, name, config)).map_err(|error| error.to_string())?;
+        let running = Self { name: name.into(), place: place.clone(), logic, state: Mutex::default() };
+        let first = OpenFlowConfig { controllers: Vec::new(), ..config.clone() };
+        let mut state = running.lock();
+        state.agent = Some(running.start_agent(&first)?);
+        state.applied = Some(first);
+        if config.controllers.iter().all(Target::is_passive) {
+            // The bridge's packets meet the logic before the next step.
+            running.update_fail_mode(&mut state);
+        }
+        drop(state);
+        let running = Arc::new(running);
+        place.runtime.spawn(watch(Arc::downgrade(&running)));
+        Ok(running)
+    }
+
+    /// Returns the logic.
+    pub(crate) fn logic(&self) -> &Arc<OpenFlow> {
+        &self.logic
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Applies the settings. Returns the result if anything changed. Blocks for up to a second while connections end.
+    pub(crate) fn follow(&self, wanted: &OpenFlowConfig) -> Option<Result<(), String>> {
+        let mut state = self.lock();
+        if state.applied.as_ref() == Some(wanted) {
+            // The bridge may be new, and configured like a bridge without controllers.
+            self.update_fail_mode(&mut state);
+            return None;
+        }
+        let done = self.apply(&mut state, wanted);
+        state.applied = done.is_ok().then(|| wanted.clone());
+        self.update_fail_mode(&mut state);
+        Some(done)
+    }
+
+    fn apply(&self, state: &mut State, wanted: &OpenFlowConfig) -> Result<(), String> {
+        let live = |config: &OpenFlowConfig| OpenFlowConfig {
+            controllers: wanted.controllers.clone(),
+            fail_mode: wanted.fail_mode,
+            ..config.clone()
+        };
+        let is_live = state.agent.is_some() && state.applied.as_ref().is_some_and(|it| live(it) == *wanted);
+        if !is_live {
+            if let Some(agent) = state.agent.take() {
+                self.place.runtime.block_on(agent.shutdown());
+            }
+            let settings = settings(&self.place, &self.name, wanted);
+            self.logic.switch().with(|switch, _| switch.configure(settings));
+            state.agent = Some(self.start_agent(wanted)?);
+        }
+        let Some(agent) = &mut state.agent else { return Ok(()) };
+        agent.set_fail_mode(wanted.fail_mode);
+        agent.set_controllers(wanted.controllers.clone()).map_err(|error| format!("`controllers`: {error}"))
+    }
+
+    fn start_agent(&self, config: &OpenFlowConfig) -> Result<Agent, String> {
+        let seconds = |seconds: u32| Duration::from_secs(seconds.into());
+        let backoff = seconds(config.max_backoff);
+        let place = &self.place;
+        let settings = ofagent::Settings {
+            controllers: config.controllers.clone(),
+            management: config.management.path(&place.control, &self.name, "mgmt"),
+            snoop: config.snoop.path(&place.control, &self.name, "snoop"),
+            access: place.access,
+            tls: config.tls_files(),
+            fail_mode: config.fail_mode,
+            probe: (config.probe > 0).then(|| seconds(config.probe)),
+            backoff_min: Duration::from_secs(1).min(backoff),
+            backoff_max: backoff,
+            limits: ofagent::Limits::default(),
+        };
+        Agent::start(&place.runtime, self.logic.switch().clone(), settings).map_err(|error| {
+            format!("{error}; `management` and `snoop` of `[bridge.openflow]` name other sockets")
+        })
+    }
+
+    /// Begins [`Running::stop`], so that several bridges stop in the time of one.
+    pub(crate) fn begin_stop(&self) {
+        let mut state = self.lock();
+        if let Some(agent) = state.agent.take() {
+            state.stopping = Some(self.place.runtime.spawn(agent.shutdown()));
+        }
+    }
+
+    /// Ends all connections and removes the sockets. Blocks for up to a second.
+    pub(crate) fn stop(&self) {
+        self.begin_stop();
+        let stopping = self.lock().stopping.take();
+        if let Some(stopping) = stopping {
+            // A task that has panicked has ended, too.
+            let _ = self.place.runtime.block_on(stopping);
+        }
+    }
+
+    /// Returns the bridge's id.
+    pub(crate) fn datapath_id(&self) -> DatapathId {
+        let state = self.lock();
+        let configured = state.applied.as_ref().and_then(|config| config.datapath_id);
+        configured.unwrap_or_else(|| datapath_id(&self.place.control, &self.name))
+    }
+
+    /// Returns the settings in effect; the defaults after a failure.
+    pub(super) fn applied(&self) -> OpenFlowConfig {
+        self.lock().applied.clone().unwrap_or_default()
+    }
+
+    /// Returns the controllers.
+    pub(super) fn controllers(&self) -> Vec<ControllerState> {
+        self.lock().agent.as_ref().map(Agent::controllers).unwrap_or_default()
+    }
+
+    /// Returns the path of the management socket, if there is one.
+    pub(super) fn management(&self) -> Option<PathBuf> {
+        self.lock().applied.as_ref()?.management.path(&self.place.control, &self.name, "mgmt")
+    }
+
+    /// Returns the path of the snoop socket, if there is one.
+    pub(super) fn snoop(&self) -> Option<PathBuf> {
+        self.lock().applied.as_ref()?.snoop.path(&self.place.control, &self.name, "snoop")
+    }
+
+    /// Joins the logic to its bridge in the fabric: packets of controllers, and counters of ports.
+    pub(crate) fn join(&self, bridge: BridgeId) -> Result<(), SwitchError> {
+        self.logic.set_injector(self.place.switch.injector(bridge)?);
+        // The switch owns its logics.
+        let switch = Arc::downgrade(&self.place.switch);
+        self.logic.set_statistics(move |port| switch.upgrade()?.try_counters(PortRef { bridge, port }));
+        Ok(())
+    }
+
+    fn update_fail_mode(&self, state: &mut State) {
+        let Some(agent) = &state.agent else { return };
+        let standalone = state.applied.as_ref().is_some_and(|it| it.fail_mode == FailMode::Standalone);
+        self.logic.set_standalone(agent.has_active() && agent.is_standalone());
+        let wants_flow = standalone && !agent.has_active();
+        if wants_flow != state.has_normal_flow {
+            state.has_normal_flow = wants_flow;
+            let is_empty = self.logic.switch().with(|switch, _| switch.flow_count() == 0);
+            if is_empty || !wants_flow {
+                set_normal_flow(self.logic.switch(), wants_flow);
+            }
+        }
+    }
+}
+
+/// Looks after a bridge as long as it exists.
+async fn watch(bridge: Weak<Running>) {
+    loop {
+        tokio::time::sleep(TICK).await;
+        let Some(bridge) = bridge.upgrade() else { return };
+        // Another thread may hold the lock while connections end.
+        let looked = tokio::task::spawn_blocking(move || bridge.update_fail_mode(&mut bridge.lock()));
+        if looked.await.is_err() {
+            tracing::error!("looking after an OpenFlow bridge failed; this is a bug in mswitch");
+        }
+    }
+}
+
+fn settings(place: &Place, bridge: &str, config: &OpenFlowConfig) -> ofswitch::Settings {
+    let id = config.datapath_id.unwrap_or_else(|| datapath_id(&place.control, bridge));
+    let flows = config.max_flows;
+    let limits = ofswitch::Limits::default();
+    let flows_per_table = limits.flows_per_table.min(flows);
+    ofswitch::Settings {
+        datapath_id: id.0,
+        versions: config.versions.clone(),
+        name: bridge.into(),
+        limits: ofswitch::Limits { flows, flows_per_table, ..limits },
+        seed: fastrand::u64(..),
+    }
+}
+
+/// Adds or removes the flow with which a bridge without controllers forwards like a learning switch. A flow in its place
+/// that does something else stays.
+fn set_normal_flow(shared: &SharedSwitch, there: bool) {
+    let command = if there { FlowModCommand::Add } else { FlowModCommand::DeleteStrict };
+    shared.with(|switch, now| {
+        // A switch with too many connections has controllers that do this.
+        let Some(connection) = switch.connect(ConnectionKind::Service) else { return };
+        let hello = switch.next_message(connection);
+        let newest = hello.and_then(|hello| openflow::Version::from_number(*hello.first()?));
+        let messages = newest.and_then(|version| {
+            let line = if there { "priority=0,actions=NORMAL" } else { "priority=0" };
+            let mut flow = text::parse_flow(line, command, version).ok()?;
+            flow.out_port = if there { PortNo::ANY } else { PortNo::NORMAL };
+            let hello = Message::new(version, 1, Body::Hello(Hello::new(Versions::from_iter([version]))));
+            let flow = Message::new(version, 2, Body::FlowMod(Box::new(flow)));
+            Some([hello.encode().ok()?, flow.encode().ok()?])
+        });
+        for message in messages.iter().flatten() {
+            switch.receive(connection, message, now);
+        }
+        switch.disconnect(connection);
+    });
+}
