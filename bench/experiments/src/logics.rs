@@ -45,7 +45,20 @@ impl SwitchLogic for Addressed {
     }
 }
 
-/// The same in the order of VALE's fabric: each port of the switch, idle or not, goes through the whole batch for its
+/// The same, through the ring of the packet's receive queue: rings of a port are then independent of each other.
+pub struct RingByRing;
+
+impl SwitchLogic for RingByRing {
+    fn forward(&self, batch: &mut Batch<'_>) {
+        let queue = batch.ingress_queue();
+        for v in batch.packets() {
+            let to = destination(batch.header(v));
+            batch.send_to_queue(v, to, queue);
+        }
+    }
+}
+
+/// [`Addressed`] in the order of VALE's fabric: each port of the switch, idle or not, goes through the whole batch for its
 /// packets (the mSwitch paper, section 3.3). Lists are formed as well, since the fabric delivers them; that costs a
 /// packet what it costs with [`Addressed`].
 pub struct Scanning;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Experiment, Options, Point, as_egress, round_robin};
-use crate::logics::Addressed;
+use crate::logics::RingByRing;
 use crate::plots::{Horizontal, Measure, Plot};
 use crate::rig::{Result, Rig, Rings, Subject};
 use crate::samples::take_turns;
@@ -34,7 +34,7 @@ fn run(options: &Options, show: &mut dyn FnMut(Point)) -> Result<()> {
             let cpus = options.cpus.get(..count).unwrap_or(&options.cpus);
             let shape = Shape { buffer: Shape::DEFAULT.buffer.max(size), ..Shape::DEFAULT };
             let rings = Rings { packets: round_robin(1, size), burst: 256, count };
-            Rig::with_rings(cpus, Arc::new(Addressed), as_egress(Sink::rings(count, shape, None)), &rings)
+            Rig::with_rings(cpus, Arc::new(RingByRing), as_egress(Sink::rings(count, shape, None)), &rings)
         };
         let rigs = (1..=options.cpus.len()).map(rig).collect::<Result<Vec<_>>>()?;
         let subjects: Vec<_> = rigs.iter().map(|rig| rig as &dyn Subject).collect();
