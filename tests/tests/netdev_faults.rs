@@ -332,7 +332,8 @@ fn an_interface_whose_table_others_have_is_awaited() {
     lab.with_bystanders(|| {
         lab.ip("link set dev va master kbr");
         lab.daemon.wait_down("br0", "a", "belongs to bridge `kbr`").unwrap();
-        lab.machine.run(&["nft", "add", "table", "netdev", &table]).unwrap();
+        let add = || Ok(lab.machine.run(&["nft", "add", "table", "netdev", &table]).ok());
+        until("the port to give its table up", LIMIT, add).unwrap();
         lab.ip("link set dev va nomaster");
         lab.wait_down(&format!(
             "interface `va` is in use by the owner of nftables table `netdev {table}`; remove it there, or stop that \

@@ -183,7 +183,8 @@ fn too_little_locked_memory() {
         // A user may change limits of its own processes.
         let (user, process) = (Service::USER.to_string(), service.pid().to_string());
         let limit = format!("--memlock={bytes}:{ENOUGH}");
-        output("setpriv", &["--reuid", &user, "--clear-groups", "prlimit", "--pid", &process, &limit])
+        let command = ["prlimit", "--pid", &process, &limit];
+        output("setpriv", &[&["--reuid", &user, "--regid", &user, "--clear-groups"], &command[..]].concat())
             .unwrap();
     };
     plug(&machine);
