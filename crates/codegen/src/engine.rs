@@ -124,6 +124,28 @@ impl Engine {
         &self.view.code
     }
 
+    /// Returns the number of compiled actions that were defined at run time.
+    pub fn action_count(&self) -> usize {
+        self.view.actions.len()
+    }
+
+    /// Returns the bytes of all machine code. Walks the actions.
+    pub fn code_size(&self) -> usize {
+        let actions = self.view.actions.values().map(|action| action.functions.len());
+        self.view.code.len() + actions.sum::<usize>()
+    }
+
+    /// Frees the code of actions that nothing uses any more; calls in views that are still held keep it until then.
+    pub fn forget(&mut self, actions: &[ActionId]) {
+        let mut kept: Actions = (*self.view.actions).clone();
+        let gone: BTreeSet<_> = actions.iter().collect();
+        kept.retain(|id, _| !gone.contains(id));
+        if kept.len() < self.view.actions.len() {
+            self.view.actions = Arc::new(kept);
+            self.publish(Vec::new());
+        }
+    }
+
     /// Returns how a table is looked up.
     pub fn table(&self, id: TableId) -> Option<TableInfo> {
         let writer = self.tables.get(id.index())?;

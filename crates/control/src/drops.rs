@@ -99,6 +99,10 @@ fn about(reason: DropReason) -> (&'static str, &'static str) {
             "rx",
             "`mswitch trace` shows the logic's decision: fix the module, or the name of the port in its parameters.",
         ),
+        DropReason::ControllerQueue => (
+            "rx",
+            "Flows send more packets to controllers than those can take: a meter in front limits them, and flows for the traffic itself avoid them.",
+        ),
         DropReason::Loop => ("tx", "Remove one of the patch ports that form the loop."),
     }
 }

@@ -73,6 +73,8 @@ reasons! {
     LogicFault = "logic-fault",
     /// The logic sent it to a port that the bridge does not have.
     NoPort = "no-port",
+    /// The queue of packets to the controllers, or for lack of machine code to the interpreter, had no room for it.
+    ControllerQueue = "controller-queue",
     /// It crossed between bridges too many times: their patch ports form a loop.
     Loop = "loop",
 }

@@ -104,6 +104,27 @@ fn packets_straight_to_ports_skip_the_logic() {
     assert_eq!(reasons.map(|reason| rig.drops(reason)), [2, 1, 1, 1]);
 }
 
+/// Sends packets to the port of their mark.
+struct Marks;
+
+impl SwitchLogic for Marks {
+    fn forward(&self, batch: &mut Batch<'_>) {
+        let port = PortIndex(batch.injection_mark());
+        batch.packets().for_each(|v| batch.send(v, port));
+    }
+}
+
+#[test]
+fn the_logic_sees_the_marks_of_packets() {
+    let rig = Rig::new(Arc::new(Marks), 3);
+    let [marked, plain] = [frame(1, 60), frame(2, 60)];
+    rig.inject(&marked, Injection::Marked(rig.port(1), 2));
+    rig.inject(&plain, Injection::At(rig.port(1)));
+    rig.inject(&marked, Injection::Marked(rig.port(1), 2));
+    rig.wait_taken(3);
+    assert_eq!((rig.take(2), rig.take(0)), (vec![marked.clone(), marked], vec![plain]));
+}
+
 #[test]
 fn segments_pass_whole_and_metadata_is_checked() {
     let rig = Rig::new(Arc::new(Hub), 1);

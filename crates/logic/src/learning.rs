@@ -145,6 +145,17 @@ impl Learning {
         &self.fdb
     }
 
+    /// Learns the source of a packet in VLAN `vid`, as forwarding does, for a logic that decides itself where the packet
+    /// goes. Returns false if port security refuses the source: the packet was dropped and counted then.
+    pub fn hear(&self, batch: &mut Batch<'_>, v: VersionId, vid: u16, src: MacAddr) -> bool {
+        let key = Key::new(vid, src);
+        let heard = match batch.security() {
+            None => Unrestricted::of(batch).heard(&self.fdb, batch, v, src, key),
+            Some(security) => Restricted::of(batch, security).heard(&self.fdb, batch, v, src, key),
+        };
+        !matches!(heard, Heard::Refused)
+    }
+
     fn lock_take_over(&self) -> MutexGuard<'_, TakeOver> {
         self.take_over.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -74,12 +74,17 @@ impl SharedSwitch {
         })
     }
 
+    /// Nanoseconds on the clock that [`SharedSwitch::with`] goes by.
+    pub fn now(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
     /// Uses the switch, at a time in nanoseconds, and wakes the connections that messages wait for.
     ///
     /// Ports, packets and ticks go through here.
     pub fn with<R>(&self, run: impl FnOnce(&mut Switch, u64) -> R) -> R {
         let mut inner = self.lock();
-        let now = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let now = self.now();
         let result = run(&mut inner.switch, now);
         let effects = inner.switch.take_effects();
         inner.ring();

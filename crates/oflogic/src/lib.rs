@@ -1,91 +1,39 @@
 //! The logic `openflow`: an OpenFlow switch on the fabric.
+//!
+//! [`ofswitch`] has the protocol's meaning, [`ofagent`] the connections, [`codegen`] the machine code; this crate gives
+//! them packets and ports. The control plane makes an [`OpenFlow`], gives it to a bridge, and tells it of ports
+//! ([`OpenFlow::set_ports`]), of the injector and of statistics.
+//!
+//! # A packet's way
+//! 1. A worker loads the map of ports and the view of the tables once per batch, and runs the code (`plane`).
+//! 2. Effects become outputs of the fabric (`act`); what flows send to `NORMAL` goes to a learning bridge inside.
+//! 3. What needs the switch itself (packets for controllers, learned flows) waits in a slot of the worker (`upcalls`) for
+//!    the logic's thread (`shared`).
+//!
+//! # Rooms
+//! - `switch_logic`: the logic as others see it; `shared`: what the data path, the switch and the thread share;
+//! - `plane`, `act`, `deeds`, `front`, `upcalls`, `tally`: for workers;
+//! - `ports`: numbers and configurations; `engine`: machine code that follows the switch;
+//! - `explain`, `show`: traces; tables and counters.
+//!
+//! # Invariants
+//! - Workers neither wait nor allocate once their memory has grown, but for learned flows.
+//! - A packet is executed once: by code, or by the interpreter on the thread.
+//! - After a change has been acknowledged, every batch that a worker takes meets it.
 #![forbid(unsafe_code)]
 
+mod act;
+mod deeds;
+mod engine;
+mod explain;
+mod front;
+mod plane;
 mod ports;
-
-use std::sync::Arc;
-
-use fabric::{Batch, Injector, PortIndex, PortSettings, SwitchLogic};
-use logic::Logic;
-use ofagent::SharedSwitch;
-use openflow::PortNo;
+mod shared;
+mod show;
+mod switch_logic;
+mod tally;
+mod upcalls;
 
 pub use ports::{NumberedPort, PortFacts};
-
-/// Reasons why the logic cannot be made.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// No thread.
-    #[error("the thread for controllers' packets does not start: {0}")]
-    Thread(#[from] std::io::Error),
-}
-
-/// The logic `openflow`.
-pub struct OpenFlow {
-    switch: Arc<SharedSwitch>,
-}
-
-impl OpenFlow {
-    /// Makes the logic, without ports and flows.
-    ///
-    /// # Errors
-    /// Its thread does not start.
-    pub fn new(settings: ofswitch::Settings) -> Result<Arc<Self>, StartError> {
-        let switch = SharedSwitch::new(ofswitch::Switch::new(settings), |_| {});
-        Ok(Arc::new(Self { switch }))
-    }
-
-    /// The OpenFlow switch, for an [`ofagent::Agent`] and for commands.
-    pub fn switch(&self) -> &Arc<SharedSwitch> {
-        &self.switch
-    }
-
-    /// Sets how packets of controllers reach ports: the bridge's injector ([`fabric::Switch::injector`]).
-    pub fn set_injector(&self, _injector: Injector) {}
-
-    /// Makes the bridge forward like a learning switch, past its flows (fail mode `standalone`), or no more.
-    pub fn set_standalone(&self, _standalone: bool) {}
-
-    /// Whether the bridge forwards like a learning switch.
-    pub fn is_standalone(&self) -> bool {
-        false
-    }
-
-    /// Tells what the control plane knows of ports. To be called whenever links or addresses change, and after a port is
-    /// added: a port without facts is down, and has the lowest free number. Ports that are not named keep theirs.
-    pub fn set_ports(&self, _facts: &[PortFacts]) {}
-
-    /// Sets where statistics of ports come from: usually [`fabric::Switch::counters`]. Called when a controller asks, under
-    /// the switch's lock: it must not use [`OpenFlow::switch`].
-    pub fn set_statistics(
-        &self,
-        _source: impl Fn(PortIndex) -> Option<fabric::switch::PortSnapshot> + Send + Sync + 'static,
-    ) {
-    }
-
-    /// The ports with their numbers.
-    pub fn ports(&self) -> Vec<NumberedPort> {
-        Vec::new()
-    }
-
-    /// The port with a number.
-    pub fn port(&self, _number: PortNo) -> Option<PortIndex> {
-        None
-    }
-}
-
-impl SwitchLogic for OpenFlow {
-    fn forward(&self, _batch: &mut Batch<'_>) {}
-
-    fn ports_changed(&self, _ports: &[(PortIndex, Arc<PortSettings>)]) {}
-}
-
-impl Logic for OpenFlow {
-    fn name(&self) -> &str {
-        "openflow"
-    }
-
-    fn params(&self) -> Vec<(String, String)> {
-        Vec::new()
-    }
-}
+pub use switch_logic::{OpenFlow, StartError};

@@ -1,7 +1,18 @@
-//! Ports as the control plane and OpenFlow see them.
+//! Ports: their OpenFlow numbers, and what the data path knows of them.
+//!
+//! The fabric tells which ports there are, the control plane the facts about them, controllers their configuration. A
+//! port takes part once all but the last are known. [`Ports`] has it all; [`PortMap`] is the immutable extract that
+//! packets see.
+//!
+//! Invariants: no two ports have the same number; a number stays with a port's name as long as the logic lives, unless
+//! the configuration gives it to another.
 
-use fabric::PortIndex;
+use std::collections::{BTreeMap, BTreeSet};
+
+use fabric::{Batch, PortIndex, PortSettings};
+use ofswitch::PortInfo;
 use openflow::PortNo;
+use openflow::message::PortConfig;
 
 /// Facts about a port that only the control plane knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -9,7 +20,7 @@ pub struct PortFacts {
     /// The port.
     pub index: PortIndex,
     /// Number that the configuration asks for; `None`: the lowest free one from 1. A number that another port has is
-    /// ignored.
+    /// not given.
     pub number: Option<u16>,
     /// Whether the port is the bridge's own, [`PortNo::LOCAL`].
     pub is_local: bool,
@@ -30,4 +41,337 @@ pub struct NumberedPort {
     pub number: PortNo,
     /// Its name.
     pub name: String,
+}
+
+/// Largest number of a port.
+const MAX_NUMBER: u32 = 0xfeff;
+/// Names of removed ports whose numbers are remembered.
+const REMEMBERED: usize = 4096;
+
+/// A port of the bridge.
+#[derive(Debug)]
+struct Entry {
+    name: String,
+    admin_up: bool,
+    facts: Option<PortFacts>,
+    /// 0: none yet.
+    number: u32,
+}
+
+/// All about ports.
+#[derive(Debug, Default)]
+pub(crate) struct Ports {
+    entries: BTreeMap<PortIndex, Entry>,
+    configs: BTreeMap<u32, PortConfig>,
+    /// Numbers by name, of removed ports too.
+    remembered: BTreeMap<String, u32>,
+}
+
+impl Ports {
+    /// The bridge's ports as the fabric has them.
+    pub(crate) fn set_existing(&mut self, ports: &[(PortIndex, std::sync::Arc<PortSettings>)]) {
+        self.entries.retain(|index, entry| {
+            ports.iter().any(|(other, settings)| other == index && settings.name == entry.name)
+        });
+        for (index, settings) in ports {
+            let new = || Entry { name: settings.name.clone(), admin_up: false, facts: None, number: 0 };
+            self.entries.entry(*index).or_insert_with(new).admin_up = settings.admin_up;
+        }
+    }
+
+    pub(crate) fn remove(&mut self, index: PortIndex) {
+        self.entries.remove(&index);
+    }
+
+    pub(crate) fn link_lost(&mut self, index: PortIndex) {
+        if let Some(facts) = self.entries.get_mut(&index).and_then(|entry| entry.facts.as_mut()) {
+            facts.is_up = false;
+        }
+    }
+
+    /// What the control plane knows. Numbers that are asked for are given first.
+    pub(crate) fn set_facts(&mut self, facts: &[PortFacts]) {
+        for facts in facts {
+            if let Some(entry) = self.entries.get_mut(&facts.index) {
+                entry.facts = Some(facts.clone());
+            }
+        }
+        let indexes: Vec<PortIndex> = self.entries.keys().copied().collect();
+        for index in &indexes {
+            self.renumber(*index);
+        }
+        let mut used: BTreeSet<u32> = self
+            .entries
+            .values()
+            .map(|entry| entry.number)
+            .chain(self.remembered.values().copied())
+            .collect();
+        for index in &indexes {
+            self.number(*index, &mut used);
+        }
+    }
+
+    fn is_free(&self, number: u32, index: PortIndex) -> bool {
+        !self.entries.iter().any(|(other, entry)| *other != index && entry.number == number)
+    }
+
+    /// Gives a port the number that the configuration asks for.
+    fn renumber(&mut self, index: PortIndex) {
+        let Some(facts) = self.entries.get(&index).and_then(|entry| entry.facts.as_ref()) else { return };
+        let wanted = match facts.number {
+            _ if facts.is_local => PortNo::LOCAL.0,
+            Some(number) if (1..=MAX_NUMBER).contains(&u32::from(number)) => number.into(),
+            _ => return,
+        };
+        if self.is_free(wanted, index) {
+            self.give(index, wanted);
+        }
+    }
+
+    /// Gives a port a number if it has none: that which its name had before, or the lowest that none has or had.
+    fn number(&mut self, index: PortIndex, used: &mut BTreeSet<u32>) {
+        let Some(entry) = self.entries.get(&index) else { return };
+        let is_local = entry.facts.as_ref().is_some_and(|facts| facts.is_local);
+        let stale = entry.number == PortNo::LOCAL.0 && !is_local;
+        if entry.facts.is_none() || entry.number != 0 && !stale {
+            return;
+        }
+        let before = self.remembered.get(&entry.name).copied().filter(|number| *number <= MAX_NUMBER);
+        let number = before
+            .filter(|number| self.is_free(*number, index))
+            .or_else(|| (1..=MAX_NUMBER).find(|number| !used.contains(number)));
+        if let Some(number) = number {
+            used.insert(number);
+            self.give(index, number);
+        }
+    }
+
+    fn give(&mut self, index: PortIndex, number: u32) {
+        let Some(entry) = self.entries.get_mut(&index) else { return };
+        entry.number = number;
+        self.remembered.retain(|name, other| *other != number || *name == entry.name);
+        self.remembered.insert(entry.name.clone(), number);
+        if self.remembered.len() > REMEMBERED + self.entries.len() {
+            let there: BTreeSet<&String> = self.entries.values().map(|entry| &entry.name).collect();
+            self.remembered.retain(|name, _| there.contains(name));
+        }
+    }
+
+    /// What controllers have configured.
+    pub(crate) fn set_configs(&mut self, configs: &[(PortNo, PortConfig)]) {
+        self.configs = configs.iter().map(|(number, config)| (number.0, *config)).collect();
+    }
+
+    /// Ports that take part, as the OpenFlow switch has them.
+    pub(crate) fn infos(&self) -> BTreeMap<u32, PortInfo> {
+        let numbered = self.entries.values().filter(|entry| entry.number != 0);
+        let info = |entry: &Entry| {
+            let facts = entry.facts.as_ref()?;
+            let info = PortInfo {
+                number: PortNo(entry.number),
+                name: entry.name.clone(),
+                address: facts.address,
+                is_up: facts.is_up && entry.admin_up,
+                speed: facts.speed,
+            };
+            Some((entry.number, info))
+        };
+        numbered.filter_map(info).collect()
+    }
+
+    pub(crate) fn numbered(&self) -> Vec<NumberedPort> {
+        let numbered = self.entries.iter().filter(|(_, entry)| entry.number != 0);
+        let show = |(index, entry): (&PortIndex, &Entry)| NumberedPort {
+            index: *index,
+            number: PortNo(entry.number),
+            name: entry.name.clone(),
+        };
+        numbered.map(show).collect()
+    }
+
+    /// The extract for packets.
+    pub(crate) fn map(&self) -> PortMap {
+        let mut map = PortMap::default();
+        for (index, entry) in self.entries.iter().filter(|(_, entry)| entry.number != 0) {
+            let config = self.configs.get(&entry.number).copied().unwrap_or_default();
+            let at = usize::from(index.0);
+            if map.by_index.len() <= at {
+                map.by_index.resize(at + 1, MappedPort::NONE);
+            }
+            if let Some(slot) = map.by_index.get_mut(at) {
+                *slot = MappedPort { number: entry.number, config };
+            }
+            map.all.push(*index);
+            map.restricted |= config.intersects(NORMAL_RESTRICTIONS);
+            if entry.number == PortNo::LOCAL.0 {
+                map.local = Some(*index);
+                continue;
+            }
+            let at = entry.number as usize;
+            if map.by_number.len() <= at {
+                map.by_number.resize(at + 1, PortIndex::NONE);
+            }
+            if let Some(slot) = map.by_number.get_mut(at) {
+                *slot = *index;
+            }
+        }
+        map
+    }
+}
+
+/// Configurations that floods of `NORMAL` have to respect.
+const NORMAL_RESTRICTIONS: PortConfig =
+    PortConfig::PORT_DOWN.union(PortConfig::NO_FWD).union(PortConfig::NO_FLOOD);
+
+/// A port as packets see it.
+#[derive(Debug, Clone, Copy)]
+struct MappedPort {
+    number: u32,
+    config: PortConfig,
+}
+
+impl MappedPort {
+    const NONE: MappedPort = MappedPort { number: 0, config: PortConfig::empty() };
+}
+
+/// The ports as packets see them.
+#[derive(Debug, Default)]
+pub(crate) struct PortMap {
+    by_index: Vec<MappedPort>,
+    /// [`PortIndex::NONE`]: no port has this number.
+    by_number: Vec<PortIndex>,
+    local: Option<PortIndex>,
+    all: Vec<PortIndex>,
+    restricted: bool,
+}
+
+impl PortMap {
+    /// The number of a port that takes part.
+    #[inline]
+    pub(crate) fn number(&self, index: PortIndex) -> Option<u32> {
+        self.by_index.get(usize::from(index.0)).map(|port| port.number).filter(|number| *number != 0)
+    }
+
+    /// The port of a number.
+    #[inline]
+    pub(crate) fn index(&self, number: u32) -> Option<PortIndex> {
+        match self.by_number.get(number as usize) {
+            Some(index) if *index != PortIndex::NONE => Some(*index),
+            None if number == PortNo::LOCAL.0 => self.local,
+            _ => None,
+        }
+    }
+
+    fn config(&self, index: PortIndex) -> PortConfig {
+        self.by_index.get(usize::from(index.0)).map_or(PortConfig::empty(), |port| port.config)
+    }
+
+    /// Whether controllers let the port receive packets.
+    #[inline]
+    pub(crate) fn receives(&self, index: PortIndex) -> bool {
+        !self.config(index).intersects(PortConfig::PORT_DOWN.union(PortConfig::NO_RECV))
+    }
+
+    /// Whether controllers let the port send packets.
+    #[inline]
+    pub(crate) fn sends(&self, index: PortIndex) -> bool {
+        !self.config(index).intersects(PortConfig::PORT_DOWN.union(PortConfig::NO_FWD))
+    }
+
+    /// Whether floods go to the port.
+    pub(crate) fn floods(&self, index: PortIndex) -> bool {
+        self.sends(index) && !self.config(index).contains(PortConfig::NO_FLOOD)
+    }
+
+    /// Whether a port can send, for groups that go by it.
+    pub(crate) fn is_live(&self, number: u32, batch: &Batch<'_>) -> bool {
+        self.index(number)
+            .is_some_and(|index| batch.reaches(index) && !self.config(index).contains(PortConfig::PORT_DOWN))
+    }
+
+    /// Ports that take part.
+    pub(crate) fn all(&self) -> &[PortIndex] {
+        &self.all
+    }
+
+    /// Whether some port takes less than all packets of a learning bridge.
+    pub(crate) fn is_restricted(&self) -> bool {
+        self.restricted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn ports(names: &[&str]) -> Ports {
+        let mut ports = Ports::default();
+        set(&mut ports, names);
+        ports
+    }
+
+    /// `-` stands for an index without a port.
+    fn set(ports: &mut Ports, names: &[&str]) {
+        let settings = |(i, name): (u16, &&str)| (PortIndex(i), Arc::new(PortSettings::new(*name)));
+        let existing: Vec<_> = (0..).zip(names).filter(|(_, name)| **name != "-").map(settings).collect();
+        ports.set_existing(&existing);
+    }
+
+    fn facts(index: u16, number: Option<u16>) -> PortFacts {
+        PortFacts { index: PortIndex(index), number, is_local: false, address: [2; 6], is_up: true, speed: 0 }
+    }
+
+    fn numbers(ports: &Ports) -> Vec<(u16, u32)> {
+        ports.numbered().iter().map(|port| (port.index.0, port.number.0)).collect()
+    }
+
+    #[test]
+    fn numbers_are_the_lowest_free_ones_or_those_asked_for() {
+        let mut ports = ports(&["a", "b", "c", "d", "lo"]);
+        assert_eq!(numbers(&ports), []);
+        let local = PortFacts { is_local: true, ..facts(4, None) };
+        ports.set_facts(&[facts(0, None), facts(1, Some(1)), facts(2, Some(0xff00)), local]);
+        // A number out of range is not given; `d` has no facts.
+        assert_eq!(numbers(&ports), [(0, 2), (1, 1), (2, 3), (4, PortNo::LOCAL.0)]);
+        let map = ports.map();
+        assert_eq!(map.index(1), Some(PortIndex(1)));
+        assert_eq!(map.index(PortNo::LOCAL.0), Some(PortIndex(4)));
+        assert_eq!((map.index(0), map.index(4), map.index(PortNo::ANY.0)), (None, None, None));
+        assert_eq!((map.number(PortIndex(0)), map.number(PortIndex(3))), (Some(2), None));
+        // A number that another port has is not given.
+        ports.set_facts(&[facts(3, Some(1))]);
+        assert_eq!(ports.map().number(PortIndex(3)), Some(4));
+    }
+
+    #[test]
+    fn numbers_come_back_with_names() {
+        let mut ports = ports(&["a", "b"]);
+        ports.set_facts(&[facts(0, None), facts(1, None)]);
+        set(&mut ports, &["-", "b"]);
+        assert_eq!(numbers(&ports), [(1, 2)]);
+        // Another port in its place does not get its number while there are others.
+        set(&mut ports, &["x", "b"]);
+        ports.set_facts(&[facts(0, None)]);
+        assert_eq!(numbers(&ports), [(0, 3), (1, 2)]);
+        set(&mut ports, &["x", "b", "a"]);
+        ports.set_facts(&[facts(2, None)]);
+        assert_eq!(numbers(&ports), [(0, 3), (1, 2), (2, 1)]);
+    }
+
+    #[test]
+    fn configurations_decide_what_ports_do() {
+        let mut ports = ports(&["a", "b"]);
+        ports.set_facts(&[facts(0, None), facts(1, None)]);
+        assert!(!ports.map().is_restricted());
+        ports.set_configs(&[(PortNo(1), PortConfig::NO_RECV), (PortNo(2), PortConfig::NO_FLOOD)]);
+        let (map, [a, b]) = (ports.map(), [PortIndex(0), PortIndex(1)]);
+        assert_eq!((map.receives(a), map.sends(a), map.floods(a)), (false, true, true));
+        assert_eq!((map.receives(b), map.sends(b), map.floods(b)), (true, true, false));
+        assert!(map.is_restricted());
+        ports.set_configs(&[(PortNo(1), PortConfig::PORT_DOWN), (PortNo(2), PortConfig::NO_FWD)]);
+        let map = ports.map();
+        assert!(!map.receives(a) && !map.sends(a) && map.receives(b) && !map.sends(b) && !map.floods(b));
+    }
 }

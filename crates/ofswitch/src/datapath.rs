@@ -12,6 +12,7 @@ use pipeline::ir::{ActionCall, Entry, EntryResult, GroupTableId, KeyMatch, Match
 use pipeline::state::{Bucket, Group, GroupKind, State, Update};
 
 use crate::flows::{Flow, FlowTable};
+use crate::follow::Follower;
 use crate::groups::GroupEntry;
 use crate::lower::{Body, Lowered, Template, World};
 use crate::meters::MeterEntry;
@@ -77,6 +78,8 @@ pub(crate) struct Transaction {
     pub(crate) unlearned: BTreeSet<(u8, u64)>,
     /// Cells of bands that start counting anew.
     pub(crate) bands: Vec<u32>,
+    /// Only the interpreter meets what changes: actions of packet-outs.
+    pub(crate) is_private: bool,
 }
 
 /// The control side.
@@ -87,6 +90,7 @@ pub(crate) struct Datapath {
     pub(crate) limits: Limits,
     /// Whether some controller speaks a version before 1.3.
     pub(crate) old_controllers: bool,
+    pub(crate) follower: Option<Box<dyn Follower>>,
     next_flow: u64,
     next_number: u32,
     /// Actions defined since the unused ones were forgotten.
@@ -139,6 +143,7 @@ impl Datapath {
             model,
             limits,
             old_controllers: false,
+            follower: None,
             next_flow: 0,
             next_number: 0,
             defined: 0,
@@ -181,7 +186,7 @@ impl Datapath {
             self.expand_conjunctions(table, &mut transaction)?;
         }
         // What the model permits fits the program, whose tables are larger; a mistake here changes nothing.
-        self.state.apply(transaction.updates, now).map_err(|_| ErrorCode::FmfcUnknown)?;
+        let bundle = self.state.apply(transaction.updates, now).map_err(|_| ErrorCode::FmfcUnknown)?;
         for cell in transaction.bands {
             if let Some(counter) = self.state.arrays().counter(Layout::get().band_counts, cell.into()) {
                 counter.set(0, 0);
@@ -192,9 +197,13 @@ impl Datapath {
                 installed.stats.hits.set(counts.packets, counts.bytes);
             }
         }
+        if let Some(follower) = self.follower.as_mut().filter(|_| !transaction.is_private) {
+            follower.applied(&self.state, &bundle);
+        }
         if self.defined > DEFINED {
             self.defined = 0;
-            self.state.forget_unused();
+            let forgotten = self.state.forget_unused();
+            self.follower.iter_mut().for_each(|follower| follower.forgotten(&forgotten));
         }
         Ok(transaction.events)
     }

@@ -1,6 +1,7 @@
 //! Running the program on a packet: the one place that knows how.
 //!
-//! The reference interpreter does it; generated code will take its place behind the same function.
+//! The reference interpreter does it. Generated code of a [`crate::Follower`] runs the same program, with the same limits
+//! and surroundings.
 
 use pipeline::env::Env;
 use pipeline::interp::{self, Limits, Outcome, Received};
@@ -16,7 +17,7 @@ pub(crate) const DROP_FRAGMENTS: u16 = 33;
 pub(crate) const EFFECTS: usize = 4096;
 
 /// Bounds of what one packet may cause: resubmissions count as steps and depth.
-const LIMITS: Limits = Limits {
+pub const LIMITS: Limits = Limits {
     steps: 50_000,
     depth: 256,
     parser_states: 64,
@@ -45,11 +46,14 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// The ports, as the program asks for them.
-pub(crate) struct Surroundings<'a> {
-    pub(crate) now: u64,
-    pub(crate) random: &'a mut u64,
-    pub(crate) is_live: &'a dyn Fn(u32) -> bool,
+/// The environment of the program: clock, random numbers, ports.
+pub struct Surroundings<'a> {
+    /// Nanoseconds, on the clock of [`crate::Switch::tick`].
+    pub now: u64,
+    /// State of the random numbers.
+    pub random: &'a mut u64,
+    /// Whether a port can send.
+    pub is_live: &'a dyn Fn(u32) -> bool,
 }
 
 impl Env for Surroundings<'_> {

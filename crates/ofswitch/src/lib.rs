@@ -37,7 +37,7 @@
 //! - `lower`: matches and actions in the terms of the program.
 //! - `flows`, `groups`, `meters`, `tables`, `tunnels`: what controllers put there; `datapath`: changes as a whole.
 //! - `connection`, `ports`, `buffers`: these; `switch`: requests, replies, packets.
-//! - `exec`: running the program on a packet.
+//! - `exec`: running the program on a packet; `follow`: what else may run it, and has to be told of changes.
 //!
 //! # Invariants
 //! - A message takes effect as a whole or not at all, and so does a bundle.
@@ -50,6 +50,7 @@ mod connection;
 mod datapath;
 mod exec;
 mod flows;
+mod follow;
 mod groups;
 mod lower;
 mod meters;
@@ -61,7 +62,9 @@ mod tables;
 mod tunnels;
 
 pub use connection::{ConnectionId, ConnectionKind};
+pub use exec::{LIMITS, Surroundings};
+pub use follow::{Follower, PortCounters};
 pub use ports::PortInfo;
 pub use program::TABLES;
 pub use settings::{Limits, Settings};
-pub use switch::{Effect, PortError, Switch};
+pub use switch::{Effect, PortError, Rehearsal, Switch, TableSummary};

@@ -5,6 +5,8 @@ use openflow::message::{EthernetPort, Port, PortConfig, PortMod, PortProperty, P
 use openflow::multipart::{EthernetErrors, PortStats, PortStatsProperty};
 use openflow::{Mac, PortNo, Text, Version};
 
+use crate::follow::PortCounters;
+
 /// A port of the bridge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortInfo {
@@ -18,17 +20,6 @@ pub struct PortInfo {
     pub is_up: bool,
     /// Speed, kbit/s; 0: unknown.
     pub speed: u32,
-}
-
-/// Counters of a port.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct PortCounters {
-    pub(crate) rx_packets: u64,
-    pub(crate) rx_bytes: u64,
-    pub(crate) tx_packets: u64,
-    pub(crate) tx_bytes: u64,
-    pub(crate) rx_dropped: u64,
-    pub(crate) tx_dropped: u64,
 }
 
 /// A port with what controllers configured.

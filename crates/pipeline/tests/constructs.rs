@@ -298,6 +298,65 @@ fn a_single_rate_meter_has_two_buckets() {
     assert_eq!(cell.color(1, Color::Yellow, 400_000_000), Color::Red);
 }
 
+#[test]
+fn a_rehearsal_foresees_the_next_packet_and_changes_nothing() {
+    let mut state = state(
+        "program p {
+            register r[1]: bit<8>; counter c[1]: both; meter m[1]: packets;
+            header h_t { a: bit<8>; b: bit<8>; } instance h: h_t; var color: bit<2>;
+            action to(port: bit<9>) { send current port $port; }
+            table t { key a: exact = h.a; actions to; default to(9w2); size 8; count both; timeouts; }
+            parser in { state start { extract h; goto accept; } }
+            block main {
+                atomic { read h.b = r[8w0]; write r[8w0] = (h.b + 8w1); }
+                count c[8w0];
+                meter color = m[8w0];
+                apply t;
+                send current port color;
+            }
+            stage s { parser in; control main; }
+        }",
+    );
+    add(&mut state, 0, "entry { a: 8w1; } -> to(9w1);").unwrap();
+    let rates = Rates::Single { rate: 1, burst: 1, excess: 0 };
+    state.apply(vec![Update::Meter(MeterId(0), 0, Some(rates))], 0).unwrap();
+    let packet = Received::whole(&[1, 0, 7], 0);
+    let figures = |state: &State| {
+        let table = state.table(TableId(0)).unwrap();
+        let stats = &table.entries().next().unwrap().stats;
+        let last = stats.last_hit.load(std::sync::atomic::Ordering::Relaxed);
+        let arrays = state.arrays();
+        let register = arrays.read(&arrays.lock(), RegisterId(0), 0).unwrap().low_u64();
+        (table.lookups(), stats.hits.get(), last, arrays.counter(CounterId(0), 0).unwrap().get(), register)
+    };
+    for seen in 0..3 {
+        let mut world = World { now: 1000 + seen, ..World::default() };
+        let before = figures(&state);
+        let rehearsed = interp::rehearse(&state, &mut world, &packet, &Limits::default());
+        assert_eq!(interp::rehearse(&state, &mut world, &packet, &Limits::default()), rehearsed);
+        assert_eq!(figures(&state), before);
+        assert_eq!(interp::run(&state, &mut world, &packet, &Limits::default(), true), rehearsed);
+        assert_eq!(
+            figures(&state),
+            (
+                (seen + 1, seen + 1),
+                (seen + 1, 3 * (seen + 1)),
+                1000 + seen,
+                (seen + 1, 3 * (seen + 1)),
+                seen + 1
+            )
+        );
+        // Green once, then red.
+        let color = Effect::Output {
+            to: Exit::Port(if seen == 0 { 0 } else { 2 }),
+            packet: Form { head: vec![1, seen as u8], from: 2, to: 3 },
+            class: None,
+            queue: None,
+        };
+        assert_eq!(rehearsed.effects[1], color);
+    }
+}
+
 const LOOKUPS: &str = "program p {
     header h_t { a: bit<8>; b: bit<8>; c: bit<8>; d: bit<8>; } instance h: h_t;
     action to(port: bit<9>) { send current port $port; }

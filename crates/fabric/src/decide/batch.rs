@@ -81,6 +81,12 @@ impl<'a> Batch<'a> {
         self.rx.queue
     }
 
+    /// The mark with which these packets were injected ([`crate::Injection::Marked`]); 0 for all others.
+    #[inline]
+    pub fn injection_mark(&self) -> u16 {
+        self.rx.mark
+    }
+
     /// Monotonic time, nanoseconds, on the clock of [`Batch::now`]. Costs a vDSO call each time.
     #[inline]
     pub fn now_ns(&self) -> u64 {
@@ -305,6 +311,18 @@ impl<'a> Batch<'a> {
         let v = self.edit(v)?;
         self.rx.pop_vlan(usize::from(v.0));
         Some(v)
+    }
+
+    /// Makes of a version `head`, then bytes `from..to` of the version as it was; offsets of offload metadata move with the
+    /// bytes from `from` on. Only for a version that no output refers to, and for bytes in front that are in its private
+    /// header. If it does not fit, or no longer agrees with its offload metadata, the packet is dropped and counted;
+    /// returns false then.
+    pub fn replace_front(&mut self, v: VersionId, head: &[u8], from: u32, to: u32) -> bool {
+        let fits = self.rx.replace_front(usize::from(v.0), head, from, to);
+        if !fits {
+            self.drop_output(v, DropReason::BatchLimit);
+        }
+        fits && self.still_describes(v)
     }
 
     /// Sends a version to a port. Sending to the ingress port is refused and counted; see [`Batch::reflect`].

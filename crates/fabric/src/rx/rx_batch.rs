@@ -40,6 +40,8 @@ pub struct RxBatch {
     pub(crate) bytes: u64,
     /// Number of the receive queue in its port.
     pub(crate) queue: u16,
+    /// Mark of injected packets; 0 for all others.
+    pub(crate) mark: u16,
     pub(crate) drops: Drops,
     /// Instruction set level of the CPU: how headers are copied.
     pub(crate) level: Level,
@@ -81,6 +83,7 @@ impl RxBatch {
             open_len: 0,
             bytes: 0,
             queue: 0,
+            mark: 0,
             drops: Drops::default(),
             level: Level::detected(),
             landing: Slab::new(limits.bytes + 2 * LANDING),

@@ -103,6 +103,34 @@ impl RxBatch {
         self.records[v].len() <= MAX_PACKET
     }
 
+    /// Makes of a version `head`, then bytes `from..to` of the version as it was. False if an output refers to it, if
+    /// `from` is not in its header, or if the new header does not fit into its slot or has fewer than [`MIN_PACKET`]
+    /// bytes.
+    pub(crate) fn replace_front(&mut self, v: usize, head: &[u8], from: u32, to: u32) -> bool {
+        let Record { start, header_len, .. } = self.records[v];
+        let len = self.records[v].len();
+        let private = u32::from(header_len);
+        if self.records[v].has(state::SENT) || from > private || from > to || to > len {
+            return false;
+        }
+        let Some(fresh) = (usize::from(start) + from as usize).checked_sub(head.len()) else { return false };
+        let kept = private.min(to) - from;
+        let fresh_len = head.len() as u32 + kept;
+        if fresh_len < MIN_PACKET || head.len() as u32 + (to - from) > MAX_PACKET {
+            return false;
+        }
+        // Below the slot's length: `start + header_len` is, and `from` is at most `header_len`.
+        self.slots[v].0[fresh..fresh + head.len()].copy_from_slice(head);
+        let record = &mut self.records[v];
+        (record.start, record.header_len) = (fresh as u16, fresh_len as u16);
+        record.to = record.from + to.saturating_sub(private);
+        self.longest = self.longest.max(record.len());
+        if record.has(state::OFFLOAD) {
+            self.work[v].offload.shift(head.len() as i16 - from as i16);
+        }
+        true
+    }
+
     /// Takes an unused version. `None` if the batch has too many.
     #[inline]
     pub(crate) fn new_version(&mut self) -> Option<usize> {
@@ -112,5 +140,52 @@ impl RxBatch {
         }
         self.used_versions = v + 1;
         Some(v)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rx::BatchLimits;
+
+    /// A batch with one packet of these bytes.
+    fn batch(bytes: &[u8], offload: Offload) -> RxBatch {
+        let mut batch = RxBatch::new(BatchLimits::default());
+        batch.landing().unwrap()[..bytes.len()].copy_from_slice(bytes);
+        batch.landed(0, bytes.len(), offload).unwrap();
+        batch.load_headers();
+        batch
+    }
+
+    /// All bytes of a version.
+    fn whole(batch: &RxBatch, v: usize) -> Vec<u8> {
+        let record = batch.records[v];
+        let mut payload = vec![0; record.payload_len() as usize];
+        batch.source(&record).read(record.from, &mut payload);
+        [batch.header(v), &payload].concat()
+    }
+
+    #[test]
+    fn fronts_are_replaced() {
+        let bytes: Vec<u8> = (0..500).map(|i| i as u8).collect();
+        let head = [0xee; 100];
+        for (len, from, to) in
+            [(0, 0, 500), (20, 14, 500), (78, 14, 500), (14, 60, 500), (14, 14, 60), (30, 128, 300)]
+        {
+            let mut batch = batch(&bytes, Offload::NONE);
+            let copy = batch.copy_version(0).unwrap();
+            assert!(batch.replace_front(copy, &head[..len], from as u32, to as u32), "{len} {from} {to}");
+            assert_eq!(whole(&batch, copy), [&head[..len], &bytes[from..to]].concat(), "{len} {from} {to}");
+            assert_eq!(whole(&batch, 0), bytes);
+        }
+        // No room in front, a header behind the private one, too short, beyond the end.
+        for (len, from, to) in [(79, 14, 500), (14, 129, 500), (3, 14, 20), (14, 14, 501), (14, 20, 14)] {
+            let mut batch = batch(&bytes, Offload::NONE);
+            assert!(!batch.replace_front(0, &head[..len], from, to), "{len} {from} {to}");
+            assert_eq!(whole(&batch, 0), bytes);
+        }
+        let mut batch = batch(&bytes, Offload::NONE);
+        batch.records[0].state |= state::SENT;
+        assert!(!batch.replace_front(0, &head[..14], 14, 500));
     }
 }

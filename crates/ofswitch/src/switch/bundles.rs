@@ -152,6 +152,9 @@ impl Switch {
         match result {
             Ok(((), events)) => {
                 self.tell(&events, Some((id, message.xid)), now);
+                if !changed_ports.is_empty() {
+                    self.ports_configured();
+                }
                 changed_ports.into_iter().for_each(|number| self.tell_port(number, PortReason::Modify));
                 for (packet, bytes) in packets {
                     // Packets are sent when everything else has taken effect; one that later messages of the bundle make

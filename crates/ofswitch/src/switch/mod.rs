@@ -2,13 +2,16 @@
 //!
 //! - `requests.rs`: what controllers ask; `statistics.rs`: multipart replies; `bundles.rs`, `monitors.rs`: these;
 //! - `packets.rs`: packets through the program, packet-in and packet-out; `notices.rs`: what controllers are told;
-//! - `features.rs`: what tables can do; `translate.rs`: matches and actions in a connection's version.
+//! - `features.rs`: what tables can do; `translate.rs`: matches and actions in a connection's version;
+//! - `plane.rs`: for those that run the program themselves; `rehearsal.rs`: what would happen to a packet.
 
 mod bundles;
 mod features;
 mod monitors;
 mod notices;
 mod packets;
+mod plane;
+mod rehearsal;
 mod requests;
 mod statistics;
 mod translate;
@@ -27,6 +30,8 @@ use crate::settings::Settings;
 use crate::tables::Miss;
 
 pub use packets::Effect;
+pub use plane::TableSummary;
+pub use rehearsal::Rehearsal;
 
 /// A port that cannot be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -203,6 +208,7 @@ impl Switch {
             }
         };
         self.tell_port(number, reason);
+        self.ports_configured();
         Ok(())
     }
 
@@ -211,6 +217,7 @@ impl Switch {
         if self.ports.contains_key(&number.0) {
             self.tell_port(number.0, openflow::message::PortReason::Delete);
             self.ports.remove(&number.0);
+            self.ports_configured();
         }
     }
 

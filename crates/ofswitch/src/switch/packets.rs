@@ -84,12 +84,7 @@ impl Switch {
     }
 
     fn run(&mut self, port: u32, bytes: &[u8], injected: u32, now: u64, effects: &mut Vec<Effect>) {
-        let fragments = match self.config & 3 {
-            1 => 1 << exec::DROP_FRAGMENTS,
-            3 => 1 << exec::MATCH_FRAGMENTS,
-            _ => 0,
-        };
-        let packet = Packet { bytes, port, flags: u64::from(injected) | fragments, now };
+        let packet = Packet { bytes, port, flags: u64::from(injected) | self.received_flags(), now };
         let ports = &self.ports;
         let is_live = |number: u32| ports.get(&number).is_some_and(|port| port.is_live());
         let mut surroundings = Surroundings { now, random: &mut self.random, is_live: &is_live };
@@ -162,7 +157,7 @@ impl Switch {
         fits
     }
 
-    fn digest(
+    pub(super) fn digest(
         &mut self,
         digest: DigestId,
         values: &[Constant],
@@ -209,7 +204,7 @@ impl Switch {
     }
 
     /// Tells controllers of a packet.
-    fn packet_in(&mut self, record: &Record, reason: u8, limit: Option<u16>, packet: &[u8]) {
+    pub(super) fn packet_in(&mut self, record: &Record, reason: u8, limit: Option<u16>, packet: &[u8]) {
         let quiet = |port: &crate::ports::PortEntry| port.config.contains(PortConfig::NO_PACKET_IN);
         if self.ports.get(&record.in_port).is_some_and(quiet) {
             return;
@@ -281,6 +276,7 @@ impl Switch {
         }
         let layout = Layout::get();
         let ((copies, learns), _) = self.datapath.change(now, |datapath, transaction| {
+            transaction.is_private = true;
             let (call, copies, learns) = datapath.install(lowered, transaction)?;
             transaction.updates.push(Update::Insert(layout.injected, exact(INJECTED, call)));
             Ok((copies, learns))
@@ -290,6 +286,7 @@ impl Switch {
         self.effects = effects;
         // What was just put there can be removed.
         let _ = self.datapath.change(now, |datapath, transaction| {
+            transaction.is_private = true;
             datapath.uninstall(&copies, &learns, transaction);
             // What a packet-out teaches stays.
             transaction.unlearned.clear();

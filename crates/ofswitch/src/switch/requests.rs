@@ -190,6 +190,8 @@ impl Switch {
             self.connections.get(&id).is_some_and(|connection| connection.role == Role::Secondary);
         if config.flags & 3 != 2 && !is_secondary {
             self.config = config.flags & 3;
+            let flags = self.received_flags();
+            self.datapath.follower.iter_mut().for_each(|follower| follower.flags(flags));
         }
         self.with(id, |connection| {
             connection.miss_send_len = config.miss_send_len;
@@ -241,6 +243,7 @@ impl Switch {
         let port = self.ports.get_mut(&request.number.0).ok_or(ErrorCode::PmfcBadPort)?;
         if port.configure(request)? {
             self.tell_port(request.number.0, PortReason::Modify);
+            self.ports_configured();
         }
         Ok(())
     }

@@ -70,6 +70,7 @@ impl Switch {
             }
             Request::PortStats(request) => {
                 let ports = self.chosen_ports(request.0)?;
+                self.read_counters(&ports);
                 let entries = ports.iter().filter_map(|n| Some(self.ports.get(n)?.stats(now))).collect();
                 self.answer_list(id, message, entries, Reply::PortStats)
             }

@@ -58,6 +58,9 @@ impl Machine<'_> {
             }
             Stmt::RegisterWrite(register, index, value) => {
                 let (index, value) = (self.number(index, pass, params), self.eval(value, pass, params).value);
+                if self.mode.rehearsal {
+                    return Flow::Next;
+                }
                 let arrays = self.state.arrays();
                 match &self.guard {
                     Some(guard) => arrays.write(guard, *register, index, &value),
@@ -66,6 +69,9 @@ impl Machine<'_> {
             }
             Stmt::Count(counter, index) => {
                 let index = self.number(index, pass, params);
+                if self.mode.rehearsal {
+                    return Flow::Next;
+                }
                 if let Some(counter) = self.state.arrays().counter(*counter, index) {
                     counter.count(pass.len.into());
                 }
@@ -193,7 +199,11 @@ impl Machine<'_> {
             _ => 1,
         };
         let now = self.env.now();
-        let color = cell.map_or(Color::Green, |cell| cell.color(units, before, now));
+        let color = match (cell, self.mode.rehearsal) {
+            (None, _) => Color::Green,
+            (Some(cell), false) => cell.color(units, before, now),
+            (Some(cell), true) => cell.foresee(units, before, now),
+        };
         let value = Bits::from_u64(self.place_type(place).width(), color as u64);
         self.assign(place, &value, pass, params);
     }

@@ -21,9 +21,11 @@ impl Machine<'_> {
         };
         let keys: Vec<_> = schema.keys.iter().map(|key| self.eval(&key.value, pass, &[])).collect();
         let found = find(table.entries().map(AsRef::as_ref), &keys);
-        table.counts.lookups.fetch_add(1, Relaxed);
+        if !self.mode.rehearsal {
+            table.counts.lookups.fetch_add(1, Relaxed);
+        }
         self.event(|| Event::Lookup(id, keys, found.map(|entry| entry.id)));
-        if let Some(entry) = found {
+        if let Some(entry) = found.filter(|_| !self.mode.rehearsal) {
             table.counts.hits.fetch_add(1, Relaxed);
             self.count_hit(schema, entry, pass);
         }
@@ -103,7 +105,9 @@ impl Machine<'_> {
         let (Some(installed), Some(schema)) = (found, program.groups.get(table.index())) else {
             return Flow::Next;
         };
-        installed.stats.count(pass.len.into());
+        if !self.mode.rehearsal {
+            installed.stats.count(pass.len.into());
+        }
         let group = &installed.group;
         let watching = match group.kind {
             GroupKind::All | GroupKind::Indirect => &[],
@@ -134,7 +138,9 @@ impl Machine<'_> {
                 return Flow::Drop(reason);
             }
             self.event(|| Event::Bucket(table, id as u32, i));
-            installed.bucket_stats.get(i).iter().for_each(|stats| stats.count(pass.len.into()));
+            if !self.mode.rehearsal {
+                installed.bucket_stats.get(i).iter().for_each(|stats| stats.count(pass.len.into()));
+            }
             let before = pass.data.clone();
             let mut flow = self.action(bucket.call.action, &bucket.call.args, pass);
             if let Flow::Goto(block) = flow {

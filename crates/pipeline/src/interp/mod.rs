@@ -190,13 +190,36 @@ pub fn run(
     limits: &Limits,
     trace: bool,
 ) -> Outcome {
+    execute(state, env, received, limits, Mode { trace, rehearsal: false })
+}
+
+/// Runs the program of `state` on a packet as [`run`] does, with a trace, and leaves the state as it is: counts, times of
+/// hits, meters and registers. What the packet would write to a register it does not read back.
+pub fn rehearse(state: &State, env: &mut dyn Env, received: &Received<'_>, limits: &Limits) -> Outcome {
+    execute(state, env, received, limits, Mode { trace: true, rehearsal: true })
+}
+
+#[derive(Clone, Copy)]
+struct Mode {
+    trace: bool,
+    /// Nothing in the state changes.
+    rehearsal: bool,
+}
+
+fn execute(
+    state: &State,
+    env: &mut dyn Env,
+    received: &Received<'_>,
+    limits: &Limits,
+    mode: Mode,
+) -> Outcome {
     let mut machine = Machine {
         program: state.program(),
         state,
         env,
         received,
         limits,
-        tracing: trace,
+        mode,
         outcome: Outcome::default(),
         waiting: VecDeque::new(),
         passes: 0,
@@ -231,7 +254,7 @@ struct Machine<'a> {
     env: &'a mut dyn Env,
     received: &'a Received<'a>,
     limits: &'a Limits,
-    tracing: bool,
+    mode: Mode,
     outcome: Outcome,
     /// Packets that enter a stage later.
     waiting: VecDeque<Arrival>,
@@ -288,7 +311,7 @@ impl Machine<'_> {
 
     fn event(&mut self, event: impl FnOnce() -> Event) {
         // Each step adds a few events at most, and steps are bounded.
-        if self.tracing {
+        if self.mode.trace {
             self.outcome.trace.push(event());
         }
     }

@@ -86,6 +86,12 @@ impl MeterCell {
             None => Color::Green,
         }
     }
+
+    /// The colour that [`MeterCell::color`] would give a packet; the meter stays as it is.
+    pub fn foresee(&self, units: u64, before: Color, now: u64) -> Color {
+        let buckets = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        buckets.map_or(Color::Green, |mut buckets| buckets.color(units, before, now))
+    }
 }
 
 fn capacities(rates: Rates) -> [u128; 2] {

@@ -30,6 +30,8 @@ pub enum Injection {
     /// Through the bridge's logic, as if received at this port: the port's rates apply, and mirrors and observers see
     /// it.
     At(PortIndex),
+    /// As [`Injection::At`], with a mark other than 0 that the logic may read ([`crate::Batch::injection_mark`]).
+    Marked(PortIndex, u16),
     /// Straight to these ports, unchanged by logic and VLAN settings. A port that is down drops it.
     To(Vec<PortIndex>),
 }
@@ -189,6 +191,11 @@ impl Inject {
             let Context { batch, pad, tools, .. } = &mut *context;
             match &first.to {
                 Injection::At(port) => forward(batch, pad, tools, bridge, *port),
+                Injection::Marked(port, mark) => {
+                    batch.mark = *mark;
+                    forward(batch, pad, tools, bridge, *port);
+                    batch.mark = 0;
+                }
                 Injection::To(ports) => originate(batch, pad, tools, bridge, |batch| {
                     for v in batch.packets() {
                         ports.iter().for_each(|port| batch.send(v, *port));

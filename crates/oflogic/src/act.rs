@@ -1,0 +1,266 @@
+//! From what a program makes of a packet to outputs of the fabric.
+//!
+//! The received packet is its first version. A packet with a single output is edited in place; otherwise every form but
+//! the received one gets a version of its own, so that all of them refer to the bytes as they were received.
+
+use fabric::{Batch, DropReason, PortIndex, Text, Value, VersionId};
+use ofswitch::Switch;
+use packet::ether;
+use pipeline::interp::{Dropped, Exit};
+
+use crate::deeds::{Deed, Form};
+use crate::front;
+use crate::plane::{Local, Plane};
+use crate::ports::PortMap;
+use crate::tally::{Other, bump};
+use crate::upcalls::Purpose;
+use logic::vlan::Vlans;
+
+/// Executes deeds of the packets of a batch.
+pub(crate) struct Actor<'a> {
+    pub(crate) plane: &'a Plane,
+    pub(crate) local: &'a Local,
+    pub(crate) ports: &'a PortMap,
+    /// OpenFlow number of the ingress port.
+    pub(crate) number: u32,
+    /// Packets that are left to the learning bridge.
+    pub(crate) normal: bool,
+    /// Whether the logic's thread has something to do.
+    pub(crate) has_upcalls: bool,
+}
+
+impl Actor<'_> {
+    /// The port that a single output to a port goes to, if it is in the plain case: another port, no queue, the packet as
+    /// it was received.
+    #[inline]
+    pub(crate) fn plain(&self, batch: &Batch<'_>, v: VersionId, deed: &Deed<'_>) -> Option<PortIndex> {
+        let Deed::Output { to: Exit::Port(number), form, queue: 0 } = deed else { return None };
+        let port = self.ports.index(*number)?;
+        let plain = port != batch.ingress()
+            && self.ports.sends(port)
+            && form.is_received(batch.header(v), batch.len(v));
+        plain.then_some(port)
+    }
+
+    /// Executes what the program makes of a packet.
+    pub(crate) fn act<'d>(
+        &mut self,
+        batch: &mut Batch<'_>,
+        v: VersionId,
+        deeds: impl ExactSizeIterator<Item = Deed<'d>>,
+    ) {
+        let single = deeds.len() == 1;
+        let mut made: Option<(Form<'d>, VersionId)> = None;
+        let mut is_left = false;
+        for deed in deeds {
+            match deed {
+                Deed::Output { to, form, queue } => {
+                    let version = match made {
+                        Some((before, version)) if before == form => Some(version),
+                        _ => version(batch, v, &form, single),
+                    };
+                    let Some(version) = version else { continue };
+                    made = Some((form, version));
+                    is_left |= self.output(batch, version, to, queue, single);
+                }
+                Deed::Controllers { reason, limit, data, form } => {
+                    remark(
+                        batch,
+                        v,
+                        "it goes to the controllers, reason {}",
+                        &[Value::Number(reason.into())],
+                    );
+                    self.upcall(batch, v, Some(&form), data, || Purpose::Controllers { reason, limit });
+                }
+                Deed::Digest(id, values) => {
+                    remark(batch, v, "it teaches a flow, or is sampled", &[]);
+                    self.upcall(batch, v, None, &[], || Purpose::Digest(id, values.to_vec()));
+                }
+                Deed::Drop(reason) => self.dropped(batch, v, reason),
+            }
+        }
+        self.normal |= is_left;
+        if !is_left && batch.is_open(v) {
+            batch.consume(v);
+        }
+    }
+
+    /// Sends a version; returns whether the packet is left to the learning bridge.
+    fn output(&mut self, batch: &mut Batch<'_>, v: VersionId, to: Exit, queue: u16, single: bool) -> bool {
+        match to {
+            Exit::Port(number) => match self.ports.index(number) {
+                Some(port) => self.send(batch, v, port, queue),
+                None => batch.discard(v, DropReason::NoPort),
+            },
+            Exit::Flood | Exit::All => self.flood(batch, v, to == Exit::All),
+            Exit::Fallback => {
+                remark(batch, v, "it is forwarded like by a learning bridge (NORMAL)", &[]);
+                if single && !self.ports.is_restricted() {
+                    return true;
+                }
+                self.normal(batch, v);
+            }
+        }
+        false
+    }
+
+    fn send(&self, batch: &mut Batch<'_>, v: VersionId, port: PortIndex, queue: u16) {
+        if !self.ports.sends(port) {
+            self.count(batch, Other::PortConfiguration);
+            remark(batch, v, "controllers do not let {} send", &[Value::Port(port)]);
+            return batch.discard(v, DropReason::Logic);
+        }
+        remark(batch, v, "it goes to {}", &[Value::Port(port)]);
+        match queue {
+            // `IN_PORT`: the program sends nothing else back.
+            _ if port == batch.ingress() => batch.reflect(v),
+            0 => batch.send(v, port),
+            queue => batch.send_to_queue(v, port, queue),
+        }
+    }
+
+    fn flood(&self, batch: &mut Batch<'_>, v: VersionId, all: bool) {
+        let mut any = false;
+        let ingress = batch.ingress();
+        for port in self.ports.all() {
+            let wants = if all { self.ports.sends(*port) } else { self.ports.floods(*port) };
+            if *port != ingress && wants && batch.reaches(*port) {
+                any = true;
+                batch.send(v, *port);
+            }
+        }
+        remark(batch, v, if all { "it goes to all other ports" } else { "it is flooded" }, &[]);
+        if !any {
+            self.count(batch, Other::NoDestination);
+            batch.discard(v, DropReason::NoDestination);
+        }
+    }
+
+    /// Forwards a version like a learning bridge, to the ports that controllers let flood and send.
+    fn normal(&self, batch: &mut Batch<'_>, v: VersionId) {
+        // Tags may be changed on the way.
+        let v = if batch.vlan_aware() { batch.copy(v) } else { Some(v) };
+        let Some(v) = v else { return };
+        let Some((dst, src)) = ether::addresses(batch.header(v)) else { return };
+        let learning = &self.plane.learning;
+        let Some(frame) = Vlans::of(batch).enter(batch, v) else { return };
+        if !batch.is_rehearsal() && !learning.hear(batch, v, frame.vid(), src) {
+            return;
+        }
+        if ether::is_reserved_group(dst) {
+            return batch.discard(v, DropReason::ReservedGroup);
+        }
+        let known =
+            if dst.is_multicast() { None } else { learning.fdb().lookup(logic::Key::new(frame.vid(), dst)) };
+        match known {
+            Some(port) if self.ports.sends(port) => frame.send(batch, port),
+            Some(_) => {
+                self.count(batch, Other::PortConfiguration);
+                batch.discard(v, DropReason::Logic);
+            }
+            None if dst.is_multicast() || batch.may_flood_unknown(v) => {
+                for port in self.ports.all() {
+                    if self.ports.floods(*port) && batch.reaches(*port) {
+                        frame.flood_among(batch, &[*port]);
+                    }
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// Counts a drop that the program does not know.
+    fn count(&self, batch: &Batch<'_>, reason: Other) {
+        if !batch.is_rehearsal() {
+            self.local.tally.drop_other(reason);
+        }
+    }
+
+    fn dropped(&self, batch: &mut Batch<'_>, v: VersionId, reason: Dropped) {
+        if !batch.is_rehearsal() {
+            self.local.tally.dropped(reason);
+        }
+        let (counted, name) = match reason {
+            Dropped::Reason(id) => {
+                let miss = id.index() == Switch::miss_reason();
+                let name = Switch::drop_reasons().get(id.index()).map_or("", String::as_str);
+                (if miss { DropReason::NoDestination } else { DropReason::Logic }, name)
+            }
+            Dropped::NoDestination => (DropReason::NoDestination, "no action sends it anywhere"),
+            Dropped::Limit(_) | Dropped::NoExtern(_) => (DropReason::Logic, "it causes too much work"),
+        };
+        if batch.is_explained() {
+            remark(batch, v, "it is dropped: {}", &[Value::Text(Text::of(name))]);
+        }
+        batch.discard(v, counted);
+    }
+
+    /// Hands a packet, in a form of its own, to the logic's thread. Checksums are completed and large packets segmented
+    /// before.
+    pub(crate) fn upcall(
+        &mut self,
+        batch: &mut Batch<'_>,
+        v: VersionId,
+        form: Option<&Form<'_>>,
+        data: &[u8],
+        purpose: impl Fn() -> Purpose,
+    ) {
+        if batch.is_rehearsal() {
+            return batch.consume(v);
+        }
+        let form = form.filter(|form| !form.is_received(batch.header(v), batch.len(v)));
+        if batch.offload(v).is_none() {
+            let whole = Form { head: &[], from: 0, to: batch.len(v) };
+            return self.push(batch, v, form.unwrap_or(&whole), data, purpose());
+        }
+        let Some(copy) = batch.copy(v) else { return };
+        if let Some(form) = form
+            && !front::replace(batch, copy, form.head, form.from, form.to)
+        {
+            return;
+        }
+        let Some(plain) = batch.make_plain(copy) else { return };
+        for version in plain {
+            let whole = Form { head: &[], from: 0, to: batch.len(version) };
+            self.push(batch, version, &whole, data, purpose());
+        }
+    }
+
+    fn push(&mut self, batch: &mut Batch<'_>, v: VersionId, form: &Form<'_>, data: &[u8], purpose: Purpose) {
+        let tally = &self.local.tally;
+        let pushed = self.local.upcalls.push(|slot| {
+            slot.purpose = purpose;
+            slot.port = self.number;
+            slot.data.extend_from_slice(data);
+            slot.packet.extend_from_slice(form.head);
+            let head = slot.packet.len();
+            slot.packet.resize(head + form.to.saturating_sub(form.from) as usize, 0);
+            let read = slot.packet.get_mut(head..).map_or(0, |rest| batch.read(v, form.from as usize, rest));
+            slot.packet.truncate(head + read);
+        });
+        if pushed {
+            bump(&tally.upcalls);
+            self.has_upcalls = true;
+            return batch.consume(v);
+        }
+        bump(&tally.lost);
+        batch.discard(v, DropReason::ControllerQueue);
+    }
+}
+
+/// Records a finding if somebody asks.
+#[inline]
+fn remark(batch: &mut Batch<'_>, v: VersionId, text: &'static str, values: &[Value]) {
+    if batch.is_explained() {
+        batch.remark(v, text, values);
+    }
+}
+
+/// The version of a packet that has a form; `None` if it was dropped. With a single one, the packet itself is changed.
+fn version(batch: &mut Batch<'_>, v: VersionId, form: &Form<'_>, single: bool) -> Option<VersionId> {
+    if form.is_received(batch.header(v), batch.len(v)) {
+        return Some(v);
+    }
+    let version = if single { v } else { batch.copy(v)? };
+    front::replace(batch, version, form.head, form.from, form.to).then_some(version)
+}

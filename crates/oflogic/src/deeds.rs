@@ -1,0 +1,72 @@
+//! What a program makes of a packet, whichever executed it.
+
+use codegen::Effects;
+use pipeline::interp::{self, Dropped, Exit};
+use pipeline::ir::{Constant, DigestId};
+
+/// A packet that leaves: new bytes, then bytes `from..to` of the received packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Form<'a> {
+    pub(crate) head: &'a [u8],
+    pub(crate) from: u32,
+    pub(crate) to: u32,
+}
+
+impl Form<'_> {
+    /// Whether it is a packet of `len` bytes with this front as it was received.
+    #[inline]
+    pub(crate) fn is_received(&self, front: &[u8], len: u32) -> bool {
+        self.to == len
+            && self.head.len() == self.from as usize
+            && front.get(..self.head.len()).is_some_and(|front| front == self.head)
+    }
+}
+
+/// Something that happens to a packet or because of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Deed<'a> {
+    Output { to: Exit, form: Form<'a>, queue: u16 },
+    Controllers { reason: u8, limit: Option<u16>, data: &'a [u8], form: Form<'a> },
+    Digest(DigestId, &'a [Constant]),
+    Drop(Dropped),
+}
+
+impl<'a> Deed<'a> {
+    /// An effect of generated code.
+    #[inline]
+    pub(crate) fn of_code(effect: &'a codegen::Effect, effects: &'a Effects) -> Self {
+        let form = |packet: &'a codegen::Packet| Form {
+            head: effects.bytes(&packet.head),
+            from: packet.from,
+            to: packet.to,
+        };
+        match effect {
+            codegen::Effect::Output { to, packet, queue, .. } => {
+                Deed::Output { to: *to, form: form(packet), queue: queue.unwrap_or(0) }
+            }
+            codegen::Effect::Controller { reason, packet, limit, data, .. } => Deed::Controllers {
+                reason: *reason,
+                limit: *limit,
+                data: effects.bytes(data),
+                form: form(packet),
+            },
+            codegen::Effect::Digest { digest, values } => Deed::Digest(*digest, values),
+            codegen::Effect::Drop(reason) => Deed::Drop(*reason),
+        }
+    }
+
+    /// An effect of the interpreter.
+    pub(crate) fn of_interpreter(effect: &'a interp::Effect) -> Self {
+        let form = |form: &'a interp::Form| Form { head: &form.head, from: form.from, to: form.to };
+        match effect {
+            interp::Effect::Output { to, packet, queue, .. } => {
+                Deed::Output { to: *to, form: form(packet), queue: queue.unwrap_or(0) }
+            }
+            interp::Effect::Controller { reason, packet, limit, data, .. } => {
+                Deed::Controllers { reason: *reason, limit: *limit, data, form: form(packet) }
+            }
+            interp::Effect::Digest { digest, values } => Deed::Digest(*digest, values),
+            interp::Effect::Drop(reason) => Deed::Drop(*reason),
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Generated code that follows the switch, and what takes over without it.
+//!
+//! Invariant: the views that workers load are those of an engine that has followed every bundle; if a bundle cannot be
+//! followed there are no views, and the interpreter runs the program, until a new engine is made.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwapOption;
+use codegen::{Engine, Options, Unsupported, Views};
+use pipeline::ir::{ActionId, TableId};
+use pipeline::state::{Bundle, State};
+
+/// Most bytes of machine code of one bridge.
+const MOST_CODE: usize = 256 << 20;
+/// Most bytes of machine code of the program or of one action.
+const CODE_AT_ONCE: usize = 16 << 20;
+/// Most bytes of a worker's stack that a packet may need.
+const STACK: usize = 1 << 20;
+/// Shortest time between attempts to make an engine.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The engine of a switch.
+#[derive(Debug)]
+pub(crate) struct Compiled {
+    /// Whether code is made at all.
+    enabled: bool,
+    views: ArcSwapOption<Views>,
+    control: Mutex<Control>,
+}
+
+#[derive(Debug, Default)]
+struct Control {
+    engine: Option<Engine>,
+    failure: Option<String>,
+    failures: u64,
+    attempt: Option<Instant>,
+    /// Time spent on the program, and on all actions since.
+    program_time: Duration,
+    follow_time: Duration,
+}
+
+/// Figures of generated code.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CodeFigures {
+    /// Reason why the interpreter runs.
+    pub(crate) failure: Option<String>,
+    /// Times that the interpreter has taken over.
+    pub(crate) failures: u64,
+    pub(crate) actions: usize,
+    pub(crate) bytes: usize,
+    pub(crate) program_time: Duration,
+    pub(crate) follow_time: Duration,
+}
+
+impl Compiled {
+    pub(crate) fn new(enabled: bool) -> Self {
+        let failure = (!enabled).then(|| "machine code is switched off".to_owned());
+        let control = Mutex::new(Control { failure, ..Control::default() });
+        Self { enabled, views: ArcSwapOption::empty(), control }
+    }
+
+    /// Calls `run` with the current views: for packets.
+    #[inline]
+    pub(crate) fn with_views<R>(&self, run: impl FnOnce(Option<&Views>) -> R) -> R {
+        run(self.views.load().as_deref())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Control> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Compiles the program with the state's entries.
+    pub(crate) fn start(&self, state: &State) {
+        if self.enabled {
+            self.lock().start(state, &self.views);
+        }
+    }
+
+    pub(crate) fn applied(&self, state: &State, bundle: &Bundle) {
+        let control = &mut *self.lock();
+        let Some(engine) = &mut control.engine else {
+            if self.enabled && control.attempt.is_none_or(|attempt| attempt.elapsed() >= PATIENCE) {
+                control.start(state, &self.views);
+            }
+            return;
+        };
+        let begin = Instant::now();
+        let before = engine.action_count();
+        let mut followed = engine.follow(state, bundle);
+        if followed.is_ok() && engine.action_count() != before {
+            let found = engine.code_size();
+            if found > MOST_CODE {
+                followed = Err(Unsupported::Code { found, limit: MOST_CODE });
+            }
+        }
+        control.follow_time += begin.elapsed();
+        if let Err(reason) = followed {
+            control.fail(reason.to_string(), &self.views);
+        }
+    }
+
+    pub(crate) fn forgotten(&self, actions: &[ActionId]) {
+        self.lock().engine.iter_mut().for_each(|engine| engine.forget(actions));
+    }
+
+    /// Frees what no packet uses any more, and makes lookups faster where there is something to do.
+    pub(crate) fn tidy(&self) {
+        if let Some(engine) = &mut self.lock().engine {
+            engine.reclaim();
+            engine.improve();
+        }
+    }
+
+    pub(crate) fn figures(&self) -> CodeFigures {
+        let control = self.lock();
+        let engine = control.engine.as_ref();
+        let (actions, bytes) = engine.map_or((0, 0), |engine| (engine.action_count(), engine.code_size()));
+        CodeFigures {
+            failure: control.failure.clone(),
+            failures: control.failures,
+            actions,
+            bytes,
+            program_time: control.program_time,
+            follow_time: control.follow_time,
+        }
+    }
+
+    /// How tables are looked up.
+    pub(crate) fn tables(&self, ids: impl Iterator<Item = TableId>) -> Vec<Option<codegen::TableInfo>> {
+        let control = self.lock();
+        ids.map(|id| control.engine.as_ref().and_then(|engine| engine.table(id))).collect()
+    }
+}
+
+impl Control {
+    fn start(&mut self, state: &State, views: &ArcSwapOption<Views>) {
+        let begin = Instant::now();
+        self.attempt = Some(begin);
+        let options = Options { limits: ofswitch::LIMITS, code: CODE_AT_ONCE, stack: STACK };
+        match Engine::new(state, options) {
+            Ok(engine) => {
+                views.store(Some(Arc::new(engine.views())));
+                (self.engine, self.failure) = (Some(engine), None);
+            }
+            Err(error) => self.fail(error.to_string(), views),
+        }
+        self.program_time = begin.elapsed();
+    }
+
+    fn fail(&mut self, reason: String, views: &ArcSwapOption<Views>) {
+        tracing::warn!(%reason, "no machine code for OpenFlow tables: the interpreter runs them, slowly");
+        views.store(None);
+        self.engine = None;
+        self.failure = Some(reason);
+        self.failures += 1;
+        self.attempt = Some(Instant::now());
+    }
+}

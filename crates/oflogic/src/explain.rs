@@ -1,0 +1,60 @@
+//! Explaining what happens to packets: flows that match, and what comes of them.
+
+use fabric::{Batch, DropReason, SwitchLogic, Text, Value, VersionId};
+use ofagent::SharedSwitch;
+use openflow::PortNo;
+
+use crate::deeds::Deed;
+use crate::front::WINDOW;
+use crate::plane::Plane;
+
+/// Pieces of a line in a remark.
+const PIECES: usize = 4;
+
+/// Decides for a batch and explains it. Packets that are only rehearsed meet the interpreter, which tells of each flow;
+/// packets that really pass meet what all packets meet, and only what becomes of them is told.
+pub(crate) fn explain(plane: &Plane, switch: &SharedSwitch, batch: &mut Batch<'_>) -> bool {
+    if plane.learns_only(batch) {
+        for v in batch.packets() {
+            batch.remark(v, "the bridge forwards it without flows", &[]);
+        }
+        return plane.learning.explain(batch);
+    }
+    if !batch.is_rehearsal() {
+        plane.forward(batch, switch.now());
+        return true;
+    }
+    rehearse(plane, switch, batch);
+    true
+}
+
+fn rehearse(plane: &Plane, switch: &SharedSwitch, batch: &mut Batch<'_>) {
+    let Some(local) = plane.locals.get(batch.worker()) else {
+        return batch.packets().for_each(|v| batch.discard(v, DropReason::LogicFault));
+    };
+    let ports = plane.ports.load();
+    let Some(mut actor) = plane.actor(batch, local, &ports) else { return };
+    let security = batch.security();
+    for v in batch.packets() {
+        if security.is_some_and(|security| !logic::admits(security, batch, v)) {
+            continue;
+        }
+        batch.pull(v, WINDOW);
+        batch.remark(v, "it comes from port {}", &[Value::Number(actor.number.into())]);
+        let (front, len) = (batch.header(v), batch.len(v));
+        let rehearsal = switch.with(|switch, now| switch.rehearse(PortNo(actor.number), front, len, now));
+        for step in &rehearsal.steps {
+            line(batch, v, step);
+        }
+        actor.act(batch, v, rehearsal.effects.iter().map(Deed::of_interpreter));
+    }
+    plane.finish(&actor, batch, |learning, left| _ = learning.explain(left));
+}
+
+/// Remarks a line, or as much of it as a remark has room for.
+fn line(batch: &mut Batch<'_>, v: VersionId, text: &str) {
+    let mut pieces = text.as_bytes().chunks(Text::MAX).map(|piece| Value::Text(Text::new(piece)));
+    let values: [Value; PIECES] = std::array::from_fn(|_| pieces.next().unwrap_or(Value::None));
+    let is_cut = pieces.next().is_some();
+    batch.remark(v, if is_cut { "{}{}{}{}..." } else { "{}{}{}{}" }, &values);
+}

@@ -1,0 +1,248 @@
+//! Packets through the tables: for workers.
+//!
+//! A batch meets one map of ports and one view of the tables, loaded at its start. Nothing here allocates once a worker's
+//! memory has grown, nothing waits: the locks are those of a worker's own memory, which only it takes.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Mutex, TryLockError};
+
+use arc_swap::ArcSwap;
+use codegen::{Effects, Views, Worker};
+use fabric::doorbell::{Doorbell, ThreadBell};
+use fabric::worker::PerThread;
+use fabric::{Batch, DropReason, PortIndex, Rest, SwitchLogic, VersionId};
+use logic::Learning;
+use ofswitch::Surroundings;
+use pipeline::interp::Received;
+
+use crate::act::Actor;
+use crate::deeds::Deed;
+use crate::engine::Compiled;
+use crate::front::{WINDOW, wants_more};
+use crate::ports::PortMap;
+use crate::tally::{Other, Tally, bump};
+use crate::upcalls::{Purpose, Upcalls};
+
+/// Mark of injected packets that go where the learning bridge sends them.
+pub(crate) const NORMAL: u16 = 1;
+
+/// What packets meet.
+pub(crate) struct Plane {
+    pub(crate) ports: ArcSwap<PortMap>,
+    pub(crate) compiled: Compiled,
+    /// Flags of all received packets.
+    pub(crate) flags: AtomicU64,
+    pub(crate) standalone: AtomicBool,
+    /// Forwards what flows leave to it, and everything while the bridge stands alone.
+    pub(crate) learning: Learning,
+    pub(crate) locals: PerThread<Local>,
+    /// Wakes the logic's thread.
+    pub(crate) bell: Doorbell<ThreadBell>,
+}
+
+/// What a worker has for itself.
+#[derive(Debug)]
+pub(crate) struct Local {
+    memory: Mutex<Memory>,
+    pub(crate) upcalls: Upcalls,
+    pub(crate) tally: Tally,
+}
+
+/// Memory that is used again for every batch.
+#[derive(Debug)]
+struct Memory {
+    worker: Worker,
+    effects: Effects,
+    ends: Vec<usize>,
+    /// Packets that go through the tables.
+    packets: Vec<VersionId>,
+    random: u64,
+}
+
+impl Local {
+    /// `seed`: of the worker's random numbers.
+    pub(crate) fn new(seed: u64) -> Self {
+        let memory = Memory {
+            worker: Worker::new(),
+            effects: Effects::default(),
+            ends: Vec::new(),
+            packets: Vec::new(),
+            random: seed,
+        };
+        Self { memory: Mutex::new(memory), upcalls: Upcalls::new(), tally: Tally::new() }
+    }
+}
+
+/// Consecutive packets for one port, which are sent together.
+struct Run {
+    first: u16,
+    end: u16,
+    port: PortIndex,
+}
+
+impl Run {
+    const NONE: Run = Run { first: u16::MAX, end: u16::MAX, port: PortIndex::NONE };
+
+    #[inline]
+    fn add(&mut self, batch: &mut Batch<'_>, v: VersionId, port: PortIndex) {
+        let number = v.number() as u16;
+        if number == self.end && port == self.port {
+            self.end += 1;
+            return;
+        }
+        self.send(batch);
+        *self = Run { first: number, end: number + 1, port };
+    }
+
+    #[inline]
+    fn send(&mut self, batch: &mut Batch<'_>) {
+        let Run { first, end, port } = std::mem::replace(self, Run::NONE);
+        batch.send_range(first, end, port);
+    }
+}
+
+/// Drops all packets of a batch.
+fn discard_all(batch: &mut Batch<'_>, reason: DropReason, mut each: impl FnMut()) {
+    for v in batch.packets() {
+        each();
+        batch.discard(v, reason);
+    }
+}
+
+impl Plane {
+    /// Whether the learning bridge has all packets of a batch.
+    pub(crate) fn learns_only(&self, batch: &Batch<'_>) -> bool {
+        self.standalone.load(Relaxed) || batch.injection_mark() == NORMAL
+    }
+
+    /// Decides for a batch; `now`: nanoseconds on the switch's clock.
+    pub(crate) fn forward(&self, batch: &mut Batch<'_>, now: u64) {
+        if self.learns_only(batch) {
+            return self.learning.forward(batch);
+        }
+        let Some(local) = self.locals.get(batch.worker()) else {
+            return discard_all(batch, DropReason::LogicFault, || {});
+        };
+        let memory = &mut *match local.memory.try_lock() {
+            Ok(memory) => memory,
+            Err(TryLockError::Poisoned(memory)) => memory.into_inner(),
+            // Nobody else uses a worker's memory.
+            Err(TryLockError::WouldBlock) => return discard_all(batch, DropReason::LogicFault, || {}),
+        };
+        let ports = self.ports.load();
+        let Some(mut actor) = self.actor(batch, local, &ports) else { return };
+        memory.choose(batch);
+        let flags = self.flags.load(Relaxed);
+        self.compiled.with_views(|views| match views {
+            Some(views) => memory.run(views, &mut actor, batch, flags, now),
+            None => memory.hand_over(&mut actor, batch),
+        });
+        self.finish(&actor, batch, |learning, left| learning.forward(left));
+    }
+
+    /// What executes the deeds of a batch's packets; `None`: its port lets none in, and they have been dropped.
+    pub(crate) fn actor<'a>(
+        &'a self,
+        batch: &mut Batch<'_>,
+        local: &'a Local,
+        ports: &'a PortMap,
+    ) -> Option<Actor<'a>> {
+        let ingress = batch.ingress();
+        let Some(number) = ports.number(ingress) else {
+            discard_all(batch, DropReason::PortDown, || {});
+            return None;
+        };
+        if !ports.receives(ingress) {
+            let counts = !batch.is_rehearsal();
+            discard_all(batch, DropReason::Logic, || {
+                if counts {
+                    local.tally.drop_other(Other::PortConfiguration);
+                }
+            });
+            return None;
+        }
+        Some(Actor { plane: self, local, ports, number, normal: false, has_upcalls: false })
+    }
+
+    /// Lets the learning bridge have what is left to it, and wakes the thread if there is something for it.
+    pub(crate) fn finish(
+        &self,
+        actor: &Actor<'_>,
+        batch: &mut Batch<'_>,
+        learn: impl FnOnce(&Learning, &mut Batch<'_>),
+    ) {
+        if actor.normal {
+            let mut rest = Rest::default();
+            // `rest` notes what has been sent so far.
+            if let Some(mut left) = batch.rest(&mut rest) {
+                learn(&self.learning, &mut left);
+            }
+            batch.end_of_stages(rest);
+        }
+        if actor.has_upcalls {
+            self.bell.ring();
+        }
+    }
+}
+
+impl Memory {
+    /// Collects the packets that may enter, and what the parser wants of each.
+    fn choose(&mut self, batch: &mut Batch<'_>) {
+        self.packets.clear();
+        let security = batch.security();
+        for v in batch.packets() {
+            if security.is_some_and(|security| !logic::admits(security, batch, v)) {
+                continue;
+            }
+            let front = batch.header(v);
+            if front.len() < batch.len(v) as usize && wants_more(front) {
+                batch.pull(v, WINDOW);
+            }
+            self.packets.push(v);
+        }
+    }
+
+    /// Runs the tables' code and executes what comes of it.
+    fn run(&mut self, views: &Views, actor: &mut Actor<'_>, batch: &mut Batch<'_>, flags: u64, now: u64) {
+        let Self { worker, effects, ends, packets, random } = self;
+        effects.clear();
+        ends.clear();
+        {
+            let (view, ports, number) = (views.load(), actor.ports, actor.number);
+            let batch: &Batch<'_> = batch;
+            let is_live = |number: u32| ports.is_live(number, batch);
+            let mut surroundings = Surroundings { now, random, is_live: &is_live };
+            let received = packets.iter().map(|v| Received {
+                len: batch.len(*v),
+                time: now,
+                flags,
+                ..Received::whole(batch.header(*v), number)
+            });
+            worker.run_batch(&view, &mut surroundings, received, effects, ends);
+        }
+        let (mut run, mut begin) = (Run::NONE, 0);
+        let explained = batch.is_explained();
+        for (v, end) in packets.iter().zip(ends.iter()) {
+            let list = effects.list().get(begin..*end).unwrap_or_default();
+            begin = *end;
+            if let ([effect], false) = (list, explained)
+                && let Some(port) = actor.plain(batch, *v, &Deed::of_code(effect, effects))
+            {
+                run.add(batch, *v, port);
+                continue;
+            }
+            run.send(batch);
+            actor.act(batch, *v, list.iter().map(|effect| Deed::of_code(effect, effects)));
+        }
+        run.send(batch);
+    }
+
+    /// Hands the packets to the thread, which lets the interpreter run them.
+    fn hand_over(&mut self, actor: &mut Actor<'_>, batch: &mut Batch<'_>) {
+        for v in &self.packets {
+            bump(&actor.local.tally.interpreted);
+            actor.upcall(batch, *v, None, &[], || Purpose::Run);
+        }
+    }
+}

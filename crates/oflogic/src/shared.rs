@@ -1,0 +1,249 @@
+//! What the data path, the switch and the logic's thread share.
+//!
+//! Locks are taken in this order: the fabric's (it holds it when it calls the logic), the OpenFlow switch's, those here.
+//! A caller of the fabric that holds the switch's lock does not wait for the fabric's.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arc_swap::ArcSwapOption;
+use fabric::switch::PortSnapshot;
+use fabric::{Injection, Injector, PortIndex};
+use ofagent::SharedSwitch;
+use ofswitch::{Effect, Follower, PortCounters, PortInfo, Switch};
+use openflow::PortNo;
+use openflow::message::PortConfig;
+use packet::{MacAddr, Offload, ether};
+use pipeline::ir::ActionId;
+use pipeline::state::{Bundle, State};
+
+use crate::plane::{NORMAL, Plane};
+use crate::ports::Ports;
+use crate::upcalls::Purpose;
+
+/// Statistics of a port, if they can be read now.
+pub(crate) type Statistics = Box<dyn Fn(PortIndex) -> Option<PortSnapshot> + Send + Sync>;
+
+/// Upcalls processed before other users of the switch have their turn.
+const TURN: usize = 32;
+
+/// What is shared.
+pub(crate) struct Core {
+    pub(crate) plane: Plane,
+    pub(crate) ports: Mutex<Ports>,
+    /// Ports as the switch was told of them; only used with the switch's lock.
+    told: Mutex<BTreeMap<u32, PortInfo>>,
+    /// Set when the switch has to be told of ports.
+    is_stale: AtomicBool,
+    pub(crate) is_ending: AtomicBool,
+    pub(crate) injector: ArcSwapOption<Injector>,
+    pub(crate) statistics: ArcSwapOption<Statistics>,
+    pub(crate) figures: Figures,
+}
+
+/// Counters of what the thread and controllers do.
+#[derive(Debug, Default)]
+pub(crate) struct Figures {
+    /// Packets sent to ports, and those that were not.
+    pub(crate) injected: AtomicU64,
+    pub(crate) not_injected: AtomicU64,
+    pub(crate) samples: AtomicU64,
+}
+
+impl std::fmt::Debug for Core {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Core").finish_non_exhaustive()
+    }
+}
+
+impl Core {
+    pub(crate) fn new(plane: Plane) -> Self {
+        Self {
+            plane,
+            ports: Mutex::default(),
+            told: Mutex::default(),
+            is_stale: AtomicBool::new(false),
+            is_ending: AtomicBool::new(false),
+            injector: ArcSwapOption::empty(),
+            statistics: ArcSwapOption::empty(),
+            figures: Figures::default(),
+        }
+    }
+
+    pub(crate) fn ports(&self) -> MutexGuard<'_, Ports> {
+        self.ports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the ports, lets packets see it, and leaves it to the thread to tell the switch.
+    pub(crate) fn change_ports(&self, change: impl FnOnce(&mut Ports)) {
+        let mut ports = self.ports();
+        change(&mut ports);
+        self.plane.ports.store(Arc::new(ports.map()));
+        drop(ports);
+        self.is_stale.store(true, Release);
+        self.plane.bell.ring();
+    }
+
+    /// Tells the switch of ports that have come, gone or changed.
+    pub(crate) fn tell(&self, switch: &SharedSwitch) {
+        self.is_stale.store(false, Relaxed);
+        switch.with(|switch, now| {
+            let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+            let wanted = self.ports().infos();
+            let gone = told.keys().filter(|number| !wanted.contains_key(*number));
+            // A number with another name is another port.
+            let other = |number: &&u32| {
+                let name = |ports: &BTreeMap<u32, PortInfo>| ports.get(*number).map(|info| info.name.clone());
+                wanted.contains_key(*number) && name(&told) != name(&wanted)
+            };
+            let renamed = told.keys().filter(other);
+            let gone: Vec<u32> = gone.chain(renamed).copied().collect();
+            for number in gone {
+                switch.remove_port(PortNo(number));
+            }
+            for info in wanted.values() {
+                if let Err(error) = switch.set_port(info.clone(), now) {
+                    tracing::warn!(port = %info.name, %error, "OpenFlow does not have a port");
+                }
+            }
+            *told = wanted;
+        });
+    }
+
+    /// Does what waits for the thread; returns whether there was anything.
+    pub(crate) fn work(&self, switch: &SharedSwitch) -> bool {
+        let stale = self.is_stale.swap(false, Acquire);
+        if stale {
+            self.tell(switch);
+        }
+        let mut any = stale;
+        for (_, local) in self.plane.locals.iter() {
+            let calls: Vec<_> = std::iter::from_fn(|| local.upcalls.pop()).take(TURN).collect();
+            if calls.is_empty() {
+                continue;
+            }
+            any = true;
+            let mut effects = Vec::new();
+            switch.with(|switch, now| {
+                for call in &calls {
+                    match &call.purpose {
+                        Purpose::Controllers { reason, limit } => {
+                            switch.send_to_controllers(*reason, *limit, &call.data, &call.packet);
+                        }
+                        Purpose::Digest(id, values) => {
+                            switch.process_digest(*id, values, &call.packet, now);
+                        }
+                        Purpose::Run => effects.extend(switch.packet(PortNo(call.port), &call.packet, now)),
+                    }
+                }
+            });
+            calls.into_iter().for_each(|call| local.upcalls.release(call));
+            self.execute(effects);
+        }
+        any
+    }
+
+    /// Sends what controllers' packets cause to ports.
+    pub(crate) fn execute(&self, effects: Vec<Effect>) {
+        let map = self.plane.ports.load();
+        let mut effects = effects.into_iter().peekable();
+        while let Some(effect) = effects.next() {
+            match effect {
+                Effect::Output { port, packet, .. } => {
+                    let mut to: Vec<PortIndex> = map.index(port.0).into_iter().collect();
+                    // Copies for several ports are one packet of the injector.
+                    while let Some(Effect::Output { port, .. }) = effects.next_if(
+                        |next| matches!(next, Effect::Output { packet: other, .. } if *other == packet),
+                    ) {
+                        to.extend(map.index(port.0));
+                    }
+                    if !to.is_empty() {
+                        self.inject(&packet, Injection::To(to));
+                    }
+                }
+                Effect::Normal { in_port, packet } => match map.index(in_port.0) {
+                    Some(port) => self.inject(&packet, Injection::Marked(port, NORMAL)),
+                    None => self.inject_from_nowhere(&packet),
+                },
+                Effect::Sample { .. } => _ = self.figures.samples.fetch_add(1, Relaxed),
+                Effect::Drop(_) => {}
+            }
+        }
+    }
+
+    /// Forwards a packet that came from no port like a learning bridge.
+    fn inject_from_nowhere(&self, packet: &[u8]) {
+        let Some((dst, _)) = ether::addresses(packet) else { return };
+        let known = |dst: MacAddr| {
+            let vid = ether::vlan_tag(packet).map_or(0, |tag| tag.vid);
+            self.plane.learning.fdb().lookup(logic::Key::new(vid, dst))
+        };
+        let map = self.plane.ports.load();
+        let to: Vec<PortIndex> = match known(dst).filter(|_| !dst.is_multicast()) {
+            Some(port) => vec![port],
+            None => map.all().iter().copied().filter(|port| map.floods(*port)).collect(),
+        };
+        self.inject(packet, Injection::To(to));
+    }
+
+    fn inject(&self, packet: &[u8], to: Injection) {
+        let injector = self.injector.load();
+        let sent =
+            injector.as_ref().is_some_and(|injector| injector.inject(packet, Offload::NONE, to).is_ok());
+        let counter = if sent { &self.figures.injected } else { &self.figures.not_injected };
+        counter.fetch_add(1, Relaxed);
+    }
+}
+
+/// Follows the switch for the data path.
+#[derive(Debug)]
+pub(crate) struct Following(Arc<Core>);
+
+impl Following {
+    /// Compiles the program and follows the switch from now on.
+    pub(crate) fn start(core: Arc<Core>, switch: &mut Switch) {
+        switch.set_follower(|state| {
+            core.plane.compiled.start(state);
+            Box::new(Self(core))
+        });
+    }
+}
+
+impl Follower for Following {
+    fn applied(&mut self, state: &State, bundle: &Bundle) {
+        self.0.plane.compiled.applied(state, bundle);
+    }
+
+    fn forgotten(&mut self, actions: &[ActionId]) {
+        self.0.plane.compiled.forgotten(actions);
+    }
+
+    fn configured(&mut self, configs: &[(PortNo, PortConfig)]) {
+        let mut ports = self.0.ports();
+        ports.set_configs(configs);
+        self.0.plane.ports.store(Arc::new(ports.map()));
+    }
+
+    fn flags(&mut self, flags: u64) {
+        self.0.plane.flags.store(flags, Relaxed);
+    }
+
+    fn counters(&mut self, port: PortNo) -> Option<PortCounters> {
+        let index = self.0.plane.ports.load().index(port.0)?;
+        let statistics = self.0.statistics.load();
+        let snapshot = (statistics.as_ref()?)(index)?;
+        let drops = |queue: &fabric::counters::QueueSnapshot| queue.drops.iter().sum::<u64>();
+        let (rx, tx) = (&snapshot.rx, &snapshot.tx);
+        Some(PortCounters {
+            rx_packets: rx.iter().map(|queue| queue.packets).sum(),
+            rx_bytes: rx.iter().map(|queue| queue.bytes).sum(),
+            tx_packets: tx.iter().map(|queue| queue.packets).sum(),
+            tx_bytes: tx.iter().map(|queue| queue.bytes).sum(),
+            rx_dropped: rx.iter().map(drops).sum(),
+            tx_dropped: tx.iter().map(drops).sum(),
+        })
+    }
+}

@@ -1,0 +1,227 @@
+//! The logic as the fabric and the control plane see it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::thread::JoinHandle;
+
+use arc_swap::ArcSwap;
+use fabric::doorbell::{Doorbell, ThreadBell};
+use fabric::switch::PortSnapshot;
+use fabric::worker::{PerThread, Threads};
+use fabric::{Batch, Injector, PortIndex, PortSettings, SwitchLogic};
+use logic::{Counter, Learning, Logic, LogicError, State, Table, TableSize, Views};
+use ofagent::SharedSwitch;
+use ofswitch::{Settings, Switch};
+use openflow::PortNo;
+
+use crate::engine::Compiled;
+use crate::plane::{Local, Plane};
+use crate::ports::{NumberedPort, PortFacts, PortMap};
+use crate::shared::{Core, Following, Statistics};
+use crate::{explain, show};
+
+/// Reasons why the logic cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Its thread does not start.
+    #[error("the thread for controllers' packets does not start: {0}")]
+    Thread(#[from] std::io::Error),
+    /// Its learning bridge cannot be made.
+    #[error(transparent)]
+    Learning(#[from] LogicError),
+}
+
+/// The logic `openflow`. See the crate's documentation.
+pub struct OpenFlow {
+    core: Arc<Core>,
+    switch: Arc<SharedSwitch>,
+    seed: u64,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl OpenFlow {
+    /// Makes the logic, without ports and flows.
+    ///
+    /// # Errors
+    /// Its thread does not start.
+    pub fn new(settings: Settings) -> Result<Arc<Self>, StartError> {
+        Self::make(settings, true)
+    }
+
+    /// Makes the logic without machine code: the reference interpreter runs the tables, slowly. For comparisons.
+    ///
+    /// # Errors
+    /// As [`OpenFlow::new`].
+    pub fn interpreted(settings: Settings) -> Result<Arc<Self>, StartError> {
+        Self::make(settings, false)
+    }
+
+    fn make(settings: Settings, compiles: bool) -> Result<Arc<Self>, StartError> {
+        let seed = settings.seed;
+        let plane = Plane {
+            ports: ArcSwap::from_pointee(PortMap::default()),
+            compiled: Compiled::new(compiles),
+            flags: AtomicU64::new(0),
+            standalone: AtomicBool::new(false),
+            learning: Learning::new(&[])?,
+            locals: PerThread::default(),
+            bell: Doorbell::new(ThreadBell::new()),
+        };
+        let core = Arc::new(Core::new(plane));
+        let executor = core.clone();
+        let switch = SharedSwitch::new(Switch::new(settings), move |effects| executor.execute(effects));
+        switch.with(|switch, _| Following::start(core.clone(), switch));
+        let thread = std::thread::Builder::new().name("openflow".into()).spawn({
+            let (core, switch) = (core.clone(), switch.clone());
+            move || run(&core, &switch)
+        })?;
+        Ok(Arc::new(Self { core, switch, seed, thread: Some(thread) }))
+    }
+
+    /// The OpenFlow switch, for an [`ofagent::Agent`] and for commands.
+    pub fn switch(&self) -> &Arc<SharedSwitch> {
+        &self.switch
+    }
+
+    /// Sets how packets of controllers reach ports: the bridge's injector ([`fabric::Switch::injector`]).
+    pub fn set_injector(&self, injector: Injector) {
+        self.core.injector.store(Some(Arc::new(injector)));
+    }
+
+    /// Makes the bridge forward like a learning switch, past its flows (fail mode `standalone`), or no more.
+    pub fn set_standalone(&self, standalone: bool) {
+        self.core.plane.standalone.store(standalone, Relaxed);
+    }
+
+    /// Whether the bridge forwards like a learning switch.
+    pub fn is_standalone(&self) -> bool {
+        self.core.plane.standalone.load(Relaxed)
+    }
+
+    /// Tells what the control plane knows of ports. To be called whenever links or addresses change, and after ports were
+    /// added or removed: a port takes part, and has a number, once its facts are known. Ports that are not named keep
+    /// theirs. On return controllers have been told.
+    pub fn set_ports(&self, facts: &[PortFacts]) {
+        self.core.change_ports(|ports| ports.set_facts(facts));
+        self.core.tell(&self.switch);
+    }
+
+    /// Sets where statistics of ports come from. It is called when a controller asks, under the switch's lock: it must not
+    /// use [`OpenFlow::switch`], nor wait for the fabric's lock ([`fabric::Switch::try_counters`] does not). Without
+    /// statistics the controller gets those of the last call.
+    pub fn set_statistics(&self, source: impl Fn(PortIndex) -> Option<PortSnapshot> + Send + Sync + 'static) {
+        self.core.statistics.store(Some(Arc::new(Box::new(source) as Statistics)));
+    }
+
+    /// The ports with their numbers.
+    pub fn ports(&self) -> Vec<NumberedPort> {
+        self.core.ports().numbered()
+    }
+
+    /// The port with a number.
+    pub fn port(&self, number: PortNo) -> Option<PortIndex> {
+        self.core.plane.ports.load().index(number.0)
+    }
+}
+
+/// What the thread does: packets for controllers, learned flows, ports.
+fn run(core: &Core, switch: &SharedSwitch) {
+    while !core.is_ending.load(Acquire) {
+        if !core.work(switch) {
+            core.plane.bell.wait();
+        }
+    }
+}
+
+impl Drop for OpenFlow {
+    fn drop(&mut self) {
+        self.core.is_ending.store(true, Release);
+        self.core.plane.bell.ring();
+        if let Some(thread) = self.thread.take() {
+            // A thread that has panicked has ended, too.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl SwitchLogic for OpenFlow {
+    fn forward(&self, batch: &mut Batch<'_>) {
+        self.core.plane.forward(batch, self.switch.now());
+    }
+
+    fn explain(&self, batch: &mut Batch<'_>) -> bool {
+        explain::explain(&self.core.plane, &self.switch, batch)
+    }
+
+    fn prepare(&self, threads: Threads) -> Result<(), String> {
+        // Different workers draw different numbers.
+        self.core
+            .plane
+            .locals
+            .prepare(threads, |number| Ok(Local::new(self.seed.wrapping_add(number as u64))))
+    }
+
+    fn ports_changed(&self, ports: &[(PortIndex, Arc<PortSettings>)]) {
+        self.core.plane.learning.ports_changed(ports);
+        self.core.change_ports(|known| known.set_existing(ports));
+    }
+
+    fn port_down(&self, port: PortIndex) {
+        self.core.plane.learning.port_down(port);
+        self.core.change_ports(|ports| ports.link_lost(port));
+    }
+
+    fn port_removed(&self, port: PortIndex) {
+        self.core.plane.learning.port_removed(port);
+        self.core.change_ports(|ports| ports.remove(port));
+    }
+}
+
+impl Logic for OpenFlow {
+    fn name(&self) -> &str {
+        "openflow"
+    }
+
+    fn params(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
+    /// The stations of its learning bridge.
+    fn views(&self) -> Views<'_> {
+        self.core.plane.learning.views()
+    }
+
+    fn counters(&self) -> Vec<Counter> {
+        show::counters(&self.core)
+    }
+
+    fn tables(&self) -> Vec<Table> {
+        vec![show::tables(&self.core, &self.switch), show::code(&self.core)]
+    }
+
+    fn table_sizes(&self) -> Vec<TableSize> {
+        show::sizes(&self.switch)
+    }
+
+    fn hand_over(&self) -> Vec<State> {
+        self.core.plane.learning.hand_over()
+    }
+
+    fn take_over(&self, states: &[State]) {
+        self.core.plane.learning.take_over(states);
+    }
+
+    fn not_taken_over(&self, states: &[State]) -> Vec<String> {
+        self.core.plane.learning.not_taken_over(states)
+    }
+
+    fn has_table(&self, name: &str) -> bool {
+        self.core.plane.learning.has_table(name)
+    }
+
+    fn tick(&self, now_seconds: u32) {
+        self.core.plane.learning.tick(now_seconds);
+        self.core.plane.compiled.tidy();
+    }
+}

@@ -1,0 +1,88 @@
+//! Packets on their way from a worker to the logic's thread, which takes them to the switch.
+//!
+//! Each worker has a fixed number of slots, whose memory is used again. A packet that finds none free is dropped and
+//! counted: a port that floods the controllers costs no memory and holds up no worker.
+
+use crossbeam_queue::ArrayQueue;
+use pipeline::ir::{Constant, DigestId};
+
+/// Slots of a worker.
+pub(crate) const SLOTS: usize = 256;
+
+/// What is to be done with a packet.
+#[derive(Debug, Clone, Default)]
+pub(crate) enum Purpose {
+    /// Send it to controllers.
+    Controllers { reason: u8, limit: Option<u16> },
+    /// Process a digest of it.
+    Digest(DigestId, Vec<Constant>),
+    /// Run the program on it.
+    #[default]
+    Run,
+}
+
+/// A packet with its purpose.
+#[derive(Debug, Default)]
+pub(crate) struct Upcall {
+    pub(crate) purpose: Purpose,
+    /// OpenFlow number of the port that it came from.
+    pub(crate) port: u32,
+    pub(crate) packet: Vec<u8>,
+    /// The program's data for controllers.
+    pub(crate) data: Vec<u8>,
+}
+
+/// The slots of a worker.
+#[derive(Debug)]
+pub(crate) struct Upcalls {
+    free: ArrayQueue<Box<Upcall>>,
+    filled: ArrayQueue<Box<Upcall>>,
+}
+
+impl Upcalls {
+    pub(crate) fn new() -> Self {
+        let (free, filled) = (ArrayQueue::new(SLOTS), ArrayQueue::new(SLOTS));
+        (0..SLOTS).for_each(|_| drop(free.push(Box::default())));
+        Self { free, filled }
+    }
+
+    /// Fills a slot; false if none is free.
+    pub(crate) fn push(&self, fill: impl FnOnce(&mut Upcall)) -> bool {
+        let Some(mut slot) = self.free.pop() else { return false };
+        slot.packet.clear();
+        slot.data.clear();
+        fill(&mut slot);
+        // There are as many places as slots.
+        self.filled.push(slot).is_ok()
+    }
+
+    pub(crate) fn pop(&self) -> Option<Box<Upcall>> {
+        self.filled.pop()
+    }
+
+    /// Gives a slot back.
+    pub(crate) fn release(&self, slot: Box<Upcall>) {
+        // There are as many places as slots.
+        let _ = self.free.push(slot);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_bounded_and_used_again() {
+        let upcalls = Upcalls::new();
+        let push = |n: u32| upcalls.push(|slot| slot.port = n);
+        assert!((0..SLOTS as u32).all(push));
+        assert!(!push(1));
+        let first = upcalls.pop().unwrap();
+        assert_eq!(first.port, 0);
+        assert!(!push(2));
+        upcalls.release(first);
+        assert!(push(3));
+        let rest: Vec<u32> = std::iter::from_fn(|| upcalls.pop()).map(|slot| slot.port).collect();
+        assert_eq!((rest.len(), rest[0], rest[SLOTS - 1]), (SLOTS, 1, 3));
+    }
+}

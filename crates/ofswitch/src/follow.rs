@@ -1,0 +1,44 @@
+//! What keeps structures of its own in step with the switch: generated code, the fabric's view of ports.
+
+use std::fmt::Debug;
+
+use openflow::PortNo;
+use openflow::message::PortConfig;
+use pipeline::ir::ActionId;
+use pipeline::state::{Bundle, State};
+
+/// Counters of a port.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PortCounters {
+    /// Packets received.
+    pub rx_packets: u64,
+    /// Bytes received.
+    pub rx_bytes: u64,
+    /// Packets sent.
+    pub tx_packets: u64,
+    /// Bytes sent.
+    pub tx_bytes: u64,
+    /// Received packets that were dropped.
+    pub rx_dropped: u64,
+    /// Packets dropped on their way out.
+    pub tx_dropped: u64,
+}
+
+/// Follows the changes of a switch ([`crate::Switch::set_follower`]). Called while the switch is borrowed, after each
+/// change and before anybody is told of it.
+pub trait Follower: Debug + Send {
+    /// A bundle was applied; `state` is what it led to. Bundles that only packet-outs meet are left out.
+    fn applied(&mut self, state: &State, bundle: &Bundle);
+
+    /// These actions are no longer in use.
+    fn forgotten(&mut self, actions: &[ActionId]);
+
+    /// Controllers have configured ports, or ports have come or gone: all ports with their configurations.
+    fn configured(&mut self, ports: &[(PortNo, PortConfig)]);
+
+    /// Flags that every received packet has from now on ([`pipeline::interp::Received::flags`]).
+    fn flags(&mut self, flags: u64);
+
+    /// The counters of a port; `None`: the switch counts itself.
+    fn counters(&mut self, port: PortNo) -> Option<PortCounters>;
+}

@@ -1,0 +1,75 @@
+//! What would happen to a packet, and why: nothing changes by it.
+
+use openflow::PortNo;
+use openflow::text::{instructions_text, match_text};
+use pipeline::interp::{self, Effect, Event, Received};
+use pipeline::ir::TableId;
+use pipeline::state::EntryId;
+
+use super::Switch;
+use crate::exec::{self, Surroundings};
+use crate::program::Layout;
+
+/// What would happen to a packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rehearsal {
+    /// What happens on the way, a line each: flows that match, groups.
+    pub steps: Vec<String>,
+    /// What comes of it.
+    pub effects: Vec<Effect>,
+}
+
+impl Switch {
+    /// Takes a packet of `len` bytes, of which the first are visible, through the tables as if it had arrived at a port,
+    /// and changes nothing: no counts, no timeouts, no learned flows.
+    pub fn rehearse(&self, port: PortNo, visible: &[u8], len: u32, now: u64) -> Rehearsal {
+        let flags = self.received_flags();
+        let received = Received { len, flags, time: now, ..Received::whole(visible, port.0) };
+        let is_live = |number: u32| self.ports.get(&number).is_some_and(|port| port.is_live());
+        let mut random = self.random;
+        let mut surroundings = Surroundings { now, random: &mut random, is_live: &is_live };
+        let outcome = interp::rehearse(&self.datapath.state, &mut surroundings, &received, &exec::LIMITS);
+        let steps = outcome.trace.iter().filter_map(|event| self.step(event)).collect();
+        Rehearsal { steps, effects: outcome.effects }
+    }
+
+    /// A step in the terms of OpenFlow, if it is one.
+    fn step(&self, event: &Event) -> Option<String> {
+        let layout = Layout::get();
+        match event {
+            Event::Lookup(id, _, hit) => {
+                let table = layout.number(*id)?;
+                Some(match hit {
+                    Some(entry) => format!("table {table}: {}", self.flow_text(*id, table, *entry)),
+                    None => format!("table {table}: no flow matches"),
+                })
+            }
+            Event::Bucket(table, group, bucket) if *table == layout.groups => {
+                Some(format!("group {group}: bucket {bucket}"))
+            }
+            _ => None,
+        }
+    }
+
+    /// The flow of an entry as text.
+    fn flow_text(&self, id: TableId, table: u8, entry: EntryId) -> String {
+        let installed = self.datapath.state.table(id).and_then(|state| state.get(entry));
+        let flow = installed.and_then(|installed| {
+            let flows = self.datapath.model.tables.get(usize::from(table))?;
+            flows.iter().find(|flow| {
+                u32::from(flow.priority) == installed.entry.priority
+                    && flow.conditions.as_slice() == installed.entry.matches.as_slice()
+            })
+        });
+        match flow {
+            Some(flow) => {
+                let matching = match_text(&flow.fields);
+                let comma = if matching.is_empty() { "" } else { "," };
+                let instructions = instructions_text(&flow.instructions, flow.version);
+                format!("priority={}{comma}{matching} actions={instructions}", flow.priority)
+            }
+            // Flows with conjunctive matches share entries.
+            None => "a conjunctive match".to_owned(),
+        }
+    }
+}
