@@ -138,7 +138,8 @@ fn flows_carry_a_ping_and_stop_it() {
         assert!(rig.pings(2), "{version:?}");
         assert!(!rig.pings(3), "{version:?}");
         let flows = with(version, &["dump-flows", "br0", "in_port=2"]);
-        assert!(flows.contains("n_packets=1, n_bytes=98,"), "{version:?}: {flows}");
+        // More than one: a request that waited for an address while there was no flow leaves later.
+        assert!(!flows.contains("n_packets=0,"), "{version:?}: {flows}");
         assert!(flows.contains("ip,in_port=2,nw_dst=10.79.0.1 actions=output:1"), "{version:?}: {flows}");
         let sums = with(version, &["dump-aggregate", "br0"]);
         assert!(sums.contains("flow_count=3"), "{version:?}: {sums}");
@@ -211,7 +212,7 @@ fn groups_and_meters_are_in_the_packets_way() {
     assert!(rig.pings(3) && !rig.pings(2));
     rig.daemon.run(&["port", "set", "br0", "c", "--admin", "down"]).unwrap();
     rig.until_pings(2, true);
-    let stats = of15(&["dump-group-stats", "br0", "2"]);
+    let stats = of15(&["dump-group-stats", "br0", "group_id=2"]);
     assert!(stats.contains("group_id=2,") && !stats.contains("bucket1:packet_count=0,"), "{stats}");
 
     for version in ["OpenFlow13", "OpenFlow14", "OpenFlow15"] {

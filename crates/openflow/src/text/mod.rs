@@ -43,7 +43,7 @@ impl ParseError {
 fn duration_text(seconds: u32, nanoseconds: u32) -> String {
     match nanoseconds {
         0 => format!("{seconds}s"),
-        _ if nanoseconds % 1_000_000 == 0 => format!("{seconds}.{:03}s", nanoseconds / 1_000_000),
+        _ if nanoseconds.is_multiple_of(1_000_000) => format!("{seconds}.{:03}s", nanoseconds / 1_000_000),
         _ => format!("{seconds}.{nanoseconds:09}s"),
     }
 }
