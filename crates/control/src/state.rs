@@ -129,6 +129,9 @@ pub struct State {
     pub(crate) workers: Workers,
 }
 
+/// A bridge's logic, and its connections if it speaks OpenFlow.
+type BuiltLogic = (Arc<dyn Logic>, Option<Arc<Running>>);
+
 impl State {
     /// Starts without bridges, on a running switch.
     pub fn new(environment: Environment) -> Self {
@@ -231,7 +234,7 @@ impl State {
     }
 
     /// Builds the logic of a bridge, with its connections if it has some.
-    fn build_logic(&self, config: &BridgeConfig) -> Result<(Arc<dyn Logic>, Option<Arc<Running>>), Refusal> {
+    fn build_logic(&self, config: &BridgeConfig) -> Result<BuiltLogic, Refusal> {
         let LogicConfig { name, params } = &config.logic;
         if name != LOGIC {
             return Ok((logics::build(name, params)?, None));
