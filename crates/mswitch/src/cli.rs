@@ -938,7 +938,7 @@ pub(crate) enum OpenFlowCommand {
     Set(OpenFlowSet),
     /// Add flows, all or none
     #[command(after_help = examples!(
-        "mswitch openflow add-flow br0 priority=10,arp,actions=FLOOD 'priority=10,ip,nw_dst=10.0.0.2,actions=output:1'",
+        "mswitch openflow add-flow br0 priority=10,arp,actions=FLOOD ip,nw_dst=10.0.0.2,actions=output:1",
         "echo 'priority=9,udp,actions=drop' | mswitch openflow add-flow br0 --file -",
     ))]
     AddFlow(Changes),
@@ -1020,8 +1020,8 @@ pub(crate) struct Changes {
 pub(crate) struct OpenFlowSet {
     /// The bridge
     pub(crate) bridge: String,
-    /// Controller, in place of all others: tcp:HOST[:PORT], ssl:HOST[:PORT], unix:PATH, ptcp:[PORT][:HOST],
-    /// pssl:[PORT][:HOST] or punix:PATH; may be repeated
+    /// Controller, in place of all others: `tcp:HOST[:PORT]`, `ssl:HOST[:PORT]`, `unix:PATH`, `ptcp:[PORT][:HOST]`,
+    /// `pssl:[PORT][:HOST]` or `punix:PATH`; may be repeated
     #[arg(long = "controller", value_name = "TARGET", group = "setting")]
     pub(crate) controllers: Vec<String>,
     /// Remove all controllers

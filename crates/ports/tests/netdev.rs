@@ -91,9 +91,15 @@ fn a_list_is_sent_in_order_whatever_happens_to_one_of_its_frames() {
         assert!(got == expected, "frame {number}: {} bytes, {:02x?}", got.len(), &got[..20]);
     }
     assert!(region.faulted());
-    let counted = lab.env.switch.counters(lab.port("va")).unwrap();
-    assert_eq!((counted.tx[0].packets, counted.tx[0].drops[DropReason::ExceedsMtu as usize]), (4, 1));
-    assert_eq!(counted.tx[0].bytes, 60 + 1514 + 300 + 60);
+    // Frames are counted once all of them have been sent.
+    let counted = || lab.env.switch.counters(lab.port("va")).unwrap().tx.remove(0);
+    let deadline = Instant::now() + PATIENCE;
+    while counted().packets == 0 && Instant::now() < deadline {
+        std::thread::yield_now();
+    }
+    let counted = counted();
+    assert_eq!((counted.packets, counted.drops[DropReason::ExceedsMtu as usize]), (4, 1));
+    assert_eq!(counted.bytes, 60 + 1514 + 300 + 60);
     port.close();
 }
 
