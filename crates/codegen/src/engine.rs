@@ -62,8 +62,16 @@ impl Engine {
     /// # Errors
     /// Why it is not compiled: the interpreter has to run it.
     pub fn new(state: &State, options: Options) -> Result<Self, Unsupported> {
+        let code = Arc::new(compile(state.program(), &options)?);
+        Self::with_code(state, code, options)
+    }
+
+    /// Follows a state of a program that has been compiled before, with the same options, for another state.
+    ///
+    /// # Errors
+    /// Why an action of its entries is not compiled.
+    pub fn with_code(state: &State, code: Arc<Code>, options: Options) -> Result<Self, Unsupported> {
         let program = state.program().clone();
-        let code = Arc::new(compile(&program, &options)?);
         let mut calls = Calls { options: &options, code: code.clone(), actions: Arc::default() };
         let (mut tables, mut table_views) = (Vec::new(), Vec::new());
         for (i, schema) in program.tables.iter().enumerate() {

@@ -145,8 +145,8 @@ impl Learning {
         &self.fdb
     }
 
-    /// Learns the source of a packet in VLAN `vid`, as forwarding does, for a logic that decides itself where the packet
-    /// goes. Returns false if port security refuses the source: the packet was dropped and counted then.
+    /// Learns the source of a packet in VLAN `vid`, as forwarding does, for a logic that decides itself where the
+    /// packet goes. Returns false if port security refuses the source: the packet was dropped and counted then.
     pub fn hear(&self, batch: &mut Batch<'_>, v: VersionId, vid: u16, src: MacAddr) -> bool {
         let key = Key::new(vid, src);
         let heard = match batch.security() {

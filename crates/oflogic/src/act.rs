@@ -30,8 +30,8 @@ pub(crate) struct Actor<'a> {
 }
 
 impl Actor<'_> {
-    /// The port that a single output to a port goes to, if it is in the plain case: another port, no queue, the packet as
-    /// it was received.
+    /// The port that a single output to a port goes to, if it is in the plain case: another port, no queue, the packet
+    /// as it was received.
     #[inline]
     pub(crate) fn plain(&self, batch: &Batch<'_>, v: VersionId, deed: &Deed<'_>) -> Option<PortIndex> {
         let Deed::Output { to: Exit::Port(number), form, queue: 0 } = deed else { return None };

@@ -17,8 +17,8 @@ fn be16(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]))
 }
 
-/// Whether the parser may want more than these first bytes of a longer packet: behind extension headers, stacks of labels
-/// and long stacks of tags.
+/// Whether the parser may want more than these first bytes of a longer packet: behind extension headers, stacks of
+/// labels and long stacks of tags.
 pub(crate) fn wants_more(front: &[u8]) -> bool {
     let mut at = TYPE;
     loop {

@@ -7,8 +7,8 @@
 //! # A packet's way
 //! 1. A worker loads the map of ports and the view of the tables once per batch, and runs the code (`plane`).
 //! 2. Effects become outputs of the fabric (`act`); what flows send to `NORMAL` goes to a learning bridge inside.
-//! 3. What needs the switch itself (packets for controllers, learned flows) waits in a slot of the worker (`upcalls`) for
-//!    the logic's thread (`shared`).
+//! 3. What needs the switch itself (packets for controllers, learned flows) waits in a slot of the worker (`upcalls`)
+//!    for the logic's thread (`shared`).
 //!
 //! # Rooms
 //! - `switch_logic`: the logic as others see it; `shared`: what the data path, the switch and the thread share;

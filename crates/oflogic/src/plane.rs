@@ -1,7 +1,7 @@
 //! Packets through the tables: for workers.
 //!
-//! A batch meets one map of ports and one view of the tables, loaded at its start. Nothing here allocates once a worker's
-//! memory has grown, nothing waits: the locks are those of a worker's own memory, which only it takes.
+//! A batch meets one map of ports and one view of the tables, loaded at its start. Nothing here allocates once a
+//! worker's memory has grown, nothing waits: the locks are those of a worker's own memory, which only it takes.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};

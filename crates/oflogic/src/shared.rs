@@ -1,7 +1,7 @@
 //! What the data path, the switch and the logic's thread share.
 //!
-//! Locks are taken in this order: the fabric's (it holds it when it calls the logic), the OpenFlow switch's, those here.
-//! A caller of the fabric that holds the switch's lock does not wait for the fabric's.
+//! Locks are taken in this order: the fabric's (it holds it when it calls the logic), the OpenFlow switch's, those
+//! here. A caller of the fabric that holds the switch's lock does not wait for the fabric's.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;

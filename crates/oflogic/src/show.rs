@@ -65,7 +65,7 @@ pub(crate) fn code(core: &Core) -> Table {
             row("executed by", by),
             row("bytes of code", figures.bytes.to_string()),
             row("compiled actions", figures.actions.to_string()),
-            row("compile time of the program", format!("{:.1?}", figures.program_time)),
+            row("time to start, compiling included", format!("{:.1?}", figures.program_time)),
             row("time for changes since", format!("{:.1?}", figures.follow_time)),
             row("interpreter took over", figures.failures.to_string()),
         ],

@@ -99,17 +99,17 @@ impl OpenFlow {
         self.core.plane.standalone.load(Relaxed)
     }
 
-    /// Tells what the control plane knows of ports. To be called whenever links or addresses change, and after ports were
-    /// added or removed: a port takes part, and has a number, once its facts are known. Ports that are not named keep
-    /// theirs. On return controllers have been told.
+    /// Tells what the control plane knows of ports. To be called whenever links or addresses change, and after ports
+    /// were added or removed: a port takes part, and has a number, once its facts are known. Ports that are not named
+    /// keep theirs. On return controllers have been told.
     pub fn set_ports(&self, facts: &[PortFacts]) {
         self.core.change_ports(|ports| ports.set_facts(facts));
         self.core.tell(&self.switch);
     }
 
-    /// Sets where statistics of ports come from. It is called when a controller asks, under the switch's lock: it must not
-    /// use [`OpenFlow::switch`], nor wait for the fabric's lock ([`fabric::Switch::try_counters`] does not). Without
-    /// statistics the controller gets those of the last call.
+    /// Sets where statistics of ports come from. It is called when a controller asks, under the switch's lock: it must
+    /// not use [`OpenFlow::switch`], nor wait for the fabric's lock ([`fabric::Switch::try_counters`] does not).
+    /// Without statistics the controller gets those of the last call.
     pub fn set_statistics(&self, source: impl Fn(PortIndex) -> Option<PortSnapshot> + Send + Sync + 'static) {
         self.core.statistics.store(Some(Arc::new(Box::new(source) as Statistics)));
     }

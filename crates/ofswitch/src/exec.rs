@@ -1,7 +1,7 @@
 //! Running the program on a packet: the one place that knows how.
 //!
-//! The reference interpreter does it. Generated code of a [`crate::Follower`] runs the same program, with the same limits
-//! and surroundings.
+//! The reference interpreter does it. Generated code of a [`crate::Follower`] runs the same program, with the same
+//! limits and surroundings.
 
 use pipeline::env::Env;
 use pipeline::interp::{self, Limits, Outcome, Received};

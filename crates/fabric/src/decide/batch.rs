@@ -313,10 +313,10 @@ impl<'a> Batch<'a> {
         Some(v)
     }
 
-    /// Makes of a version `head`, then bytes `from..to` of the version as it was; offsets of offload metadata move with the
-    /// bytes from `from` on. Only for a version that no output refers to, and for bytes in front that are in its private
-    /// header. If it does not fit, or no longer agrees with its offload metadata, the packet is dropped and counted;
-    /// returns false then.
+    /// Makes of a version `head`, then bytes `from..to` of the version as it was; offsets of offload metadata move with
+    /// the bytes from `from` on. Only for a version that no output refers to, and for bytes in front that are in its
+    /// private header. If it does not fit, or no longer agrees with its offload metadata, the packet is dropped and
+    /// counted; returns false then.
     pub fn replace_front(&mut self, v: VersionId, head: &[u8], from: u32, to: u32) -> bool {
         let fits = self.rx.replace_front(usize::from(v.0), head, from, to);
         if !fits {

@@ -159,8 +159,8 @@ impl Switch {
         Ok(taken)
     }
 
-    /// A port's counters; `None` if the port is gone, or if the switch is busy: for callers that hold a lock for which a
-    /// logic may wait while the switch calls it.
+    /// A port's counters; `None` if the port is gone, or if the switch is busy: for callers that hold a lock for which
+    /// a logic may wait while the switch calls it.
     pub fn try_counters(&self, at: PortRef) -> Option<PortSnapshot> {
         let mut state = self.try_lock()?;
         let port = port_mut(state.bridges.get_mut(&at.bridge)?, at.port).ok()?;

@@ -205,7 +205,10 @@ fn build() -> Layout {
     let kept = Kept::declare(p, &stores, width);
     let (group, select_hash) =
         (p.add_var("group_id", Type::Bit(32)), p.add_var("select_hash", Type::Bit(32)));
-    let select = Selection { hash: HashKind::Identity, input: vec![Item::Value(var(select_hash))] };
+    // A bucket is chosen by the remainder, and the low bits of a CRC are sums of few bits of what it is computed over: of
+    // two buckets, consecutive addresses may all choose the same.
+    let mixed = var(select_hash).op(pipeline::ir::BinOp::Mul, bit(32, 0x9e37_79b1)).slice(31, 8);
+    let select = Selection { hash: HashKind::Identity, input: vec![Item::Value(mixed)] };
     for (name, size) in [("groups", ENTRIES), ("copies", ENTRIES)] {
         p.groups.push(GroupTable { name: name.to_owned(), size, select: select.clone() });
     }

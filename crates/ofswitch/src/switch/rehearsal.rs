@@ -20,8 +20,8 @@ pub struct Rehearsal {
 }
 
 impl Switch {
-    /// Takes a packet of `len` bytes, of which the first are visible, through the tables as if it had arrived at a port,
-    /// and changes nothing: no counts, no timeouts, no learned flows.
+    /// Takes a packet of `len` bytes, of which the first are visible, through the tables as if it had arrived at a
+    /// port, and changes nothing: no counts, no timeouts, no learned flows.
     pub fn rehearse(&self, port: PortNo, visible: &[u8], len: u32, now: u64) -> Rehearsal {
         let flags = self.received_flags();
         let received = Received { len, flags, time: now, ..Received::whole(visible, port.0) };

@@ -193,8 +193,8 @@ pub fn run(
     execute(state, env, received, limits, Mode { trace, rehearsal: false })
 }
 
-/// Runs the program of `state` on a packet as [`run`] does, with a trace, and leaves the state as it is: counts, times of
-/// hits, meters and registers. What the packet would write to a register it does not read back.
+/// Runs the program of `state` on a packet as [`run`] does, with a trace, and leaves the state as it is: counts, times
+/// of hits, meters and registers. What the packet would write to a register it does not read back.
 pub fn rehearse(state: &State, env: &mut dyn Env, received: &Received<'_>, limits: &Limits) -> Outcome {
     execute(state, env, received, limits, Mode { trace: true, rehearsal: true })
 }

@@ -1,0 +1,74 @@
+//! Changes under traffic.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+use openflow::message::FlowModCommand;
+
+use crate::frames::plain;
+use crate::rig::{By, Rig};
+
+#[test]
+fn after_a_change_no_packet_meets_the_old_flow() {
+    let rig = Rig::new(By::Code);
+    for round in 0..50u8 {
+        let (now, before) = if round % 2 == 0 { (2, 3) } else { (3, 2) };
+        rig.add(&[&format!("priority=7,dl_type=0x88b5,actions=output:{now}")]);
+        // The change has been acknowledged: what is sent from here on meets it.
+        rig.at(1).send([plain(2, 1, round)]);
+        assert_eq!(rig.at(now).take(1), [plain(2, 1, round)]);
+        rig.at(1).settle();
+        assert_eq!(rig.at(before).delivered(), 0);
+    }
+}
+
+#[test]
+fn every_packet_meets_the_old_flow_or_the_new_one() {
+    let rig = Rig::new(By::Code);
+    rig.add(&["actions=goto_table:1", "table=1,actions=output:2"]);
+    let done = AtomicBool::new(false);
+    let mut sent = 0usize;
+    std::thread::scope(|scope| {
+        let changes = scope.spawn(|| {
+            for round in 0..300 {
+                let port = 2 + round % 2;
+                rig.flow_mod(FlowModCommand::Modify, &format!("table=1,actions=output:{port}"));
+                // Other flows come and go, so that the table changes its form.
+                let other = format!(
+                    "table=1,priority=9,dl_type=0x88b6,dl_src=02:00:00:00:01:{:02x},actions=drop",
+                    round % 64
+                );
+                let command = if round % 3 == 2 { FlowModCommand::DeleteStrict } else { FlowModCommand::Add };
+                let text = if round % 3 == 2 { other.replace(",actions=drop", "") } else { other };
+                rig.flow_mod(command, &text);
+            }
+            done.store(true, Relaxed);
+        });
+        while !done.load(Relaxed) {
+            rig.at(1).send((0..32).map(|n| plain(2, 1, n)));
+            rig.at(1).settle();
+            sent += 32;
+        }
+        changes.join().unwrap();
+    });
+    assert_eq!(rig.at(2).delivered() + rig.at(3).delivered(), sent);
+}
+
+#[test]
+fn each_of_many_flows_is_found() {
+    let rig = Rig::new(By::Code);
+    let flow =
+        |n: u32| format!("dl_dst=02:00:00:00:{:02x}:{:02x},actions=output:{}", n >> 8, n & 255, 2 + n % 3);
+    for n in 0..600 {
+        rig.add(&[&flow(n)]);
+    }
+    let frame = |n: u32| {
+        let mut frame = plain(2, 1, n as u8);
+        frame[..6].copy_from_slice(&[2, 0, 0, 0, (n >> 8) as u8, n as u8]);
+        frame
+    };
+    rig.at(1).send((0..600).map(frame));
+    rig.at(1).settle();
+    let counts = [2, 3, 4].map(|number| rig.at(number).delivered());
+    assert_eq!(counts, [200; 3]);
+}
