@@ -106,6 +106,9 @@ impl Port {
     }
 }
 
+/// A logic, and its connections if it has some.
+type Built = (Arc<dyn Logic>, Option<Arc<Running>>);
+
 /// The bridges by name.
 pub type Bridges = BTreeMap<String, Bridge>;
 
@@ -231,7 +234,7 @@ impl State {
     }
 
     /// Builds the logic of a bridge, with its connections if it has some.
-    fn build_logic(&self, config: &BridgeConfig) -> Result<(Arc<dyn Logic>, Option<Arc<Running>>), Refusal> {
+    fn build_logic(&self, config: &BridgeConfig) -> Result<Built, Refusal> {
         let LogicConfig { name, params } = &config.logic;
         if name != LOGIC {
             return Ok((logics::build(name, params)?, None));

@@ -930,7 +930,7 @@ pub(crate) enum OpenFlowCommand {
     Set(OpenFlowSet),
     /// Add flows, all or none
     #[command(after_help = examples!(
-        "mswitch openflow add-flow br0 priority=10,arp,actions=FLOOD 'priority=10,ip,nw_dst=10.0.0.2,actions=output:1'",
+        "mswitch openflow add-flow br0 arp,actions=FLOOD ip,nw_dst=10.0.0.2,actions=output:1",
         "echo 'priority=9,udp,actions=drop' | mswitch openflow add-flow br0 --file -",
     ))]
     AddFlow(Changes),
@@ -965,7 +965,7 @@ pub(crate) enum OpenFlowCommand {
     ModGroup(Changes),
     /// Add buckets to groups
     #[command(after_help = examples!(
-        "mswitch openflow insert-buckets br0 group_id=1,command_bucket_id=last,bucket=bucket_id:7,output:2",
+        "mswitch openflow insert-buckets br0 group_id=1,bucket=bucket_id:7,output:2",
     ))]
     InsertBuckets(Changes),
     /// Remove buckets from groups
