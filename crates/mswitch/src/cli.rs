@@ -973,7 +973,7 @@ pub(crate) enum OpenFlowCommand {
     ModGroup(Changes),
     /// Add buckets to groups
     #[command(after_help = examples!(
-        "mswitch openflow insert-buckets br0 group_id=1,command_bucket_id=last,bucket=bucket_id:7,output:2",
+        "mswitch openflow insert-buckets br0 group_id=1,bucket=bucket_id:7,output:2",
     ))]
     InsertBuckets(Changes),
     /// Remove buckets from groups
