@@ -121,7 +121,7 @@ pub(crate) enum BenchCommand {
         "mswitch bench run --list",
         "mswitch bench run --quick --out /tmp/quick",
         "mswitch bench run --scenario v2v --peer mswitch --peer ovs --rounds 5 --out /tmp/v2v",
-        "mswitch bench run --scenario stations-memif --peer mswitch-learning --load max --ways 2 --out /tmp/stations",
+        "mswitch bench run --scenario stations-memif --peer mswitch-learning --ways 2 --out /tmp/stations",
     ))]
     Run(BenchRunArgs),
     /// Say what changed between two reports beyond noise
@@ -938,7 +938,7 @@ pub(crate) enum OpenFlowCommand {
     Set(OpenFlowSet),
     /// Add flows, all or none
     #[command(after_help = examples!(
-        "mswitch openflow add-flow br0 priority=10,arp,actions=FLOOD ip,nw_dst=10.0.0.2,actions=output:1",
+        "mswitch openflow add-flow br0 arp,actions=FLOOD ip,nw_dst=10.0.0.2,actions=output:1",
         "echo 'priority=9,udp,actions=drop' | mswitch openflow add-flow br0 --file -",
     ))]
     AddFlow(Changes),
