@@ -27,31 +27,35 @@ pub(super) fn pages(directory: &Path, date: &str) -> Result<(), Failure> {
     // `mswitch help` repeats the pages, so it has none, and no page refers to one.
     let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
-    for (name, command) in with_subcommands(command, "mswitch".into()) {
-        let file = directory.join(format!("{name}.1"));
-        let text = page(&name, command, date).map_err(write_error(&file))?;
+    for (typed, command) in with_subcommands(command, "mswitch".into()) {
+        let file = directory.join(format!("{}.1", page_name(&typed)));
+        let text = page(&typed, command, date).map_err(write_error(&file))?;
         std::fs::write(&file, text).map_err(write_error(&file))?;
     }
     Ok(())
 }
 
-/// Returns a command and its subcommands, with the names of their pages.
-fn with_subcommands(command: clap::Command, name: String) -> Vec<(String, clap::Command)> {
+/// Returns a command and its subcommands, as they are typed.
+fn with_subcommands(command: clap::Command, typed: String) -> Vec<(String, clap::Command)> {
     let below: Vec<_> = command
         .get_subcommands()
         .filter(|below| !below.is_hide_set())
-        .flat_map(|below| with_subcommands(below.clone(), format!("{name}-{}", below.get_name())))
+        .flat_map(|below| with_subcommands(below.clone(), format!("{typed} {}", below.get_name())))
         .collect();
-    std::iter::once((name, command)).chain(below).collect()
+    std::iter::once((typed, command)).chain(below).collect()
 }
 
-fn page(name: &str, command: clap::Command, date: &str) -> std::io::Result<Vec<u8>> {
+/// Returns the name of a command's page. Commands may have dashes of their own.
+fn page_name(typed: &str) -> String {
+    typed.replace(' ', "-")
+}
+
+fn page(typed: &str, command: clap::Command, date: &str) -> std::io::Result<Vec<u8>> {
     let examples = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let (has_arguments, has_commands) =
         (command.get_arguments().next().is_some(), command.get_subcommands().next().is_some());
-    let typed = name.replace('-', " ");
-    let synopsis = synopsis(&typed, &command);
-    let man = Man::new(command.display_name(name.to_owned()).bin_name(typed).after_help(""))
+    let synopsis = synopsis(typed, &command);
+    let man = Man::new(command.display_name(page_name(typed)).bin_name(typed).after_help(""))
         .date(date)
         .source(concat!("mswitch ", env!("CARGO_PKG_VERSION")))
         .manual("mswitch manual");
@@ -76,7 +80,7 @@ fn page(name: &str, command: clap::Command, date: &str) -> std::io::Result<Vec<u
         }
         writeln!(text, ".fi")?;
     }
-    if let Some(above) = above(name) {
+    if let Some(above) = above(typed) {
         writeln!(text, ".SH \"SEE ALSO\"\n{above}")?;
     }
     Ok(text)
@@ -119,12 +123,12 @@ fn dashes(text: &str) -> String {
 }
 
 /// Returns the pages of the commands above a command.
-fn above(name: &str) -> Option<String> {
+fn above(typed: &str) -> Option<String> {
     let mut pages = Vec::new();
-    let mut name = name;
-    while let Some((above, _)) = name.rsplit_once('-') {
-        pages.push(format!("\\fB{}\\fR(1)", dashes(above)));
-        name = above;
+    let mut typed = typed;
+    while let Some((above, _)) = typed.rsplit_once(' ') {
+        pages.push(format!("\\fB{}\\fR(1)", dashes(&page_name(above))));
+        typed = above;
     }
     (!pages.is_empty()).then(|| pages.join(", "))
 }

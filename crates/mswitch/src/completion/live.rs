@@ -36,6 +36,8 @@ pub(super) struct Words {
 
 /// The logic whose parameters are logics.
 const CHAIN: &str = "chain";
+/// Logics that are no stages of a chain.
+const ALONE: [&str; 2] = [CHAIN, "openflow"];
 
 impl Words {
     /// Parses complete words of an incomplete command.
@@ -177,7 +179,8 @@ impl Words {
         if typed.split_once('=').is_none() && !stage.starts_with(typed) {
             return Vec::new();
         }
-        let logics = self.logics(logic).into_iter().filter(|logic| logic.get_value() != CHAIN);
+        let is_stage = |logic: &CompletionCandidate| !ALONE.iter().any(|alone| logic.get_value() == *alone);
+        let logics = self.logics(logic).into_iter().filter(is_stage);
         logics.map(|logic| logic.add_prefix(&stage)).collect()
     }
 
