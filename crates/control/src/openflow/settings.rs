@@ -1,6 +1,6 @@
 //! Settings of a bridge's OpenFlow connections: `[bridge.openflow]` in the file.
 //!
-//! Invariant: a value that [`set`] accepts is formatted by [`OpenFlowConfig::values`] as text that it accepts again.
+//! Invariant: settings that the file's reader accepts are written as text that it accepts again.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
