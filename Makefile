@@ -166,7 +166,7 @@ virtualization: ## the documentation's lines for libvirt and Podman, run as they
 	$(CARGO) test --locked --workspace --test virtualization
 
 .PHONY: conformance
-conformance: ## OpenFlow 1.3 cases of os-ken's switch tester: Open vSwitch, then mswitch, which passes 98 %; an hour
+conformance: ## OpenFlow 1.3 cases of os-ken's switch tester: Open vSwitch, then mswitch; fails below 98 %; an hour
 	@$(call install-packages,$(BUILD_PACKAGES) $(CONTROLLER_PACKAGES))
 	$(CARGO) build --locked -p mswitch
 	tests/conformance/conformance.py run ovs

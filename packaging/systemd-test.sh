@@ -127,7 +127,7 @@ step "a Debian root with systemd"
 if [ "${BASE:-}" ]; then
   cp -a "$BASE" "$root"
 else
-  debootstrap --variant=minbase --include=$packages bookworm "$root" http://deb.debian.org/debian >"$work/debootstrap.log" ||
+  debootstrap --variant=minbase --include=$packages bookworm "$root" >"$work/debootstrap.log" ||
     { tail "$work/debootstrap.log"; die "debootstrap failed"; }
 fi
 cp "$package" "$root/package.deb"

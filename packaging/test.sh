@@ -33,7 +33,7 @@ step "a bare Debian"
 if [ "${BASE:-}" ]; then
   cp -a "$BASE" "$root"
 else
-  debootstrap --variant=minbase --include=adduser,iproute2,iputils-ping bookworm "$root" http://deb.debian.org/debian \
+  debootstrap --variant=minbase --include=adduser,iproute2,iputils-ping bookworm "$root" \
     >"$work/debootstrap.log" || { tail "$work/debootstrap.log"; die "debootstrap failed"; }
 fi
 mount --bind "$root" "$root"
