@@ -313,7 +313,9 @@ fn bundles_are_all_or_nothing() {
     assert!(text.contains("`tcp=1,actions=drop`: expected "), "{text}");
     let (code, text) = rig.refused(&["openflow", "add-flow", "br0", "--file", &bad]);
     assert_eq!(code, Some(1));
-    let expected = format!("{bad}:2: `in_port=2,actions=group:77`: refused with OFPBAC_BAD_OUT_GROUP");
+    let expected = format!(
+        "{bad}:2: `in_port=2,actions=group:77`: refused with OFPBAC_BAD_OUT_GROUP; add the group first"
+    );
     assert!(text.contains(&expected), "{text}");
     assert_eq!(rig.daemon.run(&["openflow", "flows", "br0"]).unwrap(), "no flows\n");
     rig.daemon.run(&["openflow", "add-flow", "br0", "--file", &good]).unwrap();

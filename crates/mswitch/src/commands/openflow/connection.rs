@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use openflow::error::ErrorMessage;
+use openflow::error::{ErrorCode, ErrorMessage};
 use openflow::message::{Body, BundleAdd, BundleControl, BundleControlKind, BundleFlags, Hello, Versions};
 use openflow::multipart::{Multipart, Reply, Request};
 use openflow::{Message, Version};
@@ -190,11 +190,28 @@ fn named(text: &str, failure: Failure) -> Failure {
 /// Returns the reason for which the bridge refuses a request.
 fn refused(error: &ErrorMessage, version: Version) -> Failure {
     match error.code(version) {
-        Some(code) => Failure::new(format_args!("refused with {code}")),
+        Some(code) => match remedy(code) {
+            Some(remedy) => Failure::new(format_args!("refused with {code}; {remedy}")),
+            None => Failure::new(format_args!("refused with {code}")),
+        },
         None => {
             Failure::new(format_args!("refused with error {}, {}", error.numbers.kind, error.numbers.code))
         }
     }
+}
+
+/// Returns what to do about an error that people meet.
+fn remedy(code: ErrorCode) -> Option<&'static str> {
+    Some(match code {
+        ErrorCode::BmcBadPrereq => "name the protocol of a field, as in `ip,nw_dst=10.0.0.1`",
+        ErrorCode::BacMatchInconsistent => {
+            "match the protocol that the action changes, as in `ip,actions=dec_ttl`"
+        }
+        ErrorCode::BacBadOutGroup => "add the group first",
+        ErrorCode::MmfcUnknownMeter => "add the meter first",
+        ErrorCode::FmfcTableFull => "`max-flows` of the bridge limits its flows",
+        _ => return None,
+    })
 }
 
 fn gone(error: std::io::Error) -> Failure {
