@@ -125,6 +125,18 @@ fn mpls_labels_are_pushed_and_popped() {
 }
 
 #[test]
+fn labels_on_packets_without_a_ttl_have_none() {
+    let addresses = "020000000002020000000001";
+    assert_eq!(
+        run(
+            &["arp,actions=push_mpls:0x8847,push_mpls:0x8847,output:2"],
+            &unhex(&format!("{addresses} 0806 00010800"))
+        ),
+        out(2, &format!("{addresses} 8847 00000000 00000100 00010800"))
+    );
+}
+
+#[test]
 fn fields_that_tell_headers_apart_are_set() {
     // The type behind all tags; in the SNAP header; frames without a type keep their length.
     let typed = |kind: &str| format!("020000000002 020000000001 8100 0007 {kind} 4500");

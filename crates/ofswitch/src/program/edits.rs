@@ -52,7 +52,8 @@ pub(super) fn declare(p: &mut Program, h: &Headers, v: &Vars, no_room: ReasonId)
         vec![set_field(h.eth, eth::TYPE, field(h.tag, vlan::TYPE)), Stmt::Pop(h.vlan, 1)],
     )];
     let former = behind(h.label, 1);
-    let inner = mux(valid(h.ipv6), field(h.ipv6, ipv6::TTL), bit(8, 64));
+    // Values that nothing in the packet supplies are zero (OpenFlow 1.3, 5.10).
+    let inner = mux(valid(h.ipv6), field(h.ipv6, ipv6::TTL), bit(8, 0));
     let inner = mux(valid(h.ipv4), field(h.ipv4, ipv4::TTL), inner);
     let copied = |number, other| mux(valid(former), field(former, number), other);
     let mut push_mpls = vec![
