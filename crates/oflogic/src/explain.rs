@@ -4,8 +4,8 @@ use fabric::{Batch, DropReason, SwitchLogic, Text, Value, VersionId};
 use ofagent::SharedSwitch;
 use openflow::PortNo;
 
-use crate::deeds::Deed;
-use crate::front::WINDOW;
+use crate::effect::EffectRef;
+use crate::headers::WINDOW;
 use crate::plane::Plane;
 
 /// Pieces of a line in a remark.
@@ -33,22 +33,22 @@ fn rehearse(plane: &Plane, switch: &SharedSwitch, batch: &mut Batch<'_>) {
         return batch.packets().for_each(|v| batch.discard(v, DropReason::LogicFault));
     };
     let ports = plane.ports.load();
-    let Some(mut actor) = plane.actor(batch, local, &ports) else { return };
+    let Some(mut executor) = plane.executor(batch, local, &ports) else { return };
     let security = batch.security();
     for v in batch.packets() {
         if security.is_some_and(|security| !logic::admits(security, batch, v)) {
             continue;
         }
         batch.pull(v, WINDOW);
-        batch.remark(v, "it comes from port {}", &[Value::Number(actor.number.into())]);
+        batch.remark(v, "it comes from port {}", &[Value::Number(executor.number.into())]);
         let (front, len) = (batch.header(v), batch.len(v));
-        let rehearsal = switch.with(|switch, now| switch.rehearse(PortNo(actor.number), front, len, now));
+        let rehearsal = switch.with(|switch, now| switch.rehearse(PortNo(executor.number), front, len, now));
         for step in &rehearsal.steps {
             line(batch, v, step);
         }
-        actor.act(batch, v, rehearsal.effects.iter().map(Deed::of_interpreter));
+        executor.execute(batch, v, rehearsal.effects.iter().map(EffectRef::of_interpreter));
     }
-    plane.finish(&actor, batch, |learning, left| _ = learning.explain(left));
+    plane.finish(&executor, batch, |learning, left| _ = learning.explain(left));
 }
 
 /// Remarks a line, or as much of it as a remark has room for.

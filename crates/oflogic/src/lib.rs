@@ -4,15 +4,15 @@
 //! them packets and ports. The control plane makes an [`OpenFlow`], gives it to a bridge, and tells it of ports
 //! ([`OpenFlow::set_ports`]), of the injector and of statistics.
 //!
-//! # A packet's way
+//! # Packet path
 //! 1. A worker loads the map of ports and the view of the tables once per batch, and runs the code (`plane`).
-//! 2. Effects become outputs of the fabric (`act`); what flows send to `NORMAL` goes to a learning bridge inside.
+//! 2. Effects become outputs of the fabric (`execute`); what flows send to `NORMAL` goes to a learning bridge inside.
 //! 3. What needs the switch itself (packets for controllers, learned flows) waits in a slot of the worker (`upcalls`)
 //!    for the logic's thread (`shared`).
 //!
-//! # Rooms
+//! # Modules
 //! - `switch_logic`: the logic as others see it; `shared`: what the data path, the switch and the thread share;
-//! - `plane`, `act`, `deeds`, `front`, `upcalls`, `tally`: for workers;
+//! - `plane`, `headers`, `effect`, `execute`, `upcalls`, `tally`: run by workers;
 //! - `ports`: numbers and configurations; `engine`: machine code that follows the switch;
 //! - `explain`, `show`: traces; tables and counters.
 //!
@@ -22,11 +22,11 @@
 //! - After a change has been acknowledged, every batch that a worker takes meets it.
 #![forbid(unsafe_code)]
 
-mod act;
-mod deeds;
+mod effect;
 mod engine;
+mod execute;
 mod explain;
-mod front;
+mod headers;
 mod plane;
 mod ports;
 mod shared;

@@ -16,10 +16,10 @@ use logic::Learning;
 use ofswitch::Surroundings;
 use pipeline::interp::Received;
 
-use crate::act::Actor;
-use crate::deeds::Deed;
+use crate::effect::EffectRef;
 use crate::engine::Compiled;
-use crate::front::{WINDOW, wants_more};
+use crate::execute::Executor;
+use crate::headers::{WINDOW, needs_more};
 use crate::ports::PortMap;
 use crate::tally::{Other, Tally, bump};
 use crate::upcalls::{Purpose, Upcalls};
@@ -131,23 +131,23 @@ impl Plane {
             Err(TryLockError::WouldBlock) => return discard_all(batch, DropReason::LogicFault, || {}),
         };
         let ports = self.ports.load();
-        let Some(mut actor) = self.actor(batch, local, &ports) else { return };
+        let Some(mut executor) = self.executor(batch, local, &ports) else { return };
         memory.choose(batch);
         let flags = self.flags.load(Relaxed);
         self.compiled.with_views(|views| match views {
-            Some(views) => memory.run(views, &mut actor, batch, flags, now),
-            None => memory.hand_over(&mut actor, batch),
+            Some(views) => memory.run(views, &mut executor, batch, flags, now),
+            None => memory.hand_over(&mut executor, batch),
         });
-        self.finish(&actor, batch, |learning, left| learning.forward(left));
+        self.finish(&executor, batch, |learning, left| learning.forward(left));
     }
 
-    /// What executes the deeds of a batch's packets; `None`: its port lets none in, and they have been dropped.
-    pub(crate) fn actor<'a>(
+    /// The executor of a batch's effects; `None` if the ingress port admits no packet: all have been dropped.
+    pub(crate) fn executor<'a>(
         &'a self,
         batch: &mut Batch<'_>,
         local: &'a Local,
         ports: &'a PortMap,
-    ) -> Option<Actor<'a>> {
+    ) -> Option<Executor<'a>> {
         let ingress = batch.ingress();
         let Some(number) = ports.number(ingress) else {
             discard_all(batch, DropReason::PortDown, || {});
@@ -162,17 +162,17 @@ impl Plane {
             });
             return None;
         }
-        Some(Actor { plane: self, local, ports, number, normal: false, has_upcalls: false })
+        Some(Executor { plane: self, local, ports, number, normal: false, has_upcalls: false })
     }
 
     /// Lets the learning bridge have what is left to it, and wakes the thread if there is something for it.
     pub(crate) fn finish(
         &self,
-        actor: &Actor<'_>,
+        executor: &Executor<'_>,
         batch: &mut Batch<'_>,
         learn: impl FnOnce(&Learning, &mut Batch<'_>),
     ) {
-        if actor.normal {
+        if executor.normal {
             let mut rest = Rest::default();
             // `rest` notes what has been sent so far.
             if let Some(mut left) = batch.rest(&mut rest) {
@@ -180,14 +180,14 @@ impl Plane {
             }
             batch.end_of_stages(rest);
         }
-        if actor.has_upcalls {
+        if executor.has_upcalls {
             self.bell.ring();
         }
     }
 }
 
 impl Memory {
-    /// Collects the packets that may enter, and what the parser wants of each.
+    /// Collects the admitted packets and pulls the headers that the parser needs.
     fn choose(&mut self, batch: &mut Batch<'_>) {
         self.packets.clear();
         let security = batch.security();
@@ -196,7 +196,7 @@ impl Memory {
                 continue;
             }
             let front = batch.header(v);
-            if front.len() < batch.len(v) as usize && wants_more(front) {
+            if front.len() < batch.len(v) as usize && needs_more(front) {
                 batch.pull(v, WINDOW);
             }
             self.packets.push(v);
@@ -204,12 +204,19 @@ impl Memory {
     }
 
     /// Runs the tables' code and executes what comes of it.
-    fn run(&mut self, views: &Views, actor: &mut Actor<'_>, batch: &mut Batch<'_>, flags: u64, now: u64) {
+    fn run(
+        &mut self,
+        views: &Views,
+        executor: &mut Executor<'_>,
+        batch: &mut Batch<'_>,
+        flags: u64,
+        now: u64,
+    ) {
         let Self { worker, effects, ends, packets, random } = self;
         effects.clear();
         ends.clear();
         {
-            let (view, ports, number) = (views.load(), actor.ports, actor.number);
+            let (view, ports, number) = (views.load(), executor.ports, executor.number);
             let batch: &Batch<'_> = batch;
             let is_live = |number: u32| ports.is_live(number, batch);
             let mut surroundings = Surroundings { now, random, is_live: &is_live };
@@ -227,22 +234,22 @@ impl Memory {
             let list = effects.list().get(begin..*end).unwrap_or_default();
             begin = *end;
             if let ([effect], false) = (list, explained)
-                && let Some(port) = actor.plain(batch, *v, &Deed::of_code(effect, effects))
+                && let Some(port) = executor.plain(batch, *v, &EffectRef::of_code(effect, effects))
             {
                 run.add(batch, *v, port);
                 continue;
             }
             run.send(batch);
-            actor.act(batch, *v, list.iter().map(|effect| Deed::of_code(effect, effects)));
+            executor.execute(batch, *v, list.iter().map(|effect| EffectRef::of_code(effect, effects)));
         }
         run.send(batch);
     }
 
     /// Hands the packets to the thread, which lets the interpreter run them.
-    fn hand_over(&mut self, actor: &mut Actor<'_>, batch: &mut Batch<'_>) {
+    fn hand_over(&mut self, executor: &mut Executor<'_>, batch: &mut Batch<'_>) {
         for v in &self.packets {
-            bump(&actor.local.tally.interpreted);
-            actor.upcall(batch, *v, None, &[], || Purpose::Run);
+            bump(&executor.local.tally.interpreted);
+            executor.upcall(batch, *v, None, &[], || Purpose::Run);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! From what a program makes of a packet to outputs of the fabric.
+//! Execution of effects: turns a program's effects into outputs of the fabric.
 //!
 //! The received packet is its first version. A packet with a single output is edited in place; otherwise every form but
 //! the received one gets a version of its own, so that all of them refer to the bytes as they were received.
@@ -8,16 +8,16 @@ use ofswitch::Switch;
 use packet::ether;
 use pipeline::interp::{Dropped, Exit};
 
-use crate::deeds::{Deed, Form};
-use crate::front;
+use crate::effect::{EffectRef, Form};
+use crate::headers;
 use crate::plane::{Local, Plane};
 use crate::ports::PortMap;
 use crate::tally::{Other, bump};
 use crate::upcalls::Purpose;
 use logic::vlan::Vlans;
 
-/// Executes deeds of the packets of a batch.
-pub(crate) struct Actor<'a> {
+/// Executes effects of the packets of a batch.
+pub(crate) struct Executor<'a> {
     pub(crate) plane: &'a Plane,
     pub(crate) local: &'a Local,
     pub(crate) ports: &'a PortMap,
@@ -29,12 +29,12 @@ pub(crate) struct Actor<'a> {
     pub(crate) has_upcalls: bool,
 }
 
-impl Actor<'_> {
+impl Executor<'_> {
     /// The port that a single output to a port goes to, if it is in the plain case: another port, no queue, the packet
     /// as it was received.
     #[inline]
-    pub(crate) fn plain(&self, batch: &Batch<'_>, v: VersionId, deed: &Deed<'_>) -> Option<PortIndex> {
-        let Deed::Output { to: Exit::Port(number), form, queue: 0 } = deed else { return None };
+    pub(crate) fn plain(&self, batch: &Batch<'_>, v: VersionId, effect: &EffectRef<'_>) -> Option<PortIndex> {
+        let EffectRef::Output { to: Exit::Port(number), form, queue: 0 } = effect else { return None };
         let port = self.ports.index(*number)?;
         let plain = port != batch.ingress()
             && self.ports.sends(port)
@@ -42,19 +42,19 @@ impl Actor<'_> {
         plain.then_some(port)
     }
 
-    /// Executes what the program makes of a packet.
-    pub(crate) fn act<'d>(
+    /// Executes the program's effects on a packet.
+    pub(crate) fn execute<'e>(
         &mut self,
         batch: &mut Batch<'_>,
         v: VersionId,
-        deeds: impl ExactSizeIterator<Item = Deed<'d>>,
+        effects: impl ExactSizeIterator<Item = EffectRef<'e>>,
     ) {
-        let single = deeds.len() == 1;
-        let mut made: Option<(Form<'d>, VersionId)> = None;
+        let single = effects.len() == 1;
+        let mut made: Option<(Form<'e>, VersionId)> = None;
         let mut is_left = false;
-        for deed in deeds {
-            match deed {
-                Deed::Output { to, form, queue } => {
+        for effect in effects {
+            match effect {
+                EffectRef::Output { to, form, queue } => {
                     let version = match made {
                         Some((before, version)) if before == form => Some(version),
                         _ => version(batch, v, &form, single),
@@ -63,7 +63,7 @@ impl Actor<'_> {
                     made = Some((form, version));
                     is_left |= self.output(batch, version, to, queue, single);
                 }
-                Deed::Controllers { reason, limit, data, form } => {
+                EffectRef::Controllers { reason, limit, data, form } => {
                     remark(
                         batch,
                         v,
@@ -72,11 +72,11 @@ impl Actor<'_> {
                     );
                     self.upcall(batch, v, Some(&form), data, || Purpose::Controllers { reason, limit });
                 }
-                Deed::Digest(id, values) => {
+                EffectRef::Digest(id, values) => {
                     remark(batch, v, "it teaches a flow, or is sampled", &[]);
                     self.upcall(batch, v, None, &[], || Purpose::Digest(id, values.to_vec()));
                 }
-                Deed::Drop(reason) => self.dropped(batch, v, reason),
+                EffectRef::Drop(reason) => self.dropped(batch, v, reason),
             }
         }
         self.normal |= is_left;
@@ -215,7 +215,7 @@ impl Actor<'_> {
         }
         let Some(copy) = batch.copy(v) else { return };
         if let Some(form) = form
-            && !front::replace(batch, copy, form.head, form.from, form.to)
+            && !headers::replace(batch, copy, form.head, form.from, form.to)
         {
             return;
         }
@@ -262,5 +262,5 @@ fn version(batch: &mut Batch<'_>, v: VersionId, form: &Form<'_>, single: bool) -
         return Some(v);
     }
     let version = if single { v } else { batch.copy(v)? };
-    front::replace(batch, version, form.head, form.from, form.to).then_some(version)
+    headers::replace(batch, version, form.head, form.from, form.to).then_some(version)
 }

@@ -1,10 +1,10 @@
-//! What a program makes of a packet, whichever executed it.
+//! Effects of a program on a packet, the same for generated code and the interpreter.
 
 use codegen::Effects;
 use pipeline::interp::{self, Dropped, Exit};
 use pipeline::ir::{Constant, DigestId};
 
-/// A packet that leaves: new bytes, then bytes `from..to` of the received packet.
+/// Bytes of an outgoing packet: new ones, then bytes `from..to` of the received packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Form<'a> {
     pub(crate) head: &'a [u8],
@@ -22,16 +22,16 @@ impl Form<'_> {
     }
 }
 
-/// Something that happens to a packet or because of it.
+/// An effect of a packet's pass through the tables.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Deed<'a> {
+pub(crate) enum EffectRef<'a> {
     Output { to: Exit, form: Form<'a>, queue: u16 },
     Controllers { reason: u8, limit: Option<u16>, data: &'a [u8], form: Form<'a> },
     Digest(DigestId, &'a [Constant]),
     Drop(Dropped),
 }
 
-impl<'a> Deed<'a> {
+impl<'a> EffectRef<'a> {
     /// An effect of generated code.
     #[inline]
     pub(crate) fn of_code(effect: &'a codegen::Effect, effects: &'a Effects) -> Self {
@@ -42,16 +42,16 @@ impl<'a> Deed<'a> {
         };
         match effect {
             codegen::Effect::Output { to, packet, queue, .. } => {
-                Deed::Output { to: *to, form: form(packet), queue: queue.unwrap_or(0) }
+                EffectRef::Output { to: *to, form: form(packet), queue: queue.unwrap_or(0) }
             }
-            codegen::Effect::Controller { reason, packet, limit, data, .. } => Deed::Controllers {
+            codegen::Effect::Controller { reason, packet, limit, data, .. } => EffectRef::Controllers {
                 reason: *reason,
                 limit: *limit,
                 data: effects.bytes(data),
                 form: form(packet),
             },
-            codegen::Effect::Digest { digest, values } => Deed::Digest(*digest, values),
-            codegen::Effect::Drop(reason) => Deed::Drop(*reason),
+            codegen::Effect::Digest { digest, values } => EffectRef::Digest(*digest, values),
+            codegen::Effect::Drop(reason) => EffectRef::Drop(*reason),
         }
     }
 
@@ -60,13 +60,13 @@ impl<'a> Deed<'a> {
         let form = |form: &'a interp::Form| Form { head: &form.head, from: form.from, to: form.to };
         match effect {
             interp::Effect::Output { to, packet, queue, .. } => {
-                Deed::Output { to: *to, form: form(packet), queue: queue.unwrap_or(0) }
+                EffectRef::Output { to: *to, form: form(packet), queue: queue.unwrap_or(0) }
             }
             interp::Effect::Controller { reason, packet, limit, data, .. } => {
-                Deed::Controllers { reason: *reason, limit: *limit, data, form: form(packet) }
+                EffectRef::Controllers { reason: *reason, limit: *limit, data, form: form(packet) }
             }
-            interp::Effect::Digest { digest, values } => Deed::Digest(*digest, values),
-            interp::Effect::Drop(reason) => Deed::Drop(*reason),
+            interp::Effect::Digest { digest, values } => EffectRef::Digest(*digest, values),
+            interp::Effect::Drop(reason) => EffectRef::Drop(*reason),
         }
     }
 }

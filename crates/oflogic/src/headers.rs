@@ -1,11 +1,11 @@
-//! Fronts of packets: how much of them the parser wants, and what happens to a checksum that is still to be completed
-//! when the headers before it change.
+//! Headers of packets: the number of bytes that the parser needs, and replacement of headers in front of a partial
+//! checksum.
 
 use fabric::{Batch, VersionId};
 use packet::checksum::Sum;
 use packet::headers::{IpVersion, Layers, protocol};
 
-/// Bytes that the parser sees at most.
+/// Largest number of bytes that the parser sees.
 pub(crate) const WINDOW: usize = 512;
 
 /// Where the type is in a frame without tags.
@@ -17,9 +17,9 @@ fn be16(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]))
 }
 
-/// Whether the parser may want more than these first bytes of a longer packet: behind extension headers, stacks of
+/// Whether the parser may need more than these first bytes of a longer packet: behind extension headers, stacks of
 /// labels and long stacks of tags.
-pub(crate) fn wants_more(front: &[u8]) -> bool {
+pub(crate) fn needs_more(front: &[u8]) -> bool {
     let mut at = TYPE;
     loop {
         match be16(front, at) {
@@ -125,9 +125,9 @@ mod tests {
             (0, 100, vec![], true),
             (0, 0x88b5, vec![], false),
         ] {
-            assert_eq!(wants_more(&front(tags, kind, &rest)), more, "{tags} tags, {kind:#x}");
+            assert_eq!(needs_more(&front(tags, kind, &rest)), more, "{tags} tags, {kind:#x}");
         }
-        assert!(wants_more(&[0; 13]));
+        assert!(needs_more(&[0; 13]));
     }
 
     #[test]
