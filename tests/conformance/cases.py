@@ -1,6 +1,7 @@
 """The conformance cases: where they come from, and the environment that runs them.
 
-os-ken's wheel has the tester but not its cases, which are in the source distribution: both are downloaded once.
+os-ken's wheel has the tester but not its cases, which are in the source distribution: both are downloaded once. The
+packages that os-ken needs have the versions of tests/lab/versions.txt.
 """
 
 import json
@@ -13,6 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target") / "conformance"
 VENV = FOLDER / "venv"
+VERSIONS = ROOT / "tests/lab/versions.txt"
 OS_KEN = "os-ken==3.1.0"  # the last release with osken-manager
 CASES = "os_ken/tests/switch/of13"
 
@@ -22,7 +24,7 @@ def prepare():
     FOLDER.mkdir(parents=True, exist_ok=True)
     if not (VENV / "bin/osken-manager").exists():
         subprocess.run([sys.executable, "-m", "venv", VENV], check=True)
-        subprocess.run([VENV / "bin/pip", "install", "--quiet", OS_KEN], check=True)
+        subprocess.run([VENV / "bin/pip", "install", "--quiet", "--constraint", VERSIONS, OS_KEN], check=True)
     if cases_folder().is_dir():
         return
     if "OSKEN_CASES" in os.environ:

@@ -1,4 +1,7 @@
-"""Controllers from PyPI, each in a virtual environment of its own in target/controllers."""
+"""Controllers from PyPI, each in a virtual environment of its own in target/controllers.
+
+The versions of all packages are those of tests/lab/versions.txt.
+"""
 
 import os
 import subprocess
@@ -6,6 +9,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+VERSIONS = HERE.parent / "lab/versions.txt"
 FOLDER = Path(os.environ.get("CARGO_TARGET_DIR") or HERE.parents[1] / "target") / "controllers"
 
 
@@ -19,20 +23,21 @@ def environment(name, *installs):
         # Without the variable, Faucet's setup writes to /etc.
         variables = {**os.environ, "DEBINSTALL": "1"}
         for install in installs:
-            subprocess.run([folder / "bin/pip", "install", "--quiet", *install], check=True, env=variables)
+            words = [folder / "bin/pip", "install", "--quiet", "--constraint", VERSIONS, *install]
+            subprocess.run(words, check=True, env=variables)
         done.touch()
     return folder
 
 
 def ryu(*apps):
     """Command line of Ryu with apps. Its setup needs an old setuptools; ryu_manager.py starts it."""
-    folder = environment("ryu", ["setuptools==58.0.0", "wheel", "pbr"], ["--no-build-isolation", "ryu==4.34"])
+    folder = environment("ryu", ["setuptools==58.0.0", "wheel", "pbr"], ["--no-build-isolation", "ryu"])
     return [folder / "bin/python", "-W", "ignore", HERE / "ryu_manager.py", "--ofp-tcp-listen-port", "6653",
             "--wsapi-host", "127.0.0.1", *apps]
 
 
 def faucet(**files):
     """Command line of Faucet and its environment, which names its files; Faucet looks for os-ken on the PATH."""
-    programs = environment("faucet", ["faucet==1.10.12"]) / "bin"
+    programs = environment("faucet", ["faucet"]) / "bin"
     variables = {f"FAUCET_{name.upper()}": str(path) for name, path in files.items()}
     return [programs / "faucet"], {"PATH": f"{programs}:{os.environ['PATH']}", **variables}
