@@ -1,4 +1,4 @@
-//! Generated code that follows the switch, and what takes over without it.
+//! Generated code that follows the switch, and the fallback to the interpreter.
 //!
 //! Invariant: the views that workers load are those of an engine that has followed every bundle; if a bundle cannot be
 //! followed there are no views, and the interpreter runs the program, until a new engine is made.
@@ -104,7 +104,7 @@ impl Compiled {
         self.lock().engine.iter_mut().for_each(|engine| engine.forget(actions));
     }
 
-    /// Frees what no packet uses any more, and makes lookups faster where there is something to do.
+    /// Frees memory that no packet uses any more, and improves the form of tables that need it.
     pub(crate) fn tidy(&self) {
         if let Some(engine) = &mut self.lock().engine {
             engine.reclaim();

@@ -248,7 +248,7 @@ impl Executor<'_> {
     }
 }
 
-/// Records a finding if somebody asks.
+/// Records a finding if the batch is traced.
 #[inline]
 fn remark(batch: &mut Batch<'_>, v: VersionId, text: &'static str, values: &[Value]) {
     if batch.is_explained() {

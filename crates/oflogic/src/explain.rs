@@ -1,4 +1,4 @@
-//! Explaining what happens to packets: flows that match, and what comes of them.
+//! Traces of packets: matching flows and their effects.
 
 use fabric::{Batch, DropReason, SwitchLogic, Text, Value, VersionId};
 use ofagent::SharedSwitch;
@@ -12,7 +12,7 @@ use crate::plane::Plane;
 const PIECES: usize = 4;
 
 /// Decides for a batch and explains it. Packets that are only rehearsed meet the interpreter, which tells of each flow;
-/// packets that really pass meet what all packets meet, and only what becomes of them is told.
+/// received packets take the normal path, and only their fate is recorded.
 pub(crate) fn explain(plane: &Plane, switch: &SharedSwitch, batch: &mut Batch<'_>) -> bool {
     if plane.learns_only(batch) {
         for v in batch.packets() {

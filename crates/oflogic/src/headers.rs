@@ -40,7 +40,7 @@ struct Partial {
     addresses: u16,
 }
 
-/// The sum of a packet's IP addresses, if the pseudo-header of what follows has them.
+/// The checksum over a packet's IP addresses, if its transport protocol has a pseudo-header.
 fn addresses(front: &[u8], layers: &Layers) -> Option<u16> {
     let l3 = usize::from(layers.l3?);
     let range = match (layers.ip?, layers.protocol?) {
@@ -65,7 +65,7 @@ impl Partial {
         Some(Self { field, addresses })
     }
 
-    /// Sets the field to what it has to hold for the new headers. The program took it for a complete checksum.
+    /// Recomputes the partial checksum for the new headers. The program took it for a complete one.
     fn restore(self, batch: &mut Batch<'_>, v: VersionId) {
         let offload = batch.offload(v);
         let front = batch.header(v);

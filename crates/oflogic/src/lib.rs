@@ -6,12 +6,12 @@
 //!
 //! # Packet path
 //! 1. A worker loads the map of ports and the view of the tables once per batch, and runs the code (`plane`).
-//! 2. Effects become outputs of the fabric (`execute`); what flows send to `NORMAL` goes to a learning bridge inside.
-//! 3. What needs the switch itself (packets for controllers, learned flows) waits in a slot of the worker (`upcalls`)
+//! 2. Effects become outputs of the fabric (`execute`); packets for `NORMAL` go to a learning bridge inside.
+//! 3. Work for the switch itself (packets for controllers, learned flows) waits in a slot of the worker (`upcalls`)
 //!    for the logic's thread (`shared`).
 //!
 //! # Modules
-//! - `switch_logic`: the logic as others see it; `shared`: what the data path, the switch and the thread share;
+//! - `switch_logic`: the public logic; `shared`: state of the data path, the switch and the thread;
 //! - `plane`, `headers`, `effect`, `execute`, `upcalls`, `tally`: run by workers;
 //! - `ports`: numbers and configurations; `engine`: machine code that follows the switch;
 //! - `explain`, `show`: traces; tables and counters.

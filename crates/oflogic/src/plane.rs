@@ -27,21 +27,21 @@ use crate::upcalls::{Purpose, Upcalls};
 /// Mark of injected packets that go where the learning bridge sends them.
 pub(crate) const NORMAL: u16 = 1;
 
-/// What packets meet.
+/// The data path of a bridge.
 pub(crate) struct Plane {
     pub(crate) ports: ArcSwap<PortMap>,
     pub(crate) compiled: Compiled,
     /// Flags of all received packets.
     pub(crate) flags: AtomicU64,
     pub(crate) standalone: AtomicBool,
-    /// Forwards what flows leave to it, and everything while the bridge stands alone.
+    /// Forwards packets for `NORMAL`, and all packets in standalone mode.
     pub(crate) learning: Learning,
     pub(crate) locals: PerThread<Local>,
     /// Wakes the logic's thread.
     pub(crate) bell: Doorbell<ThreadBell>,
 }
 
-/// What a worker has for itself.
+/// State of one worker.
 #[derive(Debug)]
 pub(crate) struct Local {
     memory: Mutex<Memory>,
@@ -127,7 +127,7 @@ impl Plane {
         let memory = &mut *match local.memory.try_lock() {
             Ok(memory) => memory,
             Err(TryLockError::Poisoned(memory)) => memory.into_inner(),
-            // Nobody else uses a worker's memory.
+            // Only its worker uses this memory.
             Err(TryLockError::WouldBlock) => return discard_all(batch, DropReason::LogicFault, || {}),
         };
         let ports = self.ports.load();
@@ -165,7 +165,7 @@ impl Plane {
         Some(Executor { plane: self, local, ports, number, normal: false, has_upcalls: false })
     }
 
-    /// Lets the learning bridge have what is left to it, and wakes the thread if there is something for it.
+    /// Passes packets for `NORMAL` to the learning bridge, and wakes the thread for upcalls.
     pub(crate) fn finish(
         &self,
         executor: &Executor<'_>,
@@ -174,7 +174,7 @@ impl Plane {
     ) {
         if executor.normal {
             let mut rest = Rest::default();
-            // `rest` notes what has been sent so far.
+            // `rest` notes the outputs so far.
             if let Some(mut left) = batch.rest(&mut rest) {
                 learn(&self.learning, &mut left);
             }
@@ -203,7 +203,7 @@ impl Memory {
         }
     }
 
-    /// Runs the tables' code and executes what comes of it.
+    /// Runs the tables' code and executes its effects.
     fn run(
         &mut self,
         views: &Views,

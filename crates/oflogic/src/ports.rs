@@ -1,4 +1,4 @@
-//! Ports: their OpenFlow numbers, and what the data path knows of them.
+//! Ports: their OpenFlow numbers, and the data path's view of them.
 //!
 //! The fabric tells which ports there are, the control plane the facts about them, controllers their configuration. A
 //! port takes part once all but the last are known. [`Ports`] has it all; [`PortMap`] is the immutable extract that
@@ -89,7 +89,7 @@ impl Ports {
         }
     }
 
-    /// What the control plane knows. Numbers that are asked for are given first.
+    /// Facts from the control plane. Requested numbers are assigned first.
     pub(crate) fn set_facts(&mut self, facts: &[PortFacts]) {
         for facts in facts {
             if let Some(entry) = self.entries.get_mut(&facts.index) {
@@ -157,7 +157,7 @@ impl Ports {
         }
     }
 
-    /// What controllers have configured.
+    /// Configuration by controllers.
     pub(crate) fn set_configs(&mut self, configs: &[(PortNo, PortConfig)]) {
         self.configs = configs.iter().map(|(number, config)| (number.0, *config)).collect();
     }

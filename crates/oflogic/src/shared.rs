@@ -1,4 +1,4 @@
-//! What the data path, the switch and the logic's thread share.
+//! State that the data path, the switch and the logic's thread share.
 //!
 //! Locks are taken in this order: the fabric's (it holds it when it calls the logic), the OpenFlow switch's, those
 //! here. A caller of the fabric that holds the switch's lock does not wait for the fabric's.
@@ -30,7 +30,7 @@ pub(crate) type Statistics = Box<dyn Fn(PortIndex) -> Option<PortSnapshot> + Sen
 /// Upcalls processed before other users of the switch have their turn.
 const TURN: usize = 32;
 
-/// What is shared.
+/// The shared state.
 pub(crate) struct Core {
     pub(crate) plane: Plane,
     pub(crate) ports: Mutex<Ports>,
@@ -44,7 +44,7 @@ pub(crate) struct Core {
     pub(crate) figures: Figures,
 }
 
-/// Counters of what the thread and controllers do.
+/// Counters of injected and sampled packets.
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     /// Packets sent to ports, and those that were not.
@@ -113,7 +113,7 @@ impl Core {
         });
     }
 
-    /// Does what waits for the thread; returns whether there was anything.
+    /// Processes pending work of the thread; returns whether there was any.
     pub(crate) fn work(&self, switch: &SharedSwitch) -> bool {
         let stale = self.is_stale.swap(false, Acquire);
         if stale {
@@ -146,7 +146,7 @@ impl Core {
         any
     }
 
-    /// Sends what controllers' packets cause to ports.
+    /// Executes the effects of packet-outs and upcalls.
     pub(crate) fn execute(&self, effects: Vec<Effect>) {
         let map = self.plane.ports.load();
         let mut effects = effects.into_iter().peekable();

@@ -1,4 +1,4 @@
-//! What `logic show` shows: how each table is looked up and why, machine code, counters.
+//! Output of `logic show`: the form of each table with its reason, machine code, counters.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;

@@ -99,7 +99,7 @@ impl OpenFlow {
         self.core.plane.standalone.load(Relaxed)
     }
 
-    /// Tells what the control plane knows of ports. To be called whenever links or addresses change, and after ports
+    /// Passes the control plane's facts about ports. To be called whenever links or addresses change, and after ports
     /// were added or removed: a port takes part, and has a number, once its facts are known. Ports that are not named
     /// keep theirs. On return controllers have been told.
     pub fn set_ports(&self, facts: &[PortFacts]) {
@@ -125,7 +125,7 @@ impl OpenFlow {
     }
 }
 
-/// What the thread does: packets for controllers, learned flows, ports.
+/// The logic's thread: packets for controllers, learned flows, changes of ports.
 fn run(core: &Core, switch: &SharedSwitch) {
     while !core.is_ending.load(Acquire) {
         if !core.work(switch) {

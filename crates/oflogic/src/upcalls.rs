@@ -9,7 +9,7 @@ use pipeline::ir::{Constant, DigestId};
 /// Slots of a worker.
 pub(crate) const SLOTS: usize = 256;
 
-/// What is to be done with a packet.
+/// Reason for an upcall.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum Purpose {
     /// Send it to controllers.
