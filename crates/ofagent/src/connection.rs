@@ -98,12 +98,9 @@ pub(crate) async fn serve(
     let mut end: Option<End> = None;
     // TLS may hold back what it was given.
     let mut is_flushed = true;
+    let mut was_sending = false;
     loop {
-        let was_empty = out.bytes.is_empty();
         let status = connected.fetch(&mut out.bytes, WRITE);
-        if was_empty && !out.bytes.is_empty() {
-            timers.progressed();
-        }
         if status.is_closed && end.is_none() {
             end = Some(End::NoVersion);
         }
@@ -116,6 +113,10 @@ pub(crate) async fn serve(
         let is_reading = end.is_none() && status.is_ready;
         let has_frame = is_reading && frames.has_next();
         let is_sending = !out.bytes.is_empty() || !is_flushed;
+        if is_sending && !was_sending {
+            timers.progressed();
+        }
+        was_sending = is_sending;
         let due = timers.next(policy, status.version.is_some(), is_sending);
         tokio::select! {
             put = put(&mut writer, out.rest()), if is_sending => match put {

@@ -107,6 +107,19 @@ async fn echo_replies_keep_a_peer() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn echo_requests_after_long_silence_have_time_to_leave() {
+    let shared = shared();
+    let policy = Policy { probe: Some(SECOND * 30), ..policy() };
+    let mut peer = Peer::greeted(&shared, policy, 1024).await;
+    for _ in 0..50 {
+        let request = peer.read().await.unwrap();
+        assert_eq!(request.body, Body::EchoRequest(vec![]));
+        peer.send(request.xid, Body::EchoReply(vec![])).await;
+    }
+    assert!(!peer.served.is_finished());
+}
+
+#[tokio::test(start_paused = true)]
 async fn half_a_message_is_not_activity() {
     let shared = shared();
     let mut peer = Peer::greeted(&shared, policy(), 1024).await;
