@@ -188,25 +188,50 @@ counted() {
   [ "$matched" -gt 0 ] && [ $((matched + arrived / 1000)) -ge "$arrived" ]
 }
 
-# traffic WARM_UP NAME: runs the generator; reads the switch's counters around `seconds` of its measured time.
+# traffic NAME: runs the generator; once the switch has settled, reads the switch's counters around `seconds` and sets
+# `pps` to the rate received in this time.
 traffic() {
+  local told
   "${first[@]}" "$generator" send --cpu 1 --port "memif:$folder/v0" --port "memif:$folder/v1" --queues 2 --ring 2048 \
-    --one-way --announce no --order uniform --size 64 "${packets[@]}" --warm-up "$1" --seconds $((seconds + 2)) \
+    --one-way --announce no --order uniform --size 64 "${packets[@]}" --warm-up 0.1 --seconds 1000 \
     --connect 20 >"$dir/report.json" 2>"$dir/generator.log" &
   client=$!
-  # A line follows each second of the measured time.
-  if ! waits_for $(($1 + 60)) measured_or_over || ! kill -0 "$client" 2>/dev/null; then
-    wrong="no traffic: $(tail -1 "$dir/generator.log")"
-    stop_client
-    return
+  # A line a second.
+  waits_for 60 told_or_over || true
+  if kill -0 "$client" 2>/dev/null; then
+    settle "$1"
+    told=$(wc -l <"$dir/generator.log")
+    "before_$1"
+    sleep "$seconds"
+    "after_$1"
+    # The last line of this time.
+    waits_for 3 told_more "$((told + seconds))" || true
+    kill -INT "$client" 2>/dev/null || true
   fi
-  "before_$2"
-  sleep "$seconds"
-  "after_$2"
   wait "$client" || wrong="the generator failed: $(tail -1 "$dir/generator.log")"
   client=''
+  if [ -z "$wrong" ]; then
+    pps=$(tail -n "+$((told + 1))" "$dir/generator.log" | head -n "$seconds" |
+      sed -n 's/^sending:.*received \([0-9.]*\) Mpps.*/\1/p' |
+      awk '{ sum += $1 } END { printf "%.0f", NR ? sum / NR * 1e6 : 0 }')
+  fi
 }
-measured_or_over() { grep -q '^sending:' "$dir/generator.log" || ! kill -0 "$client" 2>/dev/null; }
+told_or_over() { grep -q '^sending:' "$dir/generator.log" || ! kill -0 "$client" 2>/dev/null; }
+told_more() { [ "$(wc -l <"$dir/generator.log")" -ge "$1" ]; }
+
+# settle NAME: a second; for Open vSwitch, which makes a flow of its datapath for what it meets and allows itself a
+# thousand more at a time, until these have grown by less than 1 % in 2 s, or `patience` is over.
+settle() {
+  local flows_before=-1 flows_now=0 deadline=$((SECONDS + patience / 2))
+  sleep 1
+  if [ "$1" = mswitch ]; then return; fi
+  while [ $((flows_now * 100)) -gt $((flows_before * 101)) ] && [ "$SECONDS" -lt "$deadline" ]; do
+    flows_before=$flows_now
+    sleep 2
+    flows_now=$(datapath_flows)
+  done
+}
+datapath_flows() { ctl upcall/show | sed -n 's/.*(current \([0-9]*\)).*/\1/p' | head -1; }
 
 before_mswitch() { ask worker show >"$dir/workers.0"; }
 after_mswitch() { ask worker show >"$dir/workers.1"; }
@@ -241,54 +266,64 @@ pmd() {
     jq -cs from_entries
 }
 
-# warm_up RULES FLOWS: seconds until caches, forms of tables and datapath flows are those of the traffic.
-warm_up() {
-  local most=$(($1 > $2 ? $1 : $2))
-  echo $((most <= 1000 ? 1 : most <= 20000 ? 3 : most <= 200000 ? 8 : 15))
+# reasons NAME: mswitch's forms of tables; flows of Open vSwitch's datapath, and how many it allows itself.
+reasons() {
+  if [ "$1" = mswitch ]; then
+    ask logic show br0 | jq -c '{
+      interpreted: (.counters[] | select(.name == "interpreted") | .value),
+      tables: [.tables[] | select(.name == "tables") | .columns as $names | .rows[] |
+        [$names, .cells] | transpose | map({key: .[0], value: .[1]}) | from_entries | {table, flows, form, why, bytes}]}'
+  else
+    ctl upcall/show | sed -n 's/.*(current \([0-9]*\)).*(limit \([0-9]*\)).*/{"datapath_flows": \1, "limit": \2}/p' | head -1
+  fi
 }
 
 # run SET SIZE NAME: appends to the results.
 run() {
-  wrong='' load_seconds=null matched=0 arrived=0
+  wrong='' load_seconds=null matched=0 arrived=0 pps=0
   : >"$dir/report.json"
   start "$3"
   load_rules
-  local memory=0 found='{}' table=''
+  local memory found='{}' table=''
   if [ "$1" = pipeline ]; then table=table=4; fi
-  if [ -z "$wrong" ]; then traffic "$(warm_up "$entries" "$traffic_flows")" "$3"; fi
+  if [ -z "$wrong" ]; then traffic "$3"; fi
   if [ -z "$wrong" ]; then
     found=$(work_of "$3")
     arrived=$(received "$3")
+    found=$(jq -c --argjson why "$(reasons "$3")" '. + $why' <<<"$found")
     waits_for 10 counted "$table" || wrong="flows counted $matched of $arrived packets"
-    jq -e '.directions[0].received > 0' "$dir/report.json" >/dev/null || wrong="no packet came back"
+    [ "$pps" -gt 0 ] || wrong="no packet came back"
   fi
   memory=$(awk '/^VmRSS/ { print $2 / 1024 }' "/proc/$process/status" || echo 0)
   kill -0 "$process" 2>/dev/null || wrong="the switch has stopped: $(tail -3 "$folder"/*log | tail -1)"
-  if [ -n "${RULES_DEBUG:-}" ]; then
-    if [ "$3" = mswitch ]; then ask logic show br0 >"$RULES_DEBUG.$1.$2"; else ctl upcall/show >"$RULES_DEBUG.ovs.$1.$2"; fi
-  fi
   stop_ours
   stop_ovs
   jq -nc --argjson round "$number" --arg set "$1" --argjson size "$2" --arg switch "$3" --argjson entries "$entries" \
     --argjson flows "$traffic_flows" --argjson load "$load_seconds" --argjson memory "${memory:-0}" --arg wrong "$wrong" \
-    --argjson arrived "${arrived:-0}" --argjson matched "${matched:-0}" --argjson work "$found" \
+    --argjson arrived "${arrived:-0}" --argjson matched "${matched:-0}" --argjson work "$found" --argjson pps "$pps" \
     --slurpfile report "$dir/report.json" '
     {round: $round, set: $set, size: $size, flows: $flows, switch: $switch, entries: $entries, load_seconds: $load,
      memory_mib: $memory} +
     if $wrong != "" then {failed: $wrong}
-    else {pps: $report[0].directions[0].received_pps, sent_pps: $report[0].directions[0].sent_pps,
-      near_ceiling: $report[0].core.near_ceiling, missed: ([$arrived - $matched, 0] | max / $arrived)} + $work end' \
+    else {pps: $pps, near_ceiling: $report[0].core.near_ceiling, missed: ([$arrived - $matched, 0] | max / $arrived)} + $work end' \
     >>"$dir/results"
   tail -1 "$dir/results" | jq -r "$line_of"
 }
+# Three digits, as figures differ by orders of magnitude.
+# shellcheck disable=SC2016 # for jq to expand
+jq_digits='
+  def digits: if . <= 0 then 0 else pow(10; 2 - (log10 | floor)) as $n | (. * $n | round) / $n end;
+  def show: "\(.median | digits) (\(.min | digits) to \(.max | digits))";'
 # shellcheck disable=SC2016 # for jq to expand
 line_of='
   def to(n): . * n | round / n;
+'"$jq_digits"'
   "    \(.switch): " + if .failed then "FAILED: \(.failed)" else
-    "\(.pps / 1e6 | to(100)) Mpps\(if .near_ceiling then " *" else "" end), \(.cycles | round) cycles" +
+    "\(.pps / 1e6 | digits) Mpps\(if .near_ceiling then " *" else "" end), \(.cycles | round) cycles" +
     (if .subtables then " (hits: simple \(.simple_hits | to(100)), exact \(.emc_hits | to(100)), " +
       "megaflow \(.megaflow_hits | to(100)) in \(.subtables | to(10)) subtables; upcalls \(.upcalls | to(1e4)))"
       else "" end) +
+    (if .tables then " (\([.tables[].form] | join(", ")); \(.interpreted) interpreted)" else "" end) +
     (if (.missed // 0) > 0 then ", \(.missed) without a flow" else "" end) end +
   if .load_seconds then "; \(.entries) flows loaded in \(.load_seconds | to(100)) s, \(.memory_mib | round) MiB" else "" end'
 
@@ -310,14 +345,14 @@ summarize() {
   if [ -n "$out" ]; then cp "$dir/summary.json" "$out"; fi
   echo
   echo "median (lowest to highest); *: the generator was near its ceiling, cycles decide"
-  jq -r "$jq_reports"'
+  jq -r "$jq_digits"'
     def figures($name): if . == null then "\($name) -" else
-      "\($name) \(.pps | map_values(. / 1e6) | show(100)) Mpps\(if .near_ceiling then " *" else "" end), " +
-      "\(.cycles | show(1)) cycles, loaded in \(.load_seconds | show(100)) s, \(.memory_mib.median | round) MiB" end;
+      "\($name) \(.pps | map_values(. / 1e6) | show) Mpps\(if .near_ceiling then " *" else "" end), " +
+      "\(.cycles | show) cycles, loaded in \(.load_seconds | show) s, \(.memory_mib.median | round) MiB" end;
     .summary[] | "  \(.set), \(.size) rules (\(.entries) flows of OpenFlow, \(.flows) in the traffic):",
       "    \(.mswitch | figures("mswitch"))", "    \(.ovs | figures("ovs"))",
       (select(.cycles_ratio) |
-        "    ratios: throughput \(.throughput_ratio | show(100)), cycles \(.cycles_ratio | show(100))"),
+        "    ratios: throughput \(.throughput_ratio | show), cycles \(.cycles_ratio | show)"),
       (.failures | unique[] | "    FAILED: \(.)")' "$dir/summary.json"
 }
 
