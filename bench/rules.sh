@@ -295,11 +295,13 @@ run() {
   if [ "$1" = pipeline ]; then table=table=4; fi
   if [ -z "$wrong" ]; then traffic "$3"; fi
   if [ -z "$wrong" ]; then
-    found=$(work_of "$3")
     arrived=$(received "$3")
-    found=$(jq -c --argjson why "$(reasons "$3")" '. + $why' <<<"$found")
+    found=$(work_of "$3" 2>/dev/null) || wrong="no packet within $seconds s"
     waits_for 10 counted "$table" || wrong="flows counted $matched of $arrived packets"
-    [ "$pps" -gt 0 ] || wrong="no packet came back"
+    jq -e '.directions[0].received > 0' "$dir/report.json" >/dev/null || wrong="no packet came back"
+  fi
+  if [ -z "$wrong" ]; then
+    found=$(jq -c --argjson why "$(reasons "$3")" '. + $why' <<<"$found")
   fi
   memory=$(awk '/^VmRSS/ { print $2 / 1024 }' "/proc/$process/status" || echo 0)
   kill -0 "$process" 2>/dev/null || wrong="the switch has stopped: $(tail -3 "$folder"/*log | tail -1)"
@@ -307,7 +309,7 @@ run() {
   stop_ovs
   jq -nc --argjson round "$number" --arg set "$1" --argjson size "$2" --arg switch "$3" --argjson entries "$entries" \
     --argjson flows "$traffic_flows" --argjson load "$load_seconds" --argjson memory "${memory:-0}" --arg wrong "$wrong" \
-    --argjson arrived "${arrived:-0}" --argjson matched "${matched:-0}" --argjson work "$found" --argjson pps "$pps" \
+    --argjson arrived "${arrived:-0}" --argjson matched "${matched:-0}" --argjson work "${found:-null}" --argjson pps "$pps" \
     --argjson span "$span" \
     --slurpfile report "$dir/report.json" '
     {round: $round, set: $set, size: $size, flows: $flows, switch: $switch, entries: $entries, load_seconds: $load,
