@@ -10,12 +10,13 @@
 #   rtt       round-trip times and CPU time: single packets, 10 % and 50 % of the rate at saturation, idle
 #   idle      CPU time and wake-ups with 1,024 connected clients
 #   fabric    many destinations, idle ports, incast, large packets; batches, rings, ports on a core, logics
+#   rules     OpenFlow rules: forwarding, exact matches, access lists, a pipeline, many masks, beside Open vSwitch
 #   pairs     throughput and CPU time by number of ports (only with --long)
 #   method    a switch that is a tenth slower is recognized, the same one is not (builds that switch)
 #
-# Takes about 25 minutes without `method`, with --long some hours; --quick measures once and shortly, to see that all
-# of it runs. Each step starts only what it needs, and returns huge
-# pages and all else. A step that was interrupted continues with the same command. Nothing else should run meanwhile.
+# Takes about an hour without `method`, half of it for `rules`, with --long some hours; --quick measures once and
+# shortly, to see that all of it runs. Each step starts only what it needs, and returns huge pages and all else. A step
+# that was interrupted continues with the same command. Nothing else should run meanwhile.
 #
 # MSWITCH, EXPERIMENTS and MEMIF_CHECK name the binaries (default: those in target/release). Needs root, jq,
 # openvswitch-switch-dpdk, the generator.
@@ -90,6 +91,12 @@ fabric() {
   # As `mswitch bench` runs its programs: what else runs on the machine takes their CPUs from them less often.
   run nice -n -20 "$experiments" "${turns[@]}" --out "$out/fabric"
 }
+rules() {
+  local turns=(--rounds 3) sizes=()
+  if [ -n "$long" ]; then turns=(--rounds 9); fi
+  if [ -n "$quick" ]; then turns=(--rounds 1 --seconds 1) sizes=(--only port,exact --sizes 1); fi
+  run "$here/rules.sh" "${turns[@]}" "${sizes[@]}" --out "$out/rules.json"
+}
 pairs() {
   [ -n "$long$quick" ] || return 0
   bench pairs --scenario v2v-memif --scenario pairs --peer mswitch --peer ovs --size 64 --load max --load 10%
@@ -100,12 +107,12 @@ method() {
 
 steps=("${only[@]}")
 if [ ${#steps[@]} = 0 ]; then
-  steps=(v2v stations chains rtt idle fabric pairs)
+  steps=(v2v stations chains rtt idle fabric rules pairs)
   if [ -n "$long" ]; then steps+=(method); fi
 fi
 for step in "${steps[@]}"; do
   case $step in
-    v2v | stations | chains | rtt | idle | fabric | pairs | method) ;;
+    v2v | stations | chains | rtt | idle | fabric | rules | pairs | method) ;;
     *) usage ;;
   esac
   began=$SECONDS

@@ -1,0 +1,381 @@
+#!/bin/bash
+# rules.sh: OpenFlow rules in mswitch (logic `openflow`) and in Open vSwitch with DPDK: the same rules, loaded by
+# ovs-ofctl (OpenFlow 1.3, add-flows), and the same traffic, uniform over all rules, 64 bytes, between two memif ports
+# in one direction.
+#
+#   bench/rules.sh [--rounds N] [--seconds S] [--only SET,SET...] [--sizes N,N...] [--flows N] [--patience S]
+#                  [--switch mswitch,ovs] [--out FILE]
+#
+# Sets, and their default sizes in rules (bench/rules.awk makes them):
+#   port      one rule, from port to port
+#   l2, l3    exact destination addresses, Ethernet or IPv4: 1 to 1,000,000
+#   exact     exact 5-tuples: 1 to 1,000,000
+#   acl       access lists of nested prefixes, ports, ranges and priorities in the style of ClassBench: 1,000, 10,000
+#   pipeline  five tables with metadata, the third of which has routes: 1,000, 10,000
+#   masks     each rule with a mask of its own, the tuple-space attack: 1, 100, 1,000, 10,000
+#
+# --flows: least number of flows in the traffic, as many for one rule as for another (default: one a rule; masks:
+# 100,000, more than Open vSwitch's exact-match cache holds). --patience: seconds allowed for loading a set (180).
+# --out: writes all runs and the summary as JSON; runs that the file has already are kept, and the summary covers them.
+#
+# A round measures each set and size with both switches, one after the other, which take turns in coming first. Switch
+# on CPU 0, generator and all else on CPU 1. A run fails unless all rules were accepted, packets arrive, and the
+# counters of flows have all packets that the switch received but 0.1 %. Cycles are those of the switch's thread for a
+# packet, without empty polls; ratios are Open vSwitch's to mswitch's cycles, mswitch's to Open vSwitch's throughput.
+# Exit code 1 if mswitch failed; failures of either switch are named.
+#
+# MSWITCH and MSWITCH_GENERATOR name the programs (default: those in target). Needs root, jq, openvswitch-switch-dpdk.
+set -euo pipefail
+# shellcheck source=bench/testbed.sh
+. "$(dirname "$0")/testbed.sh"
+rounds=3 seconds=2 only=port,l2,l3,exact,acl,pipeline,masks sizes='' flows='' patience=180 switches=mswitch,ovs out=''
+generator=${MSWITCH_GENERATOR:-$here/../target/generator/mswitch-generator}
+# The generator's limit.
+most_flows=1048576
+
+while [ $# -gt 0 ]; do
+  [ $# -ge 2 ] || usage
+  case $1 in
+    --rounds) rounds=$2 ;;
+    --seconds) seconds=$2 ;;
+    --only) only=$2 ;;
+    --sizes) sizes=$2 ;;
+    --flows) flows=$2 ;;
+    --patience) patience=$2 ;;
+    --switch) switches=$2 ;;
+    --out) out=$2 ;;
+    *) usage ;;
+  esac
+  shift 2
+done
+
+# default_sizes SET: also the check of its name.
+default_sizes() {
+  case $1 in
+    port) echo 1 ;;
+    l2 | l3 | exact) echo 1 10 100 1000 10000 100000 1000000 ;;
+    acl | pipeline) echo 1000 10000 ;;
+    masks) echo 1 100 1000 10000 ;;
+    *) fail "--only $1: no such set" ;;
+  esac
+}
+# most_rules SET
+most_rules() {
+  case $1 in
+    port) echo 1 ;;
+    masks) echo 16384 ;;
+    *) echo 1000000 ;;
+  esac
+}
+
+for value in "$rounds" "$seconds" "$patience" ${flows:+"$flows"} ${sizes//,/ }; do
+  [[ $value =~ ^[1-9][0-9]{0,6}$ ]] || fail "$value: expected a whole number above 0"
+done
+IFS=, read -r -a sets <<<"$only"
+IFS=, read -r -a both <<<"$switches"
+for name in "${both[@]}"; do
+  case $name in mswitch | ovs) ;; *) fail "--switch $name: expected mswitch or ovs" ;; esac
+done
+# The work of a round: SET:SIZE.
+work=() wanted=${sizes//,/ }
+for name in "${sets[@]}"; do
+  default=$(default_sizes "$name")
+  for size_of in ${wanted:-$default}; do
+    [ "$size_of" -le "$(most_rules "$name")" ] || fail "--sizes $size_of: $name has at most $(most_rules "$name") rules"
+    work+=("$name:$size_of")
+  done
+done
+[ -x "$mswitch" ] || fail "$mswitch is missing: cargo build --release -p mswitch"
+[ -x "$generator" ] || fail "$generator is missing: make generator"
+if [ -n "$out" ]; then
+  [ -d "$(dirname "$out")" ] || fail "--out $out: no such folder"
+  if [ -s "$out" ]; then
+    jq -e '.runs | type == "array"' "$out" >/dev/null 2>&1 || fail "--out $out: not a report of this script"
+  fi
+fi
+set_up
+: >"$dir/results"
+if [ -n "$out" ] && [ -s "$out" ]; then jq -c '.runs[]' "$out" >"$dir/results"; fi
+first_round=$(jq -s 'map(.round) | max // 0' "$dir/results")
+# What fails a run, if anything.
+wrong=''
+
+# prepare SET SIZE: writes rules and traffic; sets `entries` and `packets`, the generator's options.
+prepare() {
+  local least=${flows:-1}
+  if [ -z "$flows" ] && [ "$1" = masks ]; then least=100000; fi
+  local copies=$(((least + $2 - 1) / $2))
+  traffic_flows=$((copies * $2))
+  [ "$traffic_flows" -le "$most_flows" ] || fail "--flows $least: more than $most_flows flows for $2 rules"
+  rm -f "$dir/rules" "$dir/traffic"
+  awk -v set="$1" -v size="$2" -v copies="$copies" -v rules="$dir/rules" -v traffic="$dir/traffic" -f "$here/rules.awk"
+  entries=$(wc -l <"$dir/rules")
+  case $1 in
+    port) packets=(--flows "$traffic_flows") ;;
+    l2) packets=(--flows "$traffic_flows" --macs "$2") ;;
+    *) packets=(--rules "$dir/traffic") ;;
+  esac
+}
+
+# start_openflow: mswitch with two ports, and no flow.
+start_openflow() {
+  rm -rf "$dir/ours"
+  mkdir "$dir/ours"
+  {
+    printf '[[bridge]]\nname = "br0"\nlogic = "openflow"\n[bridge.openflow]\nfail-mode = "secure"\n'
+    local i
+    for i in 0 1; do
+      printf '[[bridge.port]]\nname = "v%s"\ntype = "memif"\n' "$i"
+      printf 'path = "%s/ours/v%s"\nopenflow-port = %s\n' "$dir" "$i" $((i + 1))
+    done
+  } >"$dir/ours/config.toml"
+  "${first[@]}" "$mswitch" daemon --socket "$dir/ours/ctl" --config "$dir/ours/config.toml" --workers 0 2>"$dir/ours/log" &
+  ours=$!
+  waits_for 10 "$mswitch" status --socket "$dir/ours/ctl" || fail "mswitch did not start: $(tail -3 "$dir/ours/log")"
+}
+
+# start NAME: sets `folder`, of its sockets, and `process`.
+start() {
+  if [ "$1" = mswitch ]; then
+    start_openflow
+    folder=$dir/ours process=$ours
+  else
+    start_ovs normal
+    folder=$dir/ovs process=${ovs_pids[-1]}
+  fi
+  waits_for 10 ofctl dump-ports || fail "$1 does not speak OpenFlow on $folder/br0.mgmt"
+  ofctl del-flows
+}
+ofctl() {
+  local command=$1
+  shift
+  timeout --foreground "$patience" ovs-ofctl -O OpenFlow13 "$command" "unix:$folder/br0.mgmt" "$@"
+}
+# aggregate FIELD [MATCH]: flow_count or packet_count of all matching flows.
+aggregate() { ofctl dump-aggregate ${2:+"$2"} | sed -n "s/.*$1=\([0-9]*\).*/\1/p"; }
+now() { date +%s.%N; }
+
+# load_rules: sets load_seconds, or `wrong`.
+load_rules() {
+  local begin count
+  begin=$(now)
+  # Waiting for a job, other than for a command, ends with a signal.
+  ofctl add-flows "$dir/rules" >"$dir/refused" 2>&1 &
+  client=$!
+  local code=0
+  wait "$client" || code=$?
+  client=''
+  if [ "$code" = 124 ]; then
+    wrong="not all flows were loaded within $patience s"
+    return
+  elif [ "$code" != 0 ]; then
+    wrong="loading failed: $(tail -1 "$dir/refused")"
+    return
+  fi
+  # Answered after all changes.
+  count=$(aggregate flow_count || true)
+  load_seconds=$(jq -n "$(now) - $begin")
+  [ "$count" = "$entries" ] || wrong="has ${count:-unknown} of $entries flows"
+}
+
+# received NAME: packets that the switch has received so far. DPDK's driver forgets its own count with the connection.
+received() {
+  if [ "$1" = mswitch ]; then
+    ask worker show | jq '[.workers[].packets] | add'
+  else
+    ctl dpif-netdev/pmd-stats-show | awk '/packets received:/ { print $3; exit }'
+  fi
+}
+# counted TABLE: whether flows have counted all packets but 0.1 %; Open vSwitch counts later.
+counted() {
+  matched=$(aggregate packet_count "$1")
+  [ "$matched" -gt 0 ] && [ $((matched + arrived / 1000)) -ge "$arrived" ]
+}
+
+# traffic NAME: runs the generator; once the switch has settled, reads the switch's counters around `seconds`, sets
+# `span` to the time between and `pps` to the rate received, which is told in thousands of packets a second: lower rates
+# are the switch's.
+traffic() {
+  local told
+  "${first[@]}" "$generator" send --cpu 1 --port "memif:$folder/v0" --port "memif:$folder/v1" --queues 2 --ring 2048 \
+    --one-way --announce no --order uniform --size 64 "${packets[@]}" --warm-up 0.1 --seconds 1000 \
+    --connect 20 >"$dir/report.json" 2>"$dir/generator.log" &
+  client=$!
+  # A line a second.
+  waits_for 60 told_or_over || true
+  if kill -0 "$client" 2>/dev/null; then
+    settle "$1"
+    told=$(wc -l <"$dir/generator.log")
+    "before_$1"
+    span=$(now)
+    sleep "$seconds"
+    "after_$1"
+    span=$(jq -n "$(now) - $span")
+    # The last line of this time.
+    waits_for 3 told_more "$((told + seconds))" || true
+    kill -INT "$client" 2>/dev/null || true
+  fi
+  wait "$client" || wrong="the generator failed: $(tail -1 "$dir/generator.log")"
+  client=''
+  if [ -z "$wrong" ]; then
+    pps=$(tail -n "+$((told + 1))" "$dir/generator.log" | head -n "$seconds" |
+      sed -n 's/^sending:.*received \([0-9.]*\) Mpps.*/\1/p' |
+      awk '{ sum += $1 } END { printf "%.0f", NR ? sum / NR * 1e6 : 0 }')
+  fi
+}
+told_or_over() { grep -q '^sending:' "$dir/generator.log" || ! kill -0 "$client" 2>/dev/null; }
+told_more() { [ "$(wc -l <"$dir/generator.log")" -ge "$1" ]; }
+
+# settle NAME: a second; for Open vSwitch, which makes a flow of its datapath for what it meets and raises their limit
+# slowly, until their number has changed by less than 1 % in 2 s, or a minute is over.
+settle() {
+  local earlier=-1000 flows_now=0 deadline=$((SECONDS + 60))
+  sleep 1
+  if [ "$1" = mswitch ]; then return; fi
+  while [ $(((flows_now - earlier) ** 2 * 10000)) -gt $((flows_now ** 2)) ] && [ "$SECONDS" -lt "$deadline" ]; do
+    earlier=$flows_now
+    sleep 2
+    flows_now=$(datapath_flows)
+  done
+}
+datapath_flows() { ctl upcall/show | sed -n 's/.*(current \([0-9]*\)).*/\1/p' | head -1; }
+
+before_mswitch() { ask worker show >"$dir/workers.0"; }
+after_mswitch() { ask worker show >"$dir/workers.1"; }
+before_ovs() { ctl dpif-netdev/pmd-stats-show >"$dir/pmd.0"; }
+after_ovs() { ctl dpif-netdev/pmd-stats-show >"$dir/pmd.1"; }
+
+# work_of NAME: cycles per packet, and what tells why, as JSON.
+work_of() {
+  if [ "$1" = mswitch ]; then
+    jq -nc --slurpfile a "$dir/workers.0" --slurpfile b "$dir/workers.1" '
+      def grown(f): ([$b[0].workers[] | f] | add) - ([$a[0].workers[] | f] | add);
+      {packets: grown(.packets), cycles: (grown(.busy_cycles) / grown(.packets)), batch: (grown(.packets) / grown(.batches)),
+       busy: (grown(.busy_cycles) / grown(.elapsed_cycles))}'
+  else
+    jq -nc --argjson a "$(pmd "$dir/pmd.0")" --argjson b "$(pmd "$dir/pmd.1")" '
+      def grown($name): $b[$name] - $a[$name];
+      grown("packets received") as $packets | grown("processing cycles") as $busy | grown("megaflow hits") as $mega |
+      {$packets, cycles: ($busy / $packets), busy: ($busy / ($busy + grown("idle cycles"))),
+       simple_hits: (grown("simple match hits") / $packets), emc_hits: (grown("emc hits") / $packets),
+       megaflow_hits: ($mega / $packets),
+       subtables: (if $mega > 0 then
+           ($b["avg. subtable lookups per megaflow hit"] * $b["megaflow hits"] -
+            $a["avg. subtable lookups per megaflow hit"] * $a["megaflow hits"]) / $mega
+         else 0 end),
+       upcalls: ((grown("miss with success upcall") + grown("miss with failed upcall")) / $packets)}'
+  fi
+}
+
+# pmd FILE: what pmd-stats-show said of the first thread, as JSON.
+pmd() {
+  sed '/^main thread/,$d' "$1" | jq -R 'capture("^ *(?<key>[^:]*): *(?<value>[0-9.]+)") | .value |= tonumber' |
+    jq -cs from_entries
+}
+
+# reasons NAME: mswitch's forms of tables; flows of Open vSwitch's datapath, and how many it allows itself.
+reasons() {
+  if [ "$1" = mswitch ]; then
+    ask logic show br0 | jq -c '{
+      interpreted: (.counters[] | select(.name == "interpreted") | .value),
+      tables: [.tables[] | select(.name == "tables") | .columns as $names | .rows[] |
+        [$names, .cells] | transpose | map({key: .[0], value: .[1]}) | from_entries | {table, flows, form, why, bytes}]}'
+  else
+    ctl upcall/show | sed -n 's/.*(current \([0-9]*\)).*(limit \([0-9]*\)).*/{"datapath_flows": \1, "limit": \2}/p' | head -1
+  fi
+}
+
+# run SET SIZE NAME: appends to the results.
+run() {
+  wrong='' load_seconds=null matched=0 arrived=0 pps=0 span=1
+  : >"$dir/report.json"
+  start "$3"
+  load_rules
+  local memory found='{}' table=''
+  if [ "$1" = pipeline ]; then table=table=4; fi
+  if [ -z "$wrong" ]; then traffic "$3"; fi
+  if [ -z "$wrong" ]; then
+    arrived=$(received "$3")
+    found=$(work_of "$3" 2>/dev/null) || wrong="no packet within $seconds s"
+    waits_for 10 counted "$table" || wrong="flows counted $matched of $arrived packets"
+    jq -e '.directions[0].received > 0' "$dir/report.json" >/dev/null || wrong="no packet came back"
+  fi
+  if [ -z "$wrong" ]; then
+    found=$(jq -c --argjson why "$(reasons "$3")" '. + $why' <<<"$found")
+  fi
+  memory=$(awk '/^VmRSS/ { print $2 / 1024 }' "/proc/$process/status" || echo 0)
+  kill -0 "$process" 2>/dev/null || wrong="the switch has stopped: $(tail -3 "$folder"/*log | tail -1)"
+  stop_ours
+  stop_ovs
+  jq -nc --argjson round "$number" --arg set "$1" --argjson size "$2" --arg switch "$3" --argjson entries "$entries" \
+    --argjson flows "$traffic_flows" --argjson load "$load_seconds" --argjson memory "${memory:-0}" --arg wrong "$wrong" \
+    --argjson arrived "${arrived:-0}" --argjson matched "${matched:-0}" --argjson work "${found:-null}" --argjson pps "$pps" \
+    --argjson span "$span" \
+    --slurpfile report "$dir/report.json" '
+    {round: $round, set: $set, size: $size, flows: $flows, switch: $switch, entries: $entries, load_seconds: $load,
+     memory_mib: $memory} +
+    if $wrong != "" then {failed: $wrong}
+    else {pps: (if $pps < 1e6 then $work.packets / $span else $pps end),
+      near_ceiling: $report[0].core.near_ceiling, missed: ([$arrived - $matched, 0] | max / $arrived)} + $work end' \
+    >>"$dir/results"
+  tail -1 "$dir/results" | jq -r "$line_of"
+}
+# Three digits, as figures differ by orders of magnitude.
+# shellcheck disable=SC2016 # for jq to expand
+jq_digits='
+  def digits: if . <= 0 then 0 else pow(10; 2 - (log10 | floor)) as $n | (. * $n | round) / $n end;
+  def show: "\(.median | digits) (\(.min | digits) to \(.max | digits))";'
+# shellcheck disable=SC2016 # for jq to expand
+line_of='
+  def to(n): . * n | round / n;
+'"$jq_digits"'
+  "    \(.switch): " + if .failed then "FAILED: \(.failed)" else
+    "\(.pps / 1e6 | digits) Mpps\(if .near_ceiling then " *" else "" end), \(.cycles | round) cycles" +
+    (if .subtables then " (hits: simple \(.simple_hits | to(100)), exact \(.emc_hits | to(100)), " +
+      "megaflow \(.megaflow_hits | to(100)) in \(.subtables | to(10)) subtables; upcalls \(.upcalls | to(1e4)))"
+      else "" end) +
+    (if .tables then " (\([.tables[].form] | join(", ")); \(.interpreted) interpreted)" else "" end) +
+    (if (.missed // 0) > 0 then ", \(.missed | digits) without a flow" else "" end) end +
+  if .load_seconds then "; \(.entries) flows loaded in \(.load_seconds | to(100)) s, \(.memory_mib | round) MiB" else "" end'
+
+# summarize: writes the report, and shows its summary.
+summarize() {
+  jq -s "$jq_reports"'
+    def of($name): map(select(.switch == $name and (.failed | not)));
+    {format: 1, runs: ., summary: (group_by([.set, .flows != .size and .set != "masks", .size, .flows]) | map(
+      . as $all | of("mswitch") as $ours | of("ovs") as $theirs |
+      [$ours[] as $o | $theirs[] | select(.round == $o.round) | [$o, .]] as $pairs |
+      def figures: if length == 0 then null else {pps: (map(.pps) | spread), cycles: (map(.cycles) | spread),
+        load_seconds: (map(.load_seconds) | spread), memory_mib: (map(.memory_mib) | spread),
+        near_ceiling: any(.near_ceiling)} end;
+      {set: .[0].set, size: .[0].size, flows: .[0].flows, entries: .[0].entries, rounds: ($pairs | length),
+       mswitch: ($ours | figures), ovs: ($theirs | figures),
+       throughput_ratio: (if $pairs == [] then null else $pairs | map(.[0].pps / .[1].pps) | spread end),
+       cycles_ratio: (if $pairs == [] then null else $pairs | map(.[1].cycles / .[0].cycles) | spread end),
+       failures: [$all[] | select(.failed) | "\(.switch): \(.failed)"]}))}' "$dir/results" >"$dir/summary.json"
+  if [ -n "$out" ]; then cp "$dir/summary.json" "$out"; fi
+  echo
+  echo "median (lowest to highest); *: the generator was near its ceiling, cycles decide"
+  jq -r "$jq_digits"'
+    def figures($name): if . == null then "\($name) -" else
+      "\($name) \(.pps | map_values(. / 1e6) | show) Mpps\(if .near_ceiling then " *" else "" end), " +
+      "\(.cycles | show) cycles, loaded in \(.load_seconds | show) s, \(.memory_mib.median | round) MiB" end;
+    .summary[] | "  \(.set), \(.size) rules (\(.entries) flows of OpenFlow, \(.flows) in the traffic):",
+      "    \(.mswitch | figures("mswitch"))", "    \(.ovs | figures("ovs"))",
+      (select(.cycles_ratio) |
+        "    ratios: throughput \(.throughput_ratio | show), cycles \(.cycles_ratio | show)"),
+      (.failures | unique[] | "    FAILED: \(.)")' "$dir/summary.json"
+}
+
+trap 'if [ -s "$dir/results" ]; then summarize || true; fi; clean_up' EXIT
+for number in $(seq $((first_round + 1)) $((first_round + rounds))); do
+  for item in "${work[@]}"; do
+    echo "round $number: ${item%:*}, ${item#*:} rules"
+    prepare "${item%:*}" "${item#*:}"
+    order=("${both[@]}")
+    if [ $((number % 2)) = 0 ] && [ ${#both[@]} = 2 ]; then order=("${both[1]}" "${both[0]}"); fi
+    for name in "${order[@]}"; do run "${item%:*}" "${item#*:}" "$name"; done
+  done
+done
+jq -se --argjson first "$first_round" 'all(.round <= $first or .switch != "mswitch" or (.failed | not))' \
+  "$dir/results" >/dev/null || exit 1
