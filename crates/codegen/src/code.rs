@@ -1,5 +1,6 @@
 //! Compiled programs and actions: machine code, and what it refers to by address.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pipeline::Checked;
@@ -43,6 +44,11 @@ impl Functions {
         self.memory.len()
     }
 
+    /// Address of a function.
+    pub(crate) fn address(&self, i: usize) -> usize {
+        self.addresses.get(i).copied().unwrap_or(0)
+    }
+
     fn get(&self, i: usize) -> Option<Function> {
         let address = *self.addresses.get(i)?;
         // SAFETY: the address is that of a function that `compile` emitted with this signature, in memory that is
@@ -54,15 +60,38 @@ impl Functions {
 /// A compiled program.
 #[derive(Debug)]
 pub struct Code {
+    /// Tells code from any other.
+    pub(crate) id: u64,
     pub(crate) program: Checked,
     pub(crate) limits: Limits,
     pub(crate) layout: Layout,
-    /// Blocks, actions, parsers, selections of groups, selections of profiles.
+    /// Blocks, actions, parsers, selections of groups, selections of profiles, keys of tables, defined actions,
+    /// preparations.
     pub(crate) functions: Functions,
     /// Variables that the environment fills in.
     pub(crate) slots: Vec<(VarId, Slot)>,
+    /// Whether one of them is the time in the stage.
+    pub(crate) has_time: bool,
     /// For each stage, whether deparsing changes only the packet's form.
     pub(crate) emits_only: Vec<bool>,
+    /// For each parser and stage, whether a packet that nothing changes is deparsed to what was parsed.
+    pub(crate) identity: Vec<Vec<bool>>,
+    /// For each table, the index of the function that lays out all of its keys, in general code.
+    pub(crate) keys: Vec<usize>,
+    /// Whether the bytes behind the parsed headers are read.
+    pub(crate) reads_payload: bool,
+    /// Whether every packet leaves as it came.
+    pub(crate) is_unchanging: bool,
+    /// Functions that prepare the first lookup, by block: they lay out its key at the address that is their argument.
+    pub(crate) prepares: BTreeMap<BlockId, usize>,
+    /// Addresses of actions by their slots, in specialised code.
+    pub(crate) actions: Vec<usize>,
+}
+
+/// A number that no other code has.
+pub(crate) fn new_id() -> u64 {
+    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+    NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
 }
 
 impl Code {
@@ -83,6 +112,11 @@ impl Code {
 
     pub(crate) fn block(&self, id: BlockId) -> Option<Function> {
         self.functions.get(id.index()).filter(|_| id.index() < self.program.blocks.len())
+    }
+
+    /// What prepares the first lookup of a block.
+    pub(crate) fn preparation(&self, id: BlockId) -> Option<Function> {
+        self.functions.get(*self.prepares.get(&id)?)
     }
 
     pub(crate) fn action(&self, id: ActionId) -> Option<Function> {
@@ -108,6 +142,12 @@ impl Code {
         self.functions.get(self.selections() + self.program.groups.len() + profile)
     }
 
+    /// Whether a packet that nothing has changed since this parser leaves a stage as it came.
+    pub(crate) fn is_identity(&self, parser: Option<ParserId>, stage: StageId) -> bool {
+        let of_parser = parser.and_then(|id| self.identity.get(id.index()));
+        of_parser.and_then(|stages| stages.get(stage.index())).copied().unwrap_or(false)
+    }
+
     pub(crate) fn emits_only(&self, stage: StageId) -> bool {
         self.emits_only.get(stage.index()).copied().unwrap_or(false)
     }
@@ -117,6 +157,10 @@ impl Code {
 #[derive(Debug)]
 pub(crate) struct ActionCode {
     pub(crate) functions: Functions,
+    /// The action.
+    pub(crate) action: pipeline::ir::Action,
+    /// Its place among the addresses of actions in specialised code.
+    pub(crate) slot: u32,
 }
 
 impl ActionCode {

@@ -4,6 +4,7 @@
 //! ([`Options`]), and says why ([`Unsupported`]); the interpreter runs such programs.
 
 use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use cranelift_codegen::Context;
@@ -14,11 +15,12 @@ use cranelift_codegen::settings::{self, Configurable};
 use cranelift_frontend::FunctionBuilderContext;
 use pipeline::Checked;
 use pipeline::interp::Limits;
-use pipeline::ir::{Action, Param, Selection, Stmt, VarId};
+use pipeline::ir::{Action, ActionId, BlockId, Expr, Param, Program, Selection, Stmt, TableId, VarId};
 
-use crate::code::{ActionCode, Code, Functions};
+use crate::code::{ActionCode, Code, Functions, new_id};
 use crate::emit::{Emit, Shared, signature};
 use crate::layout::Layout;
+use crate::special::{Defined, Reads, each, is_identity};
 
 /// Bounds of compilation.
 #[derive(Debug, Clone, Copy)]
@@ -76,13 +78,95 @@ const RUNTIME_FRAME: usize = 1024;
 /// Why it is not compiled.
 pub fn compile(program: &Checked, options: &Options) -> Result<Code, Unsupported> {
     let layout = Layout::new(program).ok_or(Unsupported::Frame)?;
+    let (functions, ..) = functions(program, &layout, options, &Defined::new(), false)?;
+    let deparser = |block: Option<BlockId>| {
+        block.and_then(|block| program.blocks.get(block.index())).map(|(_, body)| body.as_slice())
+    };
+    let fits = options.limits.window <= options.limits.headers;
+    let identity = program.parsers.iter().map(|parser| {
+        let stages = program.stages.iter();
+        stages.map(|stage| fits && is_identity(program, parser, deparser(stage.deparser))).collect()
+    });
+    Ok(Code {
+        id: new_id(),
+        limits: options.limits,
+        has_time: true,
+        slots: slots(program, |_| true),
+        emits_only: deparsers_emit_only(program),
+        identity: identity.collect(),
+        keys: key_functions(program),
+        reads_payload: true,
+        is_unchanging: false,
+        prepares: BTreeMap::new(),
+        actions: vec![],
+        program: program.clone(),
+        functions,
+        layout,
+    })
+}
+
+/// Compiles the residual of a program. `slots` gives each action its place among the addresses of actions.
+pub(crate) fn compile_residual(
+    general: &Code,
+    program: Program,
+    actions: &Defined,
+    (reads, tables): (&Reads, &BTreeSet<TableId>),
+    options: &Options,
+    places: &HashMap<ActionId, u32>,
+) -> Result<Code, Unsupported> {
+    let invalid = |errors| Unsupported::Compiler(format!("residual program: {errors:?}"));
+    let program = Checked::new(program).map_err(invalid)?;
+    let layout = Layout::of(&program, Some((reads, tables))).ok_or(Unsupported::Frame)?;
+    let (functions, first_defined, prepares) = functions(&program, &layout, options, actions, true)?;
+    let slots = slots(&program, |id| reads.var(id));
+    let mut addresses = Vec::new();
+    let own = (0..program.actions.len()).map(|i| (i, program.blocks.len() + i));
+    let defined = actions.keys().enumerate();
+    let defined = defined.filter_map(|(i, id)| Some((*places.get(id)? as usize, first_defined + i)));
+    for (place, function) in own.chain(defined) {
+        if addresses.len() <= place {
+            addresses.resize(place + 1, 0);
+        }
+        if let Some(slot) = addresses.get_mut(place) {
+            *slot = functions.address(function);
+        }
+    }
+    Ok(Code {
+        id: new_id(),
+        limits: general.limits,
+        has_time: slots.iter().any(|(_, slot)| *slot == pipeline::ir::Slot::StageTime),
+        slots,
+        emits_only: deparsers_emit_only(&program),
+        identity: general.identity.clone(),
+        keys: vec![],
+        reads_payload: reads.payload,
+        is_unchanging: false,
+        prepares,
+        actions: addresses,
+        program,
+        functions,
+        layout,
+    })
+}
+
+/// Compiles the functions of a program in the order that [`Code`] has them, then defined actions; returns the index of
+/// the first of these.
+fn functions(
+    program: &Checked,
+    layout: &Layout,
+    options: &Options,
+    defined: &Defined,
+    special: bool,
+) -> Result<(Functions, usize, BTreeMap<BlockId, usize>), Unsupported> {
     let mut compiler = Compiler::new(options)?;
-    let cx = Shared { program, layout: &layout, limits: &options.limits, constants: RefCell::default() };
+    let keys = if special { vec![] } else { key_functions(program) };
+    let limits = &options.limits;
+    let cx = Shared { program, layout, limits, special, keys: &keys, constants: RefCell::default() };
     for (_, body) in &program.blocks {
-        compiler.function(&cx, &[], |e| e.function(body))?;
+        compiler.body(&cx, &[], body)?;
     }
     for action in &program.actions {
-        compiler.function(&cx, &action.params, |e| e.function(&action.body))?;
+        compiler.body(&cx, &action.params, &action.body)?;
     }
     for parser in &program.parsers {
         compiler.function(&cx, &[], |e| e.parser(parser))?;
@@ -93,16 +177,76 @@ pub fn compile(program: &Checked, options: &Options) -> Result<Code, Unsupported
     for select in of_groups.chain(of_profiles) {
         compiler.function(&cx, &[], |e| e.selection(select))?;
     }
+    let mut done = compiler.offsets.len();
+    for (schema, index) in program.tables.iter().zip(&keys) {
+        if *index == done {
+            compiler.function(&cx, &[], |e| e.key_function(schema))?;
+            done += 1;
+        }
+    }
+    let first_defined = compiler.offsets.len();
+    for action in defined.values() {
+        compiler.body(&cx, &action.params, &action.body)?;
+    }
+    let mut prepares = BTreeMap::new();
+    if special {
+        for id in first_blocks(program) {
+            let Some((_, body)) = program.blocks.get(id.index()) else { continue };
+            prepares.insert(id, compiler.offsets.len());
+            compiler.function(&cx, &[], |e| e.preparation(body))?;
+        }
+    }
     let operands = cx.constants.into_inner();
-    let functions = compiler.finish(operands)?;
-    let emits_only = program.stages.iter().map(|stage| {
+    Ok((compiler.finish(operands)?, first_defined, prepares))
+}
+
+/// For each table, the index of the function that lays out its keys. These functions follow those of selections.
+fn key_functions(program: &Program) -> Vec<usize> {
+    let first = program.blocks.len()
+        + program.actions.len()
+        + program.parsers.len()
+        + program.groups.len()
+        + program.profiles.len();
+    let mut seen: HashMap<Vec<&Expr>, usize> = HashMap::new();
+    let tables = program.tables.iter().map(|table| {
+        let values: Vec<_> = table.keys.iter().map(|key| &key.value).collect();
+        let next = first + seen.len();
+        *seen.entry(values).or_insert(next)
+    });
+    tables.collect()
+}
+
+/// The first stage's control, and the blocks that it continues in by itself.
+fn first_blocks(program: &Program) -> Vec<BlockId> {
+    const MOST: usize = 8;
+    let mut blocks: Vec<_> = program.stages.first().map(|stage| stage.control).into_iter().collect();
+    let mut at = 0;
+    while let Some((_, body)) = blocks.get(at).copied().and_then(|id| program.blocks.get(id.index())) {
+        each(body, &mut |stmt| {
+            if let Stmt::Goto(to) = stmt
+                && !blocks.contains(to)
+                && blocks.len() < MOST
+            {
+                blocks.push(*to);
+            }
+        });
+        at += 1;
+    }
+    blocks
+}
+
+/// Variables that the environment fills in, of those that are read.
+fn slots(program: &Program, is_read: impl Fn(VarId) -> bool) -> Vec<(VarId, pipeline::ir::Slot)> {
+    let vars = program.vars.iter().enumerate();
+    vars.filter_map(|(i, var)| Some((VarId::at(i), var.slot?))).filter(|(id, _)| is_read(*id)).collect()
+}
+
+fn deparsers_emit_only(program: &Program) -> Vec<bool> {
+    let of_stage = |stage: &pipeline::ir::Stage| {
         let body = stage.deparser.and_then(|block| program.blocks.get(block.index()));
         body.is_none_or(|(_, body)| emits_only(body))
-    });
-    let emits_only = emits_only.collect();
-    let slots = program.vars.iter().enumerate();
-    let slots = slots.filter_map(|(i, var)| Some((VarId::at(i), var.slot?))).collect();
-    Ok(Code { program: program.clone(), limits: options.limits, functions, slots, emits_only, layout })
+    };
+    program.stages.iter().map(of_stage).collect()
 }
 
 /// Compiles an action that was added to a compiled program.
@@ -110,17 +254,20 @@ pub(crate) fn compile_action(
     code: &Code,
     action: &Action,
     options: &Options,
+    slot: u32,
 ) -> Result<ActionCode, Unsupported> {
     let mut compiler = Compiler::new(options)?;
     let cx = Shared {
         program: &code.program,
         layout: &code.layout,
         limits: &code.limits,
+        special: false,
+        keys: &code.keys,
         constants: RefCell::default(),
     };
     compiler.function(&cx, &action.params, |e| e.function(&action.body))?;
     let operands = cx.constants.into_inner();
-    Ok(ActionCode { functions: compiler.finish(operands)? })
+    Ok(ActionCode { functions: compiler.finish(operands)?, action: action.clone(), slot })
 }
 
 /// Whether statements only emit headers: then deparsing needs no copy of the packet's data.
@@ -139,6 +286,8 @@ struct Compiler {
     code: Vec<u8>,
     offsets: Vec<usize>,
     largest_frame: u32,
+    /// Offset of a function without statements.
+    empty: Option<usize>,
     options: Options,
 }
 
@@ -159,8 +308,26 @@ impl Compiler {
             code: vec![],
             offsets: vec![],
             largest_frame: 0,
+            empty: None,
             options: *options,
         })
+    }
+
+    /// Compiles statements as a function; those that are none share one.
+    fn body<'a>(
+        &mut self,
+        cx: &'a Shared<'a>,
+        params: &'a [Param],
+        body: &'a [Stmt],
+    ) -> Result<(), Unsupported> {
+        match self.empty.filter(|_| body.is_empty() && cx.special) {
+            Some(offset) => self.offsets.push(offset),
+            None => self.function(cx, params, |e| e.function(body))?,
+        }
+        if body.is_empty() && cx.special {
+            self.empty = self.offsets.last().copied();
+        }
+        Ok(())
     }
 
     /// Compiles a function and appends its code.

@@ -13,25 +13,37 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use pipeline::ir::{
-    ActionCall, ActionId, EntryResult, GroupTableId, ProfileId, ReplicasId, TableId, ValueSetId,
-};
-use pipeline::state::{Bundle, Change, Installed, InstalledGroup, State};
+use pipeline::ir::{ActionId, EntryResult, GroupTableId, ProfileId, ReplicasId, TableId, ValueSetId};
+use pipeline::state::{Bundle, Change, Installed, State};
 
-use crate::code::{ActionCode, Actions, Code, Owned};
-use crate::compile::{Options, Unsupported, compile, compile_action};
+use crate::code::{Actions, Code, new_id};
+use crate::compile::{Options, Unsupported, compile};
 use crate::form::{Form, Writer};
-use crate::view::{Call, GroupView, Outcome, ProfileView, Record, TableView, View, Views};
+use crate::records::{Calls, Slots, default, group_view, profile_view, record};
+use crate::special::{Special, Specialisation, TableFacts};
+use crate::view::{Record, TableView, View, Views};
 
 /// A compiled program and what follows its state.
 #[derive(Debug)]
 pub struct Engine {
+    /// Tells the engine from any other.
+    id: u64,
     options: Options,
     view: View,
     published: Views,
     tables: Vec<Writer>,
+    slots: Slots,
     retired: VecDeque<Retired>,
+    /// Handles of entries that the published view still has, beside those that `view` has.
+    pending: Vec<(TableId, u32)>,
+    /// Flags of the packets that specialised code is for.
+    flags: u64,
+    /// Whether there is specialised code for what is there, or none is possible.
+    is_special: bool,
 }
+
+/// Unlinked entries from which on a view is published for nothing but to free them.
+const PENDING: usize = 256;
 
 /// A previous view, and the handles of entries that only it and older ones have.
 type Retired = (Arc<View>, Vec<(TableId, u32)>);
@@ -72,10 +84,12 @@ impl Engine {
     /// Why an action of its entries is not compiled.
     pub fn with_code(state: &State, code: Arc<Code>, options: Options) -> Result<Self, Unsupported> {
         let program = state.program().clone();
-        let mut calls = Calls { options: &options, code: code.clone(), actions: Arc::default() };
+        let mut slots = Slots::new(program.actions.len());
+        let mut calls =
+            Calls { options: &options, code: code.clone(), actions: Arc::default(), slots: &mut slots };
         let (mut tables, mut table_views) = (Vec::new(), Vec::new());
         for (i, schema) in program.tables.iter().enumerate() {
-            let mut writer = Writer::new(&program, schema);
+            let mut writer = Writer::new(&program, TableId::at(i), schema);
             let table = state.table(TableId::at(i));
             writer.begin(false);
             for installed in table.into_iter().flat_map(|table| table.entries()) {
@@ -83,7 +97,7 @@ impl Engine {
                     writer.add(installed, record);
                 }
             }
-            let reader = writer.finish();
+            let reader = writer.finish().unwrap_or_else(|| writer.reader());
             table_views.push(Arc::new(TableView {
                 reader: Arc::new(reader),
                 default: default(&mut calls, state, TableId::at(i))?,
@@ -110,6 +124,7 @@ impl Engine {
         let values = |i| Arc::new(state.values(ValueSetId::at(i)).to_vec());
         let view = View {
             code,
+            special: None,
             actions: calls.actions,
             tables: table_views,
             profiles,
@@ -119,7 +134,20 @@ impl Engine {
             arrays: state.arrays().clone(),
         };
         let published = Views(Arc::new(ArcSwap::from_pointee(view.copy())));
-        Ok(Self { options, view, published, tables, retired: VecDeque::new() })
+        let mut engine = Self {
+            id: new_id(),
+            options,
+            view,
+            published,
+            tables,
+            slots,
+            retired: VecDeque::new(),
+            pending: vec![],
+            flags: 0,
+            is_special: false,
+        };
+        engine.specialise();
+        Ok(engine)
     }
 
     /// Returns what workers load views from.
@@ -140,17 +168,18 @@ impl Engine {
     /// Returns the bytes of all machine code. Walks the actions.
     pub fn code_size(&self) -> usize {
         let actions = self.view.actions.values().map(|action| action.functions.len());
-        self.view.code.len() + actions.sum::<usize>()
+        let special = self.view.special.as_ref().map_or(0, |special| special.code.len());
+        self.view.code.len() + special + actions.sum::<usize>()
     }
 
     /// Frees the code of actions that nothing uses any more; calls in views that are still held keep it until then.
     pub fn forget(&mut self, actions: &[ActionId]) {
         let mut kept: Actions = (*self.view.actions).clone();
-        let gone: BTreeSet<_> = actions.iter().collect();
-        kept.retain(|id, _| !gone.contains(id));
-        if kept.len() < self.view.actions.len() {
+        let gone: Vec<_> = actions.iter().filter_map(|id| kept.remove(id)).collect();
+        if !gone.is_empty() {
+            gone.iter().for_each(|code| self.slots.release(code.slot));
             self.view.actions = Arc::new(kept);
-            self.publish(Vec::new());
+            self.publish();
         }
     }
 
@@ -168,9 +197,18 @@ impl Engine {
     /// Why an action that it uses is not compiled. Nothing has changed then, and the interpreter has to take over: the
     /// engine cannot follow later bundles.
     pub fn follow(&mut self, state: &State, bundle: &Bundle) -> Result<(), Unsupported> {
+        if let [change] = &bundle.changes[..]
+            && self.follow_one(state, change)?
+        {
+            return Ok(());
+        }
         let mut view = self.view.copy();
-        let mut calls =
-            Calls { options: &self.options, code: view.code.clone(), actions: view.actions.clone() };
+        let mut calls = Calls {
+            options: &self.options,
+            code: view.code.clone(),
+            actions: view.actions.clone(),
+            slots: &mut self.slots,
+        };
         // First what may fail.
         let mut entries = Vec::new();
         for change in &bundle.changes {
@@ -197,46 +235,112 @@ impl Engine {
                     set(&mut view.profiles, id.index(), profile);
                 }
                 Change::Group(id, number) => {
-                    let mut groups =
-                        view.groups.get(id.index()).map_or_else(BTreeMap::new, |g| (**g).clone());
+                    // The first change of a bundle copies the table, the others change the copy.
+                    let Some(groups) = view.groups.get_mut(id.index()).map(Arc::make_mut) else { continue };
                     match state.group(*id, *number) {
                         Some(group) => {
                             groups.insert(*number, Arc::new(group_view(&mut calls, state, group)?));
                         }
                         None => drop(groups.remove(number)),
                     }
-                    set(&mut view.groups, id.index(), Arc::new(groups));
                 }
                 Change::Replication(id, number) => {
-                    let mut lists =
-                        view.replicas.get(id.index()).map_or_else(BTreeMap::new, |l| (**l).clone());
+                    let Some(lists) = view.replicas.get_mut(id.index()).map(Arc::make_mut) else { continue };
                     match state.replication(*id, *number) {
                         Some(list) => drop(lists.insert(*number, list.clone())),
                         None => drop(lists.remove(number)),
                     }
-                    set(&mut view.replicas, id.index(), Arc::new(lists));
                 }
                 Change::Values(id) => set(&mut view.values, id.index(), Arc::new(state.values(*id).to_vec())),
             }
         }
         view.actions = calls.actions;
-        let garbage = self.change_tables(&mut view, entries, bundle.changes.len() == 1);
+        let special = view.special.take();
+        let special =
+            special.filter(|special| bundle.changes.iter().all(|change| permits(special, &view, change)));
+        let garbage = self.change_tables(&mut view, entries);
+        self.pending.extend(garbage);
+        let tables = &self.tables;
+        let has_layout = |special: &Arc<Special>, change: &Change| match change {
+            Change::Added(id, _) | Change::Modified(id, ..) | Change::Removed(id, _) => {
+                tables.get(id.index()).is_some_and(|writer| special.has_layout(*id, writer.layout()))
+            }
+            _ => true,
+        };
+        let special =
+            special.filter(|special| bundle.changes.iter().all(|change| has_layout(special, change)));
+        self.is_special &= special.is_some();
+        view.special = special;
         self.view = view;
-        self.publish(garbage);
+        self.publish();
         Ok(())
     }
 
-    /// Changes entries; returns what previous views may still use.
+    /// Follows the change of one entry, in place if its table can; packets see it at once then. Returns whether it was
+    /// followed: nothing has changed if not.
+    fn follow_one(&mut self, state: &State, change: &Change) -> Result<bool, Unsupported> {
+        if !self.all_permit(change) {
+            return Ok(false);
+        }
+        let mut calls = Calls {
+            options: &self.options,
+            code: self.view.code.clone(),
+            actions: self.view.actions.clone(),
+            slots: &mut self.slots,
+        };
+        let (id, installed, record) = match change {
+            Change::Added(id, installed) | Change::Modified(id, _, installed) => {
+                (id, installed, record(&mut calls, state, installed)?)
+            }
+            Change::Removed(id, installed) => (id, installed, None),
+            _ => return Ok(false),
+        };
+        self.view.actions = calls.actions;
+        let Some(writer) = self.tables.get_mut(id.index()) else { return Ok(false) };
+        writer.begin(true);
+        let garbage = match (change, record) {
+            (Change::Added(..), Some(record)) => {
+                writer.add(installed, record);
+                None
+            }
+            (Change::Modified(..), Some(record)) => writer.modify(installed, record),
+            (Change::Removed(..), _) => writer.remove(installed.id),
+            _ => None,
+        };
+        self.pending.extend(garbage.map(|handle| (*id, handle)));
+        let Some(reader) = writer.finish() else {
+            if self.pending.len() >= PENDING {
+                self.publish();
+            }
+            return Ok(true);
+        };
+        let has_layout = |special: &Arc<Special>| special.has_layout(*id, writer.layout());
+        self.view.special = self.view.special.take().filter(has_layout);
+        self.is_special &= self.view.special.is_some();
+        if let Some(table) = self.view.tables.get_mut(id.index()) {
+            *table = Arc::new(table.with_reader(reader));
+        }
+        self.publish();
+        Ok(true)
+    }
+
+    /// Whether a change may happen under the views that workers hold: specialised code must not meet an action that it
+    /// does not know.
+    fn all_permit(&self, change: &Change) -> bool {
+        let views = self.retired.iter().map(|(view, _)| &**view).chain([&self.view]);
+        views.filter_map(|view| view.special.as_deref()).all(|special| permits(special, &self.view, change))
+    }
+
+    /// Changes entries for the next view; returns what previous views may still use.
     fn change_tables(
         &mut self,
         view: &mut View,
         entries: Vec<(TableId, Arc<Installed>, EntryChange)>,
-        single: bool,
     ) -> Vec<(TableId, u32)> {
         let mut garbage = Vec::new();
         let touched: BTreeSet<TableId> = entries.iter().map(|(table, ..)| *table).collect();
         for id in &touched {
-            self.tables.iter_mut().skip(id.index()).take(1).for_each(|writer| writer.begin(single));
+            self.tables.iter_mut().skip(id.index()).take(1).for_each(|writer| writer.begin(false));
         }
         for (id, installed, change) in entries {
             let Some(writer) = self.tables.get_mut(id.index()) else { continue };
@@ -256,29 +360,98 @@ impl Engine {
             else {
                 continue;
             };
-            *table = Arc::new(table.with_reader(writer.finish()));
+            if let Some(reader) = writer.finish() {
+                *table = Arc::new(table.with_reader(reader));
+            }
         }
         garbage
     }
 
-    /// Makes lookups faster after many changes, where a structure has outgrown its form; packets use the previous one
-    /// meanwhile. For times at which nothing else is to be done. Returns whether there was something to do.
+    /// Makes lookups faster after many changes, where a structure has outgrown its form, and specialises code; packets
+    /// use the previous ones meanwhile. For times at which nothing else is to be done. Returns whether there was
+    /// something to do.
     pub fn improve(&mut self) -> bool {
-        let mut any = false;
-        for writer in &mut self.tables {
-            any |= writer.improve();
-        }
-        any
+        self.improve_tables() | self.specialise()
     }
 
-    fn publish(&mut self, garbage: Vec<(TableId, u32)>) {
+    /// The part of [`Engine::improve`] that concerns structures.
+    pub fn improve_tables(&mut self) -> bool {
+        self.tables.iter_mut().fold(false, |any, writer| any | writer.improve())
+    }
+
+    /// Says which flags packets have, of which specialised code is for those with just these; 0 at first.
+    pub fn expect_flags(&mut self, flags: u64) {
+        if self.flags != flags {
+            (self.flags, self.is_special) = (flags, false);
+        }
+    }
+
+    /// Whether packets with the expected flags run specialised code.
+    pub fn is_specialised(&self) -> bool {
+        self.view.special.as_ref().is_some_and(|special| special.flags == self.flags)
+    }
+
+    /// Makes code for the entries that are there, unless it exists; whether it is new.
+    fn specialise(&mut self) -> bool {
+        let Some(mut specialisation) = self.specialisation() else { return false };
+        specialisation.compile();
+        self.install(specialisation)
+    }
+
+    /// What code has to be made of, if none exists for the entries that are there. It is compiled without the engine,
+    /// which may follow changes meanwhile, and then given to [`Engine::install`].
+    pub fn specialisation(&mut self) -> Option<Specialisation> {
+        if std::mem::replace(&mut self.is_special, true) {
+            return None;
+        }
+        let tables = (0..self.tables.len()).filter_map(|i| self.facts(i)).collect();
+        let (code, actions) = (self.view.code.clone(), self.view.actions.clone());
+        Some(Specialisation::new(self.id, code, actions, self.flags, tables, self.options))
+    }
+
+    /// Lets packets run specialised code, if it is still right; whether it is.
+    pub fn install(&mut self, specialisation: Specialisation) -> bool {
+        let Some(special) = specialisation.of(self.id) else { return false };
+        let is_right = special.flags == self.flags
+            && (0..self.tables.len()).all(|i| {
+                let facts = self.facts(i);
+                facts.is_some_and(|facts| special.fits(TableId::at(i), &facts))
+            });
+        if is_right {
+            self.view.special = Some(Arc::new(special));
+            self.publish();
+        }
+        self.is_special = is_right;
+        is_right
+    }
+
+    /// What is known about a table now.
+    fn facts(&self, table: usize) -> Option<TableFacts> {
+        let (writer, view) = (self.tables.get(table)?, self.view.tables.get(table)?);
+        Some(TableFacts {
+            keys: writer.placed(),
+            actions: writer.actions().collect(),
+            default: view.default.as_ref().map(|call| ActionId(call.action as u32)),
+            layout: writer.layout().clone(),
+        })
+    }
+
+    fn publish(&mut self) {
+        let garbage = std::mem::take(&mut self.pending);
         let old = self.published.0.swap(Arc::new(self.view.copy()));
         self.retired.push_back((old, garbage));
-        self.reclaim();
+        self.free();
     }
 
     /// Frees what no worker can use any more. Every change does it; after the last change it may be called again.
     pub fn reclaim(&mut self) {
+        if !self.pending.is_empty() {
+            return self.publish();
+        }
+        self.free();
+    }
+
+    fn free(&mut self) {
         // `get_mut` acquires the last worker's release.
         while self.retired.front_mut().is_some_and(|(view, _)| Arc::get_mut(view).is_some()) {
             let Some((_, garbage)) = self.retired.pop_front() else { break };
@@ -289,91 +462,24 @@ impl Engine {
     }
 }
 
+/// Whether specialised code is right after a change, but for the layouts of keys, which tables decide.
+fn permits(special: &Special, view: &View, change: &Change) -> bool {
+    match change {
+        Change::Added(id, installed) | Change::Modified(id, _, installed) => match &installed.entry.result {
+            EntryResult::Action(call) => special.permits(*id, call.action),
+            _ => false,
+        },
+        Change::Default(id) => {
+            let call = view.tables.get(id.index()).and_then(|table| table.default.as_ref());
+            special.permits_default(*id, call.map(|call| ActionId(call.action as u32)))
+        }
+        Change::Profile(_) => false,
+        Change::Removed(..) | Change::Group(..) | Change::Replication(..) | Change::Values(_) => true,
+    }
+}
+
 fn set<T>(list: &mut [T], i: usize, value: T) {
     if let Some(slot) = list.get_mut(i) {
         *slot = value;
     }
-}
-
-/// Makes action calls; compiles the actions that have no code yet.
-struct Calls<'a> {
-    options: &'a Options,
-    code: Arc<Code>,
-    actions: Arc<Actions>,
-}
-
-impl Calls<'_> {
-    /// The call of an action; `None` if the action does not exist, which the state excludes.
-    fn call(&mut self, state: &State, call: &ActionCall) -> Result<Option<Call>, Unsupported> {
-        Ok(self.function(state, call.action)?.map(|(function, owner)| Call::new(function, owner, call)))
-    }
-
-    fn function(&mut self, state: &State, id: ActionId) -> Result<Option<Owned>, Unsupported> {
-        if let Some(function) = self.code.action(id) {
-            return Ok(Some((function, None)));
-        }
-        if let Some(code) = self.actions.get(&id) {
-            return Ok(code.function().map(|function| (function, Some(code.clone()))));
-        }
-        let Some(action) = state.action(id) else { return Ok(None) };
-        let code: Arc<ActionCode> = Arc::new(compile_action(&self.code, action, self.options)?);
-        let function = code.function().map(|function| (function, Some(code.clone())));
-        let mut actions: Actions = (*self.actions).clone();
-        actions.insert(id, code);
-        self.actions = Arc::new(actions);
-        Ok(function)
-    }
-}
-
-fn record(
-    calls: &mut Calls<'_>,
-    state: &State,
-    installed: &Arc<Installed>,
-) -> Result<Option<Record>, Unsupported> {
-    let outcome = match &installed.entry.result {
-        EntryResult::Action(call) => match calls.call(state, call)? {
-            Some(call) => Outcome::Call(call),
-            None => return Ok(None),
-        },
-        EntryResult::Member(member) => Outcome::Member(*member),
-        EntryResult::Group(group) => Outcome::Group(*group),
-    };
-    Ok(Some(Record { installed: installed.clone(), outcome }))
-}
-
-fn default(calls: &mut Calls<'_>, state: &State, id: TableId) -> Result<Option<Arc<Call>>, Unsupported> {
-    match state.table(id).and_then(|table| table.default_action()) {
-        Some(call) => Ok(calls.call(state, call)?.map(Arc::new)),
-        None => Ok(None),
-    }
-}
-
-fn profile_view(
-    calls: &mut Calls<'_>,
-    state: &State,
-    id: ProfileId,
-) -> Result<Arc<ProfileView>, Unsupported> {
-    let mut view = ProfileView::default();
-    if let Some(profile) = state.profile(id) {
-        for (number, call) in &profile.members {
-            if let Some(call) = calls.call(state, call)? {
-                view.members.insert(*number, call);
-            }
-        }
-        view.groups.clone_from(&profile.groups);
-    }
-    Ok(Arc::new(view))
-}
-
-fn group_view(
-    calls: &mut Calls<'_>,
-    state: &State,
-    group: &Arc<InstalledGroup>,
-) -> Result<GroupView, Unsupported> {
-    let mut view = GroupView { installed: group.clone(), calls: vec![] };
-    for bucket in &group.group.buckets {
-        // The state has checked that the action exists.
-        view.calls.extend(calls.call(state, &bucket.call)?);
-    }
-    Ok(view)
 }

@@ -12,6 +12,9 @@ pub(crate) const DROP: i64 = 2;
 /// By `goto`: the block from bit 16 on.
 pub(crate) const GOTO: i64 = 3;
 
+/// Of a preparation: the key of the first lookup is laid out; the table from bit 16 on.
+pub(crate) const LOOKUP: i64 = 4;
+
 const REASON: i64 = 0;
 const LIMIT: i64 = 1;
 const NO_EXTERN: i64 = 2;
@@ -41,6 +44,11 @@ pub(crate) fn dropped(code: i64) -> Option<Dropped> {
         NO_EXTERN => Dropped::NoExtern(ExternId(id)),
         _ => Dropped::Limit(LIMITS.get(id as usize).copied().unwrap_or(Limit::Steps)),
     })
+}
+
+/// The table whose key a preparation has laid out.
+pub(crate) fn lookup(code: i64) -> Option<pipeline::ir::TableId> {
+    (code & 0xff == LOOKUP).then_some(pipeline::ir::TableId((code >> 16) as u32))
 }
 
 /// The block that a number leads to, if it means `goto`.

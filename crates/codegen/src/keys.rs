@@ -30,8 +30,8 @@ pub(crate) const MOST_CONDITIONS: usize = 64;
 /// Places of all keys of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KeyLayout {
-    /// In the order of the keys.
-    pub(crate) keys: Vec<Placed>,
+    /// In the order of the keys; `None` for one that has no place.
+    pub(crate) keys: Vec<Option<Placed>>,
     /// Words of all keys, at least 1.
     pub(crate) words: usize,
 }
@@ -77,15 +77,25 @@ fn prefixes(low: u64, high: u64, width: u16) -> Vec<(Bits, Bits)> {
 }
 
 impl KeyLayout {
+    /// The layout of all keys.
     pub(crate) fn new(program: &Program, table: &Table) -> Self {
+        Self::of(program, table, |_| true)
+    }
+
+    /// The layout of some of the keys.
+    pub(crate) fn of(program: &Program, table: &Table, has_place: impl Fn(usize) -> bool) -> Self {
         let mut keys = Vec::new();
         let (mut words, mut free) = (0, 0);
-        for key in &table.keys {
+        for (i, key) in table.keys.iter().enumerate() {
+            if !has_place(i) {
+                keys.push(None);
+                continue;
+            }
             let width = pipeline::validate::expr_type(program, &key.value).map_or(1, Type::width);
             if width > 64 {
                 let count = usize::from(width.div_ceil(64));
                 let shift = count as u32 * 64 - u32::from(width);
-                keys.push(Placed { word: words, shift, width });
+                keys.push(Some(Placed { word: words, shift, width }));
                 words += count;
                 free = 0;
                 continue;
@@ -95,17 +105,20 @@ impl KeyLayout {
                 free = 64;
             }
             free -= u32::from(width);
-            keys.push(Placed { word: words - 1, shift: free, width });
+            keys.push(Some(Placed { word: words - 1, shift: free, width }));
         }
         Self { keys, words: words.max(1) }
     }
 
     /// The conditions that an entry stands for: a range is one for each of its prefixes. `None` if there would be more
-    /// than [`MOST_CONDITIONS`], or if a key wider than 64 bits has a range.
+    /// than [`MOST_CONDITIONS`], if a key wider than 64 bits has a range, or if a condition is on a key without a place.
     pub(crate) fn ternaries(&self, entry: &pipeline::ir::Entry) -> Option<Vec<Ternary>> {
         let mut all = vec![Ternary { value: vec![0; self.words], mask: vec![0; self.words] }];
         for condition in &entry.matches {
-            let placed = *self.keys.get(condition.key as usize)?;
+            if matches_all(&condition.is) {
+                continue;
+            }
+            let placed = (*self.keys.get(condition.key as usize)?)?;
             let ones = Bits::ones(placed.width);
             let own = match &condition.is {
                 KeyMatch::Exact(value) => vec![(value.clone(), ones)],
@@ -114,7 +127,6 @@ impl KeyLayout {
                 }
                 KeyMatch::Mask(value, mask) => vec![(value.clone(), mask.clone())],
                 KeyMatch::Range(low, high) if low == high => vec![(low.clone(), ones)],
-                KeyMatch::Range(low, high) if low.is_zero() && *high == ones => continue,
                 KeyMatch::Range(low, high) if placed.width <= 64 => {
                     prefixes(low.low_u64(), high.low_u64(), placed.width)
                 }
@@ -130,11 +142,54 @@ impl KeyLayout {
 
     /// Takes a key's value out of the words.
     pub(crate) fn value(&self, key: usize, words: &[u64]) -> Option<Bits> {
-        let placed = self.keys.get(key)?;
+        let placed = (*self.keys.get(key)?)?;
         let own = words.get(placed.word..placed.word + placed.words())?;
         let bytes: Vec<u8> = own.iter().flat_map(|word| word.to_be_bytes()).collect();
         let whole = own.len() as u16 * 64;
         Some(Bits::from_bytes(whole, &bytes).shr(placed.shift.into()).resize(placed.width))
+    }
+}
+
+/// Whether a condition holds for all values.
+pub(crate) fn matches_all(is: &KeyMatch) -> bool {
+    match is {
+        KeyMatch::Exact(_) => false,
+        KeyMatch::Prefix(_, len) => *len == 0,
+        KeyMatch::Mask(_, mask) => mask.is_zero(),
+        KeyMatch::Range(low, high) => low.is_zero() && *high == Bits::ones(high.width()),
+    }
+}
+
+/// Brings keys from the layout of all of them into that of some.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Narrow {
+    /// Places in the wide and in the narrow words.
+    moves: Vec<(Placed, Placed)>,
+    /// Narrow words.
+    pub(crate) words: usize,
+}
+
+impl Narrow {
+    pub(crate) fn new(wide: &KeyLayout, narrow: &KeyLayout) -> Self {
+        let both = wide.keys.iter().zip(&narrow.keys);
+        let moves = both.filter_map(|(wide, narrow)| Some(((*wide)?, (*narrow)?))).collect();
+        Self { moves, words: narrow.words }
+    }
+
+    /// Fills narrow words, as many as there are.
+    pub(crate) fn apply(&self, wide: &[u64], narrow: &mut [u64]) {
+        narrow.fill(0);
+        for (from, to) in &self.moves {
+            if from.width > 64 {
+                let count = from.words();
+                let source = wide.get(from.word..from.word + count).unwrap_or_default();
+                narrow.iter_mut().skip(to.word).zip(source).for_each(|(to, from)| *to = *from);
+                continue;
+            }
+            let whole = wide.get(from.word).copied().unwrap_or(0) >> from.shift;
+            let value = if from.width == 64 { whole } else { whole & ((1 << from.width) - 1) };
+            narrow.iter_mut().skip(to.word).take(1).for_each(|word| *word |= value << to.shift);
+        }
     }
 }
 

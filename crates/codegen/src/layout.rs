@@ -1,8 +1,9 @@
 //! The frame: memory in which generated code keeps a packet's headers and variables.
 //!
 //! A frame is an array of 64-bit words: control words at fixed places, for each table the entry hit last, then the
-//! *data*, which a copy of this range is a snapshot of: variables, headers, the stacks' next elements. All offsets are
-//! bytes from the frame's start and follow from the program alone.
+//! *data*, which a copy of this range is a snapshot of: whether something has changed the packet, variables, headers,
+//! stacks and their next elements. All offsets are bytes from the frame's start and follow from the program alone or, in
+//! specialised code, from it and from what it reads: nothing else has a place.
 //!
 //! A variable is its limbs, least significant first. A header is a *blob*: a word that says whether it is valid, its
 //! fixed fields in wire order, then for a variable field its length in bits and its bytes. So extracting and emitting a
@@ -12,7 +13,11 @@
 //! invalid header of zeros; behind the fixed fields there are at least 8 further bytes of the blob, so that any field
 //! can be read and written by 64-bit accesses.
 
-use pipeline::ir::{FieldType, HeaderId, Program, StackId, TableId, VarId};
+use std::collections::BTreeSet;
+
+use pipeline::ir::{FieldType, HeaderId, HeaderPlace, Program, StackId, TableId, VarId};
+
+use crate::special::Reads;
 
 /// Control words.
 pub(crate) mod word {
@@ -32,8 +37,12 @@ pub(crate) mod word {
     pub(crate) const ERROR: usize = 6;
     /// Address of the blocks' code addresses.
     pub(crate) const BLOCKS: usize = 7;
+    /// Address of the actions' code addresses, in specialised code.
+    pub(crate) const ACTIONS: usize = 8;
+    /// Whether the elements of a stack have perhaps been written since the data was cleared.
+    pub(crate) const TOUCHED: usize = 9;
     /// First of the entries hit, one for each table.
-    pub(crate) const HITS: usize = 8;
+    pub(crate) const HITS: usize = 10;
 }
 
 /// Bytes that every frame has at least, so that reads of a value of any width stay inside.
@@ -83,10 +92,13 @@ pub(crate) struct Layout {
     headers: Vec<(i32, usize)>,
     vars: Vec<i32>,
     next: Vec<i32>,
+    hits: Vec<i32>,
     /// First byte of the data.
     pub(crate) data: i32,
     /// Bytes of the variables, with which the data begins.
     pub(crate) vars_end: i32,
+    /// End of variables and single headers: the stacks, which few packets have, follow.
+    pub(crate) stacks: i32,
     /// End of the data.
     pub(crate) end: i32,
     /// Bytes of the frame.
@@ -96,35 +108,67 @@ pub(crate) struct Layout {
 impl Layout {
     /// The layout of a program's frame; `None` if it exceeds 2^24 bytes.
     pub(crate) fn new(program: &Program) -> Option<Self> {
+        Self::of(program, None)
+    }
+
+    /// The layout of what is read, with the tables that are looked up.
+    pub(crate) fn of(program: &Program, only: Option<(&Reads, &BTreeSet<TableId>)>) -> Option<Self> {
+        let is_read = |id| only.is_none_or(|(reads, _)| reads.var(id));
+        let has_place = |id| only.is_none_or(|(reads, _)| reads.header(id));
         let types: Vec<_> = program.header_types.iter().map(|ty| type_layout(&ty.fields)).collect();
-        let mut at = (word::HITS + program.tables.len()) * 8;
+        let mut at = word::HITS * 8;
+        let mut hits = Vec::new();
+        for i in 0..program.tables.len() {
+            hits.push(i32::try_from(at).ok()?);
+            at += if only.is_none_or(|(_, tables)| tables.contains(&TableId::at(i))) { 8 } else { 0 };
+        }
+        // Of tables that are never looked up, the last ones have no place of their own.
+        at += 8;
         let data = at;
+        at += 8;
         let mut vars = Vec::new();
-        for var in &program.vars {
+        for (i, var) in program.vars.iter().enumerate() {
             vars.push(i32::try_from(at).ok()?);
+            if !is_read(VarId::at(i)) {
+                continue;
+            }
             at += usize::from(var.ty.width().div_ceil(64)) * 8;
         }
         let vars_end = at;
-        let mut headers = Vec::new();
-        for header in &program.headers {
-            headers.push((i32::try_from(at).ok()?, header.ty.index()));
-            at += types.get(header.ty.index()).map_or(0, |ty| ty.size as usize);
+        let mut headers: Vec<_> = program.headers.iter().map(|header| (0, header.ty.index())).collect();
+        let mut stacks = at;
+        for elements in [false, true] {
+            if elements {
+                stacks = at;
+            }
+            for (i, (header, slot)) in program.headers.iter().zip(&mut headers).enumerate() {
+                let is_element = matches!(header.place, HeaderPlace::Element(..));
+                if is_element == elements {
+                    slot.0 = i32::try_from(at).ok()?;
+                    let size = types.get(header.ty.index()).map_or(0, |ty| ty.size as usize);
+                    at += if has_place(HeaderId::at(i)) { size } else { 0 };
+                }
+            }
         }
         let mut next = Vec::new();
         for _ in &program.stacks {
             next.push(i32::try_from(at).ok()?);
             at += 8;
         }
+        let largest = types.iter().map(|ty| ty.size as usize).max().unwrap_or(0);
         let offset = |at: usize| i32::try_from(at).ok().filter(|at| *at < 1 << 24);
         Some(Self {
             types,
             headers,
             vars,
             next,
+            hits,
             data: offset(data)?,
             vars_end: offset(vars_end)?,
+            stacks: offset(stacks)?,
             end: offset(at)?,
-            size: at.max(SMALLEST),
+            // What has no place of its own must not reach beyond the frame either.
+            size: at.max(SMALLEST) + if only.is_some() { largest.max(SMALLEST) } else { 0 },
         })
     }
 
@@ -154,8 +198,13 @@ impl Layout {
     }
 
     /// Offset of the address of the entry that a table hit last.
-    pub(crate) fn hit(id: TableId) -> i32 {
-        ((word::HITS + id.index()) * 8) as i32
+    pub(crate) fn hit(&self, id: TableId) -> i32 {
+        self.hits.get(id.index()).copied().unwrap_or((word::HITS * 8) as i32)
+    }
+
+    /// Offset of the word that says whether something has changed the packet.
+    pub(crate) fn changed(&self) -> i32 {
+        self.data
     }
 }
 

@@ -14,7 +14,8 @@
 //! | `code`    | compiled programs and actions                                                                  |
 //! | `runtime` | what runs around the code: passes, and the statements that are calls                           |
 //! | `form`    | structures in which tables are looked up                                                       |
-//! | `view`    | what packets see; `engine`: the control side that makes it                                     |
+//! | `special` | code for the entries that are there; what they leave of a program                             |
+//! | `view`    | what packets see; `records`: its parts; `engine`: the control side that makes it               |
 //! | `flow`    | how functions of code end, as numbers                                                          |
 //!
 //! An environment ([`pipeline::env::Env`]) must not panic: below generated code there is no unwinding, and the process
@@ -33,7 +34,9 @@ mod form;
 mod keys;
 mod layout;
 mod memory;
+mod records;
 mod runtime;
+mod special;
 mod view;
 
 pub use code::Code;
@@ -41,4 +44,5 @@ pub use compile::{Options, Unsupported, compile};
 pub use engine::{Engine, TableInfo};
 pub use form::Form;
 pub use runtime::{Effect, Effects, Packet, Worker};
+pub use special::Specialisation;
 pub use view::{View, Views};

@@ -10,10 +10,13 @@ use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
 use pipeline::ir::{ActionCall, ProfileId};
-use pipeline::state::{Arrays, Choice, Installed, InstalledGroup, LookupCounts, Replication, Values};
+use pipeline::state::{
+    Arrays, Choice, EntryStats, Installed, InstalledGroup, LookupCounts, Replication, Values,
+};
 
 use crate::code::{ActionCode, Actions, Code, Function};
 use crate::form::Reader;
+use crate::special::Special;
 
 /// An action with its arguments, as generated code calls it.
 #[derive(Debug)]
@@ -25,6 +28,8 @@ pub(crate) struct Call {
     pub(crate) args: *const u64,
     /// Its number.
     pub(crate) action: u64,
+    /// Its place among the addresses of actions in specialised code.
+    pub(crate) slot: u64,
     _args: Box<[u64]>,
     /// Keeps the code of an action that was defined at run time, whatever view leads here.
     _owner: Option<Arc<ActionCode>>,
@@ -40,15 +45,29 @@ impl Call {
     /// their types.
     pub(crate) fn new(code: Function, owner: Option<Arc<ActionCode>>, call: &ActionCall) -> Self {
         let args: Box<[u64]> = call.args.iter().flat_map(|arg| arg.value.limbs().iter().copied()).collect();
-        Self { code, args: args.as_ptr(), action: call.action.0.into(), _args: args, _owner: owner }
+        let slot = owner.as_ref().map_or(call.action.0, |owner| owner.slot);
+        let (action, slot) = (call.action.0.into(), slot.into());
+        Self { code, args: args.as_ptr(), action, slot, _args: args, _owner: owner }
     }
 }
 
 /// An entry of a table, as packets see it.
 #[derive(Debug)]
 pub(crate) struct Record {
-    pub(crate) installed: Arc<Installed>,
     pub(crate) outcome: Outcome,
+    /// Those of the entry, without a detour.
+    pub(crate) stats: Arc<EntryStats>,
+    pub(crate) installed: Arc<Installed>,
+}
+
+impl Record {
+    /// Prefetches what a hit needs besides the record.
+    pub(crate) fn prefetch(&self) {
+        tables::prefetch(&self.stats.hits);
+        if let Outcome::Call(call) = &self.outcome {
+            call._args.first().into_iter().for_each(tables::prefetch);
+        }
+    }
 }
 
 /// What an entry does.
@@ -70,6 +89,7 @@ pub(crate) struct TableView {
     /// Whether hits are timed.
     pub(crate) timed: bool,
     pub(crate) profile: Option<ProfileId>,
+    /// Words of a key of all of the table's keys.
     pub(crate) words: usize,
 }
 
@@ -82,14 +102,9 @@ impl TableView {
         Self { reader: self.reader.clone(), counts: self.counts.clone(), default, ..*self }
     }
 
-    /// Words of a key.
-    pub(crate) fn words(&self) -> usize {
-        self.words
-    }
-
-    /// The entry that a key hits.
+    /// The entry that a key of all of the table's keys hits.
     pub(crate) fn find(&self, key: &[u64]) -> Option<&Record> {
-        self.reader.find(key)
+        self.reader.find_wide(key)
     }
 
     /// The action after a miss.
@@ -116,6 +131,8 @@ pub(crate) struct GroupView {
 #[derive(Debug)]
 pub struct View {
     pub(crate) code: Arc<Code>,
+    /// Code for the entries that are there.
+    pub(crate) special: Option<Arc<Special>>,
     /// Kept for the addresses in calls.
     pub(crate) actions: Arc<Actions>,
     pub(crate) tables: Vec<Arc<TableView>>,
@@ -127,10 +144,17 @@ pub struct View {
 }
 
 impl View {
+    /// Whether it pays to look up a batch at once where code begins.
+    pub(crate) fn has_large_tables(&self) -> bool {
+        let first = self.special.as_ref().and_then(|special| special.first_table);
+        first.and_then(|id| self.tables.get(id.index())).is_some_and(|table| table.reader.is_large)
+    }
+
     /// A copy, for the control side.
     pub(crate) fn copy(&self) -> Self {
         Self {
             code: self.code.clone(),
+            special: self.special.clone(),
             actions: self.actions.clone(),
             tables: self.tables.clone(),
             profiles: self.profiles.clone(),

@@ -148,3 +148,62 @@ fn a_worker_may_hold_a_view_longer_than_the_engine_lives() {
     Worker::new().run(&view, &mut World { now: 0, seed: 1 }, &received, &mut effects);
     assert!(matches!(effects.list(), [Effect::Output { to: Exit::Port(3), .. }]), "{:?}", effects.list());
 }
+
+/// The second table's actions say which ran; a hit without one leaves by port 0.
+const ACTIONS: &str = "program actions {
+  header h_t { a: bit<32>; }
+  instance h: h_t;
+  var port: bit<32>;
+  reason missed;
+  action one(v: bit<32>) { port = $v; }
+  action two(v: bit<32>) { port = $v; }
+  table first { key a: exact = h.a; actions one, two; size 100; }
+  table second { key a: exact = h.a; actions one, two; size 100; }
+  parser p { state start { extract h; goto accept; } }
+  block control {
+    apply first;
+    port = 32w0;
+    apply second { miss { drop missed; } };
+    send current port port;
+  }
+  stage s { parser p; control control; }
+}";
+
+#[test]
+fn an_older_views_specialised_code_never_meets_an_action_that_it_does_not_know() {
+    let program = text::parse(ACTIONS).unwrap_or_else(|error| panic!("{error}"));
+    let mut state = State::new(Checked::new(program).unwrap());
+    let insert = |state: &State, table: u32, key: u32, action: &str| {
+        let text = format!("entry {{ a: 32w{key}; }} -> {action}(32w{});", key + 1);
+        Update::Insert(TableId(table), entry(state, table, &text))
+    };
+    let both = (0..20).flat_map(|key| [(0, key), (1, key)]);
+    let updates = both.map(|(table, key)| insert(&state, table, key, "one")).collect();
+    state.apply(updates, 0).unwrap();
+    let mut engine = Engine::new(&state, Options::default()).unwrap();
+    assert!(engine.is_specialised());
+    let views = engine.views();
+    let updates = [insert(&state, 0, 60, "two"), insert(&state, 1, 70, "two")];
+    let mut follow = |update| {
+        let bundle = state.apply(vec![update], 0).unwrap();
+        engine.follow(&state, &bundle).unwrap();
+        engine.is_specialised()
+    };
+    let (old, mut worker) = (views.load(), Worker::new());
+    let mut end = |view: &codegen::View, key: u32| {
+        let mut effects = Effects::default();
+        let bytes = key.to_be_bytes();
+        worker.run(view, &mut World { now: 0, seed: 1 }, &Received::whole(&bytes, 1), &mut effects);
+        match effects.list() {
+            [Effect::Output { to: Exit::Port(port), .. }] => Some(*port),
+            _ => None,
+        }
+    };
+    assert_eq!((end(&old, 7), end(&old, 70)), (Some(8), None));
+    // The first table's new action ends the specialised code: nothing but the older view objects to the second's.
+    for update in updates {
+        assert!(!follow(update));
+    }
+    assert_eq!((end(&old, 7), end(&old, 70)), (Some(8), None));
+    assert_eq!((end(&views.load(), 7), end(&views.load(), 70)), (Some(8), Some(71)));
+}

@@ -12,6 +12,7 @@ use pipeline::Checked;
 use pipeline::env::Env;
 use pipeline::fuzzing::{Source, World, program, updates};
 use pipeline::interp::{Dropped, Effect, Exit, Limits, Received};
+use pipeline::ir::{Dest, Program, Stmt, Via};
 use support::{Pair, with_stack};
 
 fn number(name: &str, default: u64) -> u64 {
@@ -19,12 +20,16 @@ fn number(name: &str, default: u64) -> u64 {
 }
 
 /// Runs a program; returns the kinds of effects that occurred.
-fn case(seed: u64) -> BTreeSet<String> {
+fn case(seed: u64, simple: bool) -> BTreeSet<String> {
     let mut kinds = BTreeSet::new();
     let mut random = World { now: 0, seed };
     let choices: Vec<u8> = (0..3000).map(|_| random.random() as u8).collect();
     let mut source = Source::new(&choices);
-    let program = Checked::new(program(&mut source)).unwrap();
+    let mut program = program(&mut source);
+    if simple {
+        simplify(&mut program);
+    }
+    let program = Checked::new(program).unwrap();
     let mut pair = Pair::new(&program, Limits { steps: 3000, ..Limits::default() });
     for update in updates(&pair.interpreted, &mut source) {
         // Entries may collide.
@@ -52,7 +57,48 @@ fn case(seed: u64) -> BTreeSet<String> {
         pair.advance(1000);
     }
     pair.check_state();
+    if pair.engine.is_specialised() {
+        kinds.insert("specialised".into());
+    }
     kinds
+}
+
+/// Leaves one stage of a program, and of its blocks what specialised code may have.
+fn simplify(program: &mut Program) {
+    fn keep(body: &mut Vec<Stmt>) {
+        body.retain_mut(|stmt| match stmt {
+            Stmt::Group(..) | Stmt::Reparse | Stmt::Call(_) | Stmt::Goto(_) => false,
+            Stmt::Send(send) => {
+                send.via = Via::Direct;
+                // Without another stage there is no way back.
+                send.to != Dest::Same
+            }
+            Stmt::If(_, yes, no) => {
+                keep(yes);
+                keep(no);
+                true
+            }
+            Stmt::Switch(_, cases, default) => {
+                cases.iter_mut().for_each(|(_, body)| keep(body));
+                keep(default);
+                true
+            }
+            Stmt::Apply(_, applied) => {
+                applied.actions.iter_mut().for_each(|(_, body)| keep(body));
+                [&mut applied.hit, &mut applied.miss, &mut applied.other].into_iter().for_each(keep);
+                true
+            }
+            _ => true,
+        });
+    }
+    program.stages.truncate(1);
+    program.stages.iter_mut().for_each(|stage| stage.next = None);
+    program.blocks.iter_mut().for_each(|(_, body)| keep(body));
+    program.actions.iter_mut().for_each(|action| keep(&mut action.body));
+    for table in &mut program.tables {
+        table.profile = None;
+        table.entries.clear();
+    }
 }
 
 #[test]
@@ -60,19 +106,27 @@ fn random_programs_agree() {
     with_stack(|| {
         let mut kinds = BTreeSet::new();
         let (first, cases) = (number("MSWITCH_CODEGEN_SEED", 1), number("MSWITCH_CODEGEN_CASES", 60));
-        for seed in first..first + cases {
-            match std::panic::catch_unwind(|| case(seed)) {
+        for (seed, simple) in (first..first + cases).flat_map(|seed| [(seed, false), (seed, true)]) {
+            match std::panic::catch_unwind(|| case(seed, simple)) {
                 Ok(found) => kinds.extend(found),
                 Err(panic) => {
-                    eprintln!("seed {seed}");
+                    eprintln!("seed {seed}, simple: {simple}");
                     std::panic::resume_unwind(panic);
                 }
             }
         }
         // The comparison is worth something only if packets get this far.
-        for kind in
-            ["port", "Flood", "All", "controller", "digest", "drop", "drop: no extern", "NoDestination"]
-        {
+        for kind in [
+            "port",
+            "Flood",
+            "All",
+            "controller",
+            "digest",
+            "drop",
+            "drop: no extern",
+            "NoDestination",
+            "specialised",
+        ] {
             assert!(kinds.contains(kind), "{kind} is not among {kinds:?}");
         }
     });

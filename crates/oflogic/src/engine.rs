@@ -32,6 +32,8 @@ pub(crate) struct Compiled {
 #[derive(Debug, Default)]
 struct Control {
     engine: Option<Engine>,
+    /// Flags that packets have.
+    flags: u64,
     failure: Option<String>,
     failures: u64,
     attempt: Option<Instant>,
@@ -49,6 +51,8 @@ pub(crate) struct CodeFigures {
     pub(crate) failures: u64,
     pub(crate) actions: usize,
     pub(crate) bytes: usize,
+    /// Whether packets run code that is specialised for the flows.
+    pub(crate) is_specialised: bool,
     pub(crate) program_time: Duration,
     pub(crate) follow_time: Duration,
 }
@@ -100,15 +104,29 @@ impl Compiled {
         }
     }
 
+    /// Says which flags packets have from now on. Until [`Compiled::tidy`], they run code that is for any.
+    pub(crate) fn expect_flags(&self, flags: u64) {
+        let control = &mut *self.lock();
+        control.flags = flags;
+        control.engine.iter_mut().for_each(|engine| engine.expect_flags(flags));
+    }
+
     pub(crate) fn forgotten(&self, actions: &[ActionId]) {
         self.lock().engine.iter_mut().for_each(|engine| engine.forget(actions));
     }
 
-    /// Frees memory that no packet uses any more, and improves the form of tables that need it.
+    /// Frees what no packet uses any more, and makes lookups faster where there is something to do: code is specialised
+    /// for the flows here. Packets run the code before meanwhile, and changes of flows do not wait.
     pub(crate) fn tidy(&self) {
-        if let Some(engine) = &mut self.lock().engine {
+        let specialisation = self.lock().engine.as_mut().and_then(|engine| {
             engine.reclaim();
-            engine.improve();
+            engine.improve_tables();
+            engine.specialisation()
+        });
+        let Some(mut specialisation) = specialisation else { return };
+        specialisation.compile();
+        if let Some(engine) = &mut self.lock().engine {
+            engine.install(specialisation);
         }
     }
 
@@ -121,6 +139,7 @@ impl Compiled {
             failures: control.failures,
             actions,
             bytes,
+            is_specialised: engine.is_some_and(Engine::is_specialised),
             program_time: control.program_time,
             follow_time: control.follow_time,
         }
@@ -139,7 +158,8 @@ impl Control {
         self.attempt = Some(begin);
         let options = Options { limits: ofswitch::LIMITS, code: CODE_AT_ONCE, stack: STACK };
         match program(state, &options).and_then(|code| Engine::with_code(state, code, options)) {
-            Ok(engine) => {
+            Ok(mut engine) => {
+                engine.expect_flags(self.flags);
                 views.store(Some(Arc::new(engine.views())));
                 (self.engine, self.failure) = (Some(engine), None);
             }

@@ -229,6 +229,7 @@ impl Follower for Following {
 
     fn flags(&mut self, flags: u64) {
         self.0.plane.flags.store(flags, Relaxed);
+        self.0.plane.compiled.expect_flags(flags);
     }
 
     fn counters(&mut self, port: PortNo) -> Option<PortCounters> {

@@ -36,6 +36,7 @@ mod publish;
 pub use classifier::{Classifier, ClassifierReader, Rule};
 pub use exact::{Exact, ExactReader};
 pub use lpm::{Lpm, LpmReader, Prefix};
+pub use prefetch::prefetch;
 
 /// Result of a lookup that found no entry. No entry can have this handle.
 pub const MISS: u32 = u32::MAX;

@@ -2,7 +2,7 @@
 
 /// Asks for the cache line of `at` ahead of its use.
 #[inline(always)]
-pub(crate) fn prefetch<T>(at: &T) {
+pub fn prefetch<T>(at: &T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch neither faults nor changes memory; the address is that of a live reference.
     unsafe {

@@ -219,7 +219,7 @@ impl Emit<'_, '_> {
 }
 
 /// Whether evaluating an expression may be a parser error.
-pub(super) fn may_fault(expr: &Expr) -> bool {
+pub(crate) fn may_fault(expr: &Expr) -> bool {
     let of_header = |header: &HeaderRef| match header {
         HeaderRef::Header(_) => false,
         HeaderRef::Element(_, index) => may_fault(index),

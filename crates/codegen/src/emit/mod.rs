@@ -22,6 +22,8 @@ mod parser;
 mod place;
 mod stmt;
 
+pub(crate) use expr::may_fault;
+
 use std::sync::Arc;
 
 use cranelift_codegen::ir::condcodes::IntCC;
@@ -80,6 +82,10 @@ pub(crate) struct Shared<'a> {
     pub(crate) program: &'a Program,
     pub(crate) layout: &'a Layout,
     pub(crate) limits: &'a Limits,
+    /// Whether the program is a residual: nothing in it exceeds the limits, and keys are those that tables have.
+    pub(crate) special: bool,
+    /// For each table, the index of the function that lays out all of its keys; tables with equal keys share one.
+    pub(crate) keys: &'a [usize],
     /// Operands that code refers to by address.
     pub(crate) constants: std::cell::RefCell<Vec<Arc<crate::code::Operand>>>,
 }
@@ -98,6 +104,10 @@ pub(crate) struct Emit<'a, 'f> {
     atomic: bool,
     /// Position of the parser, bytes.
     at: Option<Variable>,
+    /// Whether the parser cannot enter too many states.
+    is_short: bool,
+    /// Whether the function only prepares the first lookup: its argument is the address of the key.
+    prepares: bool,
     signatures: Vec<Option<SigRef>>,
 }
 
@@ -137,6 +147,8 @@ impl<'a, 'f> Emit<'a, 'f> {
             params,
             atomic: false,
             at: None,
+            is_short: false,
+            prepares: false,
             signatures: vec![None; 12],
         }
     }
@@ -293,7 +305,7 @@ impl<'a, 'f> Emit<'a, 'f> {
 
     /// Counts steps; ends the pass if there were too many.
     fn steps(&mut self, n: u32) {
-        if n == 0 {
+        if n == 0 || self.cx.special {
             return;
         }
         let before = self.load_word(word::STEPS);
@@ -330,6 +342,23 @@ impl<'a, 'f> Emit<'a, 'f> {
             Kind::Body => drop(self.b.ins().return_(&[code])),
             // Statements of parsers drop no packets.
             Kind::Parser { end, .. } => self.jump(end),
+        }
+    }
+
+    /// Notes that the packet would no longer leave as it came. What parsers do is undone by deparsers.
+    fn note_change(&mut self) {
+        if self.at.is_none() {
+            let one = self.int(1);
+            self.store(one, self.frame, self.cx.layout.changed());
+        }
+    }
+
+    /// Notes that elements of a stack are written.
+    fn note_stack(&mut self, like: pipeline::ir::HeaderId) {
+        let header = self.cx.program.headers.get(like.index());
+        if header.is_some_and(|header| matches!(header.place, pipeline::ir::HeaderPlace::Element(..))) {
+            let one = self.int(1);
+            self.store_word(one, word::TOUCHED);
         }
     }
 

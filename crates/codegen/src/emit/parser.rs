@@ -31,6 +31,7 @@ impl Emit<'_, '_> {
         self.b.def_var(at, zero);
         self.b.def_var(count, zero);
         self.at = Some(at);
+        self.is_short = self.cx.special && is_short(parser, self.cx.limits.parser_states);
         let ends = Ends {
             states: parser.states.iter().map(|_| self.b.create_block()).collect(),
             accept: self.b.create_block(),
@@ -80,6 +81,9 @@ impl Emit<'_, '_> {
     }
 
     fn parser_step(&mut self, ends: &Ends) {
+        if self.cx.special {
+            return;
+        }
         let before = self.load_word(word::STEPS);
         let now = self.add_const(before, 1);
         self.store_word(now, word::STEPS);
@@ -88,11 +92,13 @@ impl Emit<'_, '_> {
     }
 
     fn state(&mut self, state: &ParserState, ends: &Ends, count: Variable) {
-        let entered = self.b.use_var(count);
-        let entered = self.add_const(entered, 1);
-        self.b.def_var(count, entered);
-        let fits = self.is(IntCC::UnsignedLessThanOrEqual, entered, self.cx.limits.parser_states.into());
-        self.require(fits, ends, ErrorId::TIMEOUT);
+        if !self.is_short {
+            let entered = self.b.use_var(count);
+            let entered = self.add_const(entered, 1);
+            self.b.def_var(count, entered);
+            let fits = self.is(IntCC::UnsignedLessThanOrEqual, entered, self.cx.limits.parser_states.into());
+            self.require(fits, ends, ErrorId::TIMEOUT);
+        }
         self.parser_step(ends);
         for op in &state.ops {
             self.parser_step(ends);
@@ -311,4 +317,11 @@ impl Emit<'_, '_> {
             }
         })
     }
+}
+
+/// Whether a parser ends before it enters so many states: it has fewer, and none leads back to itself.
+fn is_short(parser: &Parser, limit: u32) -> bool {
+    let forward =
+        |(i, state): (usize, &ParserState)| crate::special::targets(&state.next).into_iter().all(|to| to > i);
+    parser.states.len() <= limit as usize && parser.states.iter().enumerate().all(forward)
 }

@@ -173,6 +173,8 @@ impl<'a> Emit<'a, '_> {
                 self.store(other, member.base, member.offset);
             }
         }
+        self.note_change();
+        self.note_stack(blob.like);
         self.store(valid, blob.base, blob.offset);
     }
 
@@ -217,6 +219,8 @@ impl<'a> Emit<'a, '_> {
                 let layout = self.type_of(blob).and_then(|ty| ty.fields.get(usize::from(*field))).copied();
                 let Some(FieldLayout::Fixed(at, width)) = layout else { return };
                 let at = at + 8 * (blob.offset + FIXED) as u32;
+                self.note_change();
+                self.note_stack(blob.like);
                 self.if_inside(blob, |e| e.write_bits(value, blob.base, at, width));
             }
             LValue::Slice(of, hi, lo) => {

@@ -14,7 +14,7 @@ use super::{Emit, Kind, limbs_of, param_words};
 use crate::code::Operand;
 use crate::flow;
 use crate::keys::KeyLayout;
-use crate::layout::{FIXED, Layout, word};
+use crate::layout::{FIXED, word};
 use crate::runtime::calls;
 
 /// Whether statements go on behind one.
@@ -53,12 +53,20 @@ impl Emit<'_, '_> {
         }
     }
 
+    /// The statements in front of the first lookup, as far as they only assign and branch; then the lookup's key.
+    pub(crate) fn preparation(&mut self, body: &[Stmt]) {
+        self.prepares = true;
+        self.function(body);
+    }
+
     /// Statements, one level deeper.
     pub(super) fn body(&mut self, body: &[Stmt]) -> Next {
         // Depth is a number below 2^32.
         let depth = self.deeper();
-        let fits = self.is(IntCC::UnsignedLessThan, depth, self.cx.limits.depth.into());
-        self.unless(fits, |e| e.exit(flow::drop_code(Dropped::Limit(Limit::Depth))));
+        if !self.cx.special {
+            let fits = self.is(IntCC::UnsignedLessThan, depth, self.cx.limits.depth.into());
+            self.unless(fits, |e| e.exit(flow::drop_code(Dropped::Limit(Limit::Depth))));
+        }
         self.level += 1;
         let mut next = Follows;
         let mut counted = 0;
@@ -84,6 +92,11 @@ impl Emit<'_, '_> {
     }
 
     pub(super) fn stmt(&mut self, stmt: &Stmt) -> Next {
+        let is_plain = matches!(stmt, Stmt::Set(..) | Stmt::If(..) | Stmt::Goto(_) | Stmt::Apply(..));
+        if self.prepares && !is_plain {
+            self.exit(flow::NEXT);
+            return Never;
+        }
         match stmt {
             Stmt::If(condition, yes, no) => {
                 let holds = self.holds(condition);
@@ -264,13 +277,12 @@ impl Emit<'_, '_> {
         self.go_on(flow);
     }
 
-    /// Looks a table up, runs what it finds, then the branch for it.
-    fn apply(&mut self, id: TableId, applied: &Applied) -> Next {
+    /// A table's key as words.
+    fn key_words(&mut self, schema: &pipeline::ir::Table) -> Vec<Value> {
         let program = self.cx.program;
-        let Some(schema) = program.tables.get(id.index()) else { return Follows };
         let layout = KeyLayout::new(program, schema);
         let mut words = vec![None; layout.words];
-        for (key, placed) in schema.keys.iter().zip(&layout.keys) {
+        for (key, placed) in schema.keys.iter().zip(layout.keys.iter().copied().flatten()) {
             let value = self.expr(&key.value);
             let whole = placed.words() as u16 * 64;
             let moved = self.shl_const(&value.limbs, placed.shift, whole);
@@ -281,24 +293,76 @@ impl Emit<'_, '_> {
                 });
             }
         }
-        let words: Vec<Value> = words.into_iter().map(|word| word.unwrap_or_else(|| self.zero())).collect();
-        let (keys, table, depth) = (self.spill(&words), self.int(id.0.into()), self.deeper());
-        let call = self.call(calls::lookup as *const (), &[self.frame, table, keys, depth]);
+        words.into_iter().map(|word| word.unwrap_or_else(|| self.zero())).collect()
+    }
+
+    /// The function that lays out a table's key at the address that is its argument.
+    pub(crate) fn key_function(&mut self, schema: &pipeline::ir::Table) {
+        for (i, word) in self.key_words(schema).into_iter().enumerate() {
+            self.store(word, self.args, 8 * i as i32);
+        }
+        self.exit(flow::NEXT);
+    }
+
+    /// Calls it; returns the address of the key.
+    fn shared_key(&mut self, id: TableId, schema: &pipeline::ir::Table, depth: Value) -> Value {
+        let at = self.slot(KeyLayout::new(self.cx.program, schema).words);
+        let index = self.cx.keys.get(id.index()).copied().unwrap_or(0);
+        let blocks = self.load_word(word::BLOCKS);
+        let code = self.load(blocks, 8 * index as i32);
+        self.call_at(code, &[self.frame, at, depth]);
+        at
+    }
+
+    /// Looks a table up, runs what it finds, then the branch for it.
+    fn apply(&mut self, id: TableId, applied: &Applied) -> Next {
+        let program = self.cx.program;
+        let Some(schema) = program.tables.get(id.index()) else { return Follows };
+        let words = if self.cx.special { self.key_words(schema) } else { vec![] };
+        if self.prepares && words.len() > crate::form::WIDEST {
+            self.exit(flow::NEXT);
+            return Never;
+        }
+        if self.prepares {
+            for (i, word) in words.iter().enumerate() {
+                self.store(*word, self.args, 8 * i as i32);
+            }
+            self.exit(flow::LOOKUP | i64::from(id.0) << 16);
+            return Never;
+        }
+        let (table, depth) = (self.int(id.0.into()), self.deeper());
+        let keys = match self.cx.special {
+            true => self.spill(&words),
+            false => self.shared_key(id, schema, depth),
+        };
+        let lookup =
+            if self.cx.special { calls::lookup_narrow as *const () } else { calls::lookup as *const () };
+        let call = self.call(lookup, &[self.frame, table, keys, depth]);
         let found = self.is(IntCC::NotEqual, call, 0);
         // Before the action, which may apply the table again.
-        let hit = self.load(self.frame, Layout::hit(id));
+        let hit = self.load(self.frame, self.cx.layout.hit(id));
         let is_hit = self.is(IntCC::NotEqual, hit, 0);
         let (run, after) = (self.b.create_block(), self.b.create_block());
         let none = self.int(u64::MAX);
         let ran = self.b.append_block_param(after, types::I64);
         self.b.ins().brif(found, run, &[], after, &[BlockArg::Value(none)]);
         self.begin(run);
-        let [code, args, action] =
-            [calls::CALL_CODE, calls::CALL_ARGS, calls::CALL_ACTION].map(|at| self.load(call, at));
+        let [args, action] = [calls::CALL_ARGS, calls::CALL_ACTION].map(|at| self.load(call, at));
+        let code = if self.cx.special {
+            let (actions, slot) = (self.load_word(word::ACTIONS), self.load(call, calls::CALL_SLOT));
+            let offset = self.shl(slot, 3);
+            let at = self.b.ins().iadd(actions, offset);
+            self.load(at, 0)
+        } else {
+            self.load(call, calls::CALL_CODE)
+        };
         let flow = self.call_at(code, &[self.frame, args, depth]);
         self.go_on(flow);
         self.b.ins().jump(after, &[BlockArg::Value(action)]);
         self.begin(after);
+        if *applied == Applied::default() && self.cx.special {
+            return Follows;
+        }
         let [first, second, end] = [(); 3].map(|()| self.b.create_block());
         self.branch(is_hit, first, second);
         let mut next = Never;
@@ -334,7 +398,25 @@ impl Emit<'_, '_> {
         }
     }
 
+    /// Whether a destination is one port outside of the program, for the packet as it is.
+    fn is_output(&self, send: &Send) -> bool {
+        let leaves = match send.via {
+            pipeline::ir::Via::Direct => true,
+            pipeline::ir::Via::Next => self.cx.program.stages.iter().all(|stage| stage.next.is_none()),
+            pipeline::ir::Via::Stage(_) => false,
+        };
+        let to_port = matches!(send.to, pipeline::ir::Dest::Port(_));
+        leaves && to_port && send.packet == pipeline::ir::Packet::Current && send.limit.is_none()
+    }
+
     fn send(&mut self, send: &Send) {
+        if let (true, None, pipeline::ir::Dest::Port(to)) = (self.is_output(send), &send.class, &send.to) {
+            let (has_queue, queue) = self.optional(send.queue.as_ref());
+            let (to, depth) = (self.number(to), self.deeper());
+            let args = [self.frame, to, has_queue, queue, depth];
+            let flow = self.call(calls::output as *const (), &args);
+            return self.go_on(flow);
+        }
         let operand = Arc::new(Operand::Send(send.clone()));
         let address = Arc::as_ptr(&operand);
         self.cx.constants.borrow_mut().push(operand);
@@ -430,15 +512,18 @@ impl Emit<'_, '_> {
                 self.go_on(flow);
             }
             Stmt::Truncate(len) => {
+                self.note_change();
                 let len = self.number(len);
                 self.call(calls::truncate as *const (), &[self.frame, len]);
             }
             Stmt::Insert(items) => {
+                self.note_change();
                 self.list(items);
                 let flow = self.call(calls::insert as *const (), &[self.frame]);
                 self.go_on(flow);
             }
             Stmt::Remove(len) => {
+                self.note_change();
                 let len = self.number(len);
                 self.call(calls::remove as *const (), &[self.frame, len]);
             }
@@ -535,6 +620,8 @@ impl Emit<'_, '_> {
     fn shift_stack(&mut self, id: StackId, n: u32, up: bool) {
         let Some(stack) = self.cx.program.stacks.get(id.index()) else { return };
         let Some(ty) = self.cx.layout.header_type(stack.first) else { return };
+        self.note_change();
+        self.note_stack(stack.first);
         let first = self.add_const(self.frame, self.cx.layout.header(stack.first).into());
         let next = self.add_const(self.frame, self.cx.layout.next(id).into());
         let [stride, size, by, up] =

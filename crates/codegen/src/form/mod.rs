@@ -27,6 +27,7 @@ use tables::Lookup;
 
 pub(crate) use writer::Writer;
 
+use crate::keys::Narrow;
 use crate::view::Record;
 use slab::Chunks;
 
@@ -52,7 +53,14 @@ pub enum Form {
 pub(crate) struct Reader {
     pub(crate) lookup: Arc<dyn Lookup>,
     pub(crate) records: Arc<Chunks>,
+    /// From keys of all of the table's keys to those that are looked up.
+    pub(crate) narrow: Arc<Narrow>,
+    /// Whether lookups miss the caches, so that it pays to look up a batch at once.
+    pub(crate) is_large: bool,
 }
+
+/// Bytes from which on a structure is large.
+const LARGE: usize = 256 << 10;
 
 impl fmt::Debug for Reader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -61,6 +69,30 @@ impl fmt::Debug for Reader {
 }
 
 impl Reader {
+    /// Looks up the keys that entries have conditions on, taken out of all of them.
+    pub(crate) fn find_wide(&self, wide: &[u64]) -> Option<&Record> {
+        let words = self.narrow.words;
+        if words <= WIDEST {
+            let mut key = [0; WIDEST];
+            let key = key.get_mut(..words)?;
+            self.narrow.apply(wide, key);
+            return self.find(key);
+        }
+        let mut key = vec![0; words];
+        self.narrow.apply(wide, &mut key);
+        self.find(&key)
+    }
+
+    /// Looks up many keys at once, one behind the other; what entries have is in the caches then.
+    pub(crate) fn find_all(&self, keys: &[u64], handles: &mut [u32]) {
+        self.lookup.lookup_flat(keys, handles);
+        handles.iter().for_each(|handle| self.records.prefetch_slot(*handle));
+        handles.iter().filter_map(|handle| self.records.get(*handle)).for_each(tables::prefetch);
+        let records = handles.iter().filter_map(|handle| self.records.get(*handle));
+        records.for_each(Record::prefetch);
+    }
+
+    /// Looks up the keys that entries have conditions on.
     pub(crate) fn find(&self, key: &[u64]) -> Option<&Record> {
         match self.lookup.find(key) {
             tables::MISS => None,

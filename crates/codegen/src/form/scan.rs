@@ -22,6 +22,15 @@ pub(super) enum Conditions {
 pub(super) struct Scan {
     layout: Arc<KeyLayout>,
     entries: Box<[(Conditions, u32)]>,
+    flat: Option<Flat>,
+}
+
+/// The conditions of entries that are all ternary, one after the other.
+struct Flat {
+    /// Mask and value of each word of each condition.
+    words: Box<[(u64, u64)]>,
+    /// Handle of each condition.
+    handles: Box<[u32]>,
 }
 
 impl Scan {
@@ -35,7 +44,9 @@ impl Scan {
         let conditions = |(installed, ternaries, handle): (_, Option<Vec<Ternary>>, u32)| {
             (ternaries.map_or(Conditions::Keys(installed), Conditions::Ternary), handle)
         };
-        Self { layout, entries: entries.into_iter().map(conditions).collect() }
+        let entries: Box<[_]> = entries.into_iter().map(conditions).collect();
+        let flat = flatten(&entries);
+        Self { layout, entries, flat }
     }
 
     fn matches(&self, conditions: &Conditions, key: &[u64]) -> bool {
@@ -49,6 +60,19 @@ impl Scan {
     }
 }
 
+/// The conditions one after the other, if all are ternary.
+fn flatten(entries: &[(Conditions, u32)]) -> Option<Flat> {
+    let (mut words, mut handles) = (Vec::new(), Vec::new());
+    for (conditions, handle) in entries {
+        let Conditions::Ternary(any) = conditions else { return None };
+        for ternary in any {
+            words.extend(ternary.mask.iter().copied().zip(ternary.value.iter().copied()));
+            handles.push(*handle);
+        }
+    }
+    Some(Flat { words: words.into(), handles: handles.into() })
+}
+
 impl Lookup for Scan {
     fn words(&self) -> usize {
         self.layout.words
@@ -59,6 +83,18 @@ impl Lookup for Scan {
     }
 
     fn find(&self, key: &[u64]) -> u32 {
+        if let Some(Flat { words, handles }) = &self.flat {
+            let conditions = words.chunks_exact(self.layout.words).zip(handles);
+            let matches = |words: &[(u64, u64)]| {
+                words
+                    .iter()
+                    .zip(key)
+                    .fold(0, |differing, ((mask, value), key)| differing | (key & mask ^ value))
+                    == 0
+            };
+            let found = conditions.into_iter().find(|(words, _)| matches(words));
+            return found.map_or(MISS, |(_, handle)| *handle);
+        }
         let found = self.entries.iter().find(|(conditions, _)| self.matches(conditions, key));
         found.map_or(MISS, |(_, handle)| *handle)
     }

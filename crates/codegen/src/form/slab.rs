@@ -43,6 +43,11 @@ impl Chunks {
         self.0.get(handle / CHUNK)?.0.get(handle % CHUNK)
     }
 
+    /// Prefetches the address of a record.
+    pub(crate) fn prefetch_slot(&self, handle: u32) {
+        self.slot(handle).into_iter().for_each(tables::prefetch);
+    }
+
     /// The record of a handle that a structure has led to. `None` for one that is newer than these chunks: the entry is
     /// not visible yet.
     pub(crate) fn get(&self, handle: u32) -> Option<&Record> {

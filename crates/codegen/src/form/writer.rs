@@ -7,7 +7,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use pipeline::ir::{MatchKind, Program, Table, Type};
+use pipeline::Checked;
+use pipeline::ir::{ActionId, EntryResult, MatchKind, Table, TableId, Type};
 use pipeline::state::{EntryId, Installed};
 use tables::Lookup;
 
@@ -15,8 +16,8 @@ use super::order::{Order, rank};
 use super::scan::Scan;
 use super::slab::Slab;
 use super::structure::{self, Misfit, Structure};
-use super::{FEW, Form, Reader, WIDEST};
-use crate::keys::{KeyLayout, Ternary};
+use super::{FEW, Form, LARGE, Reader, WIDEST};
+use crate::keys::{KeyLayout, Narrow, Placed, Ternary, matches_all};
 use crate::view::Record;
 
 struct Entry {
@@ -27,7 +28,17 @@ struct Entry {
 
 /// A table's entries and the structure that they are in.
 pub(crate) struct Writer {
+    program: Checked,
+    id: TableId,
+    /// Places of all keys.
+    wide: KeyLayout,
+    /// Places of the keys that entries have conditions on.
     layout: Arc<KeyLayout>,
+    narrow: Arc<Narrow>,
+    /// How many entries have a condition on each key.
+    keys: Vec<usize>,
+    /// How many entries have each action.
+    actions: HashMap<ActionId, usize>,
     /// Width of the only key, if that is a prefix.
     prefix: Option<u16>,
     slab: Slab,
@@ -48,6 +59,8 @@ pub(crate) struct Writer {
     forked: bool,
     /// Whether the structure has to be built anew.
     stale: bool,
+    /// Whether entries have conditions on keys without a place.
+    misplaced: bool,
 }
 
 impl std::fmt::Debug for Writer {
@@ -58,8 +71,10 @@ impl std::fmt::Debug for Writer {
 
 impl Writer {
     /// An empty table.
-    pub(crate) fn new(program: &Program, schema: &Table) -> Self {
-        let layout = Arc::new(KeyLayout::new(program, schema));
+    pub(crate) fn new(program: &Checked, id: TableId, schema: &Table) -> Self {
+        let wide = KeyLayout::new(program, schema);
+        let layout = Arc::new(KeyLayout::of(program, schema, |_| false));
+        let narrow = Arc::new(Narrow::new(&wide, &layout));
         let prefix = match &schema.keys[..] {
             [key] if key.kind == MatchKind::Lpm => pipeline::validate::expr_type(program, &key.value)
                 .map(Type::width)
@@ -68,7 +83,13 @@ impl Writer {
         };
         let lookup = Arc::new(Scan::new(layout.clone(), std::iter::empty()));
         Self {
+            program: program.clone(),
+            id,
+            wide,
             layout,
+            narrow,
+            keys: vec![0; schema.keys.len()],
+            actions: HashMap::new(),
             prefix,
             slab: Slab::default(),
             entries: HashMap::new(),
@@ -83,12 +104,28 @@ impl Writer {
             in_place: false,
             forked: false,
             stale: false,
+            misplaced: false,
         }
     }
 
-    /// Words of a key.
+    /// Words of a key of all of the table's keys.
     pub(crate) fn words(&self) -> usize {
-        self.layout.words
+        self.wide.words
+    }
+
+    /// Places of the keys that entries have conditions on.
+    pub(crate) fn layout(&self) -> &Arc<KeyLayout> {
+        &self.layout
+    }
+
+    /// For each key, whether it has a place.
+    pub(crate) fn placed(&self) -> Vec<bool> {
+        self.layout.keys.iter().map(Option::is_some).collect()
+    }
+
+    /// Actions of entries.
+    pub(crate) fn actions(&self) -> impl Iterator<Item = ActionId> {
+        self.actions.keys().copied()
     }
 
     pub(crate) fn form(&self) -> Form {
@@ -117,6 +154,8 @@ impl Writer {
     /// Adds an entry.
     pub(crate) fn add(&mut self, installed: &Arc<Installed>, record: Record) {
         let handle = self.store(record);
+        self.count_keys(installed, true);
+        self.count_action(installed, true);
         let ternaries = self.layout.ternaries(&installed.entry);
         self.count(ternaries.as_deref(), true);
         if self.insert(installed, ternaries.as_deref(), handle).is_err() {
@@ -129,7 +168,12 @@ impl Writer {
     pub(crate) fn modify(&mut self, installed: &Arc<Installed>, record: Record) -> Option<u32> {
         let handle = self.store(record);
         let Some(entry) = self.entries.get_mut(&installed.id) else { return Some(handle) };
-        entry.installed = installed.clone();
+        let before = std::mem::replace(&mut entry.installed, installed.clone());
+        if before.entry.result != installed.entry.result {
+            self.count_action(&before, false);
+            self.count_action(installed, true);
+        }
+        let Some(entry) = self.entries.get_mut(&installed.id) else { return Some(handle) };
         let old = std::mem::replace(&mut entry.handle, handle);
         let ternaries = entry.ternaries.clone();
         let order = self.order.get(rank(installed)).unwrap_or(0);
@@ -144,6 +188,8 @@ impl Writer {
     /// Removes an entry. Returns the handle that previous views may use.
     pub(crate) fn remove(&mut self, id: EntryId) -> Option<u32> {
         let entry = self.entries.remove(&id)?;
+        self.count_keys(&entry.installed, false);
+        self.count_action(&entry.installed, false);
         self.count(entry.ternaries.as_deref(), false);
         if self.take(&entry.installed, entry.ternaries.as_deref()).is_err() {
             self.stale = true;
@@ -163,18 +209,61 @@ impl Writer {
         self.slab.release(handle);
     }
 
-    /// Ends a bundle: a reader of the entries as they are now.
-    pub(crate) fn finish(&mut self) -> Reader {
+    fn count_keys(&mut self, installed: &Installed, added: bool) {
+        for condition in installed.entry.matches.iter().filter(|condition| !matches_all(&condition.is)) {
+            let key = condition.key as usize;
+            let Some(count) = self.keys.get_mut(key) else { continue };
+            *count = if added { *count + 1 } else { count.saturating_sub(1) };
+            self.misplaced |= added && self.layout.keys.get(key).is_some_and(Option::is_none);
+        }
+    }
+
+    fn count_action(&mut self, installed: &Installed, added: bool) {
+        let EntryResult::Action(call) = &installed.entry.result else { return };
+        let count = self.actions.entry(call.action).or_default();
+        *count = if added { *count + 1 } else { count.saturating_sub(1) };
+        if *count == 0 {
+            self.actions.remove(&call.action);
+        }
+    }
+
+    /// Gives places to the keys that entries have conditions on, and to no others.
+    fn place_keys(&mut self) {
+        self.misplaced = false;
+        let Some(schema) = self.program.tables.get(self.id.index()) else { return };
+        let is_used = |key: usize| self.keys.get(key).is_some_and(|count| *count > 0);
+        self.layout = Arc::new(KeyLayout::of(&self.program, schema, is_used));
+        self.narrow = Arc::new(Narrow::new(&self.wide, &self.layout));
+        (self.odd, self.stale) = (0, true);
+        self.masks.clear();
+        let mut entries = std::mem::take(&mut self.entries);
+        for entry in entries.values_mut() {
+            entry.ternaries = self.layout.ternaries(&entry.installed.entry);
+            self.count(entry.ternaries.as_deref(), true);
+        }
+        self.entries = entries;
+    }
+
+    /// Ends a bundle: a reader of the entries as they are now, if that is another than before.
+    pub(crate) fn finish(&mut self) -> Option<Reader> {
+        let unused = |(placed, count): (&Option<Placed>, &usize)| placed.is_some() && *count == 0;
+        let rebuilds = self.stale || self.form == Form::Scan || self.wanted() != self.form;
+        if self.misplaced || rebuilds && self.layout.keys.iter().zip(&self.keys).any(unused) {
+            self.place_keys();
+        }
         let wanted = self.wanted();
         if self.stale || wanted != self.form || self.form == Form::Scan {
             self.build(wanted);
         } else if let Some(structure) = &mut self.structure {
+            if !self.forked && self.in_place {
+                return None;
+            }
             if self.forked {
                 structure.commit();
             }
             self.lookup = structure.reader();
         }
-        self.reader()
+        Some(self.reader())
     }
 
     /// Makes lookups faster after many changes; whether there was something to do.
@@ -182,14 +271,16 @@ impl Writer {
         self.structure.as_mut().is_some_and(|structure| structure.improve())
     }
 
-    fn reader(&self) -> Reader {
-        Reader { lookup: self.lookup.clone(), records: self.slab.chunks() }
+    pub(crate) fn reader(&self) -> Reader {
+        let is_large = self.memory() >= LARGE;
+        let (lookup, records, narrow) = (self.lookup.clone(), self.slab.chunks(), self.narrow.clone());
+        Reader { lookup, records, narrow, is_large }
     }
 
     /// The structure, in a fork if packets must not see the change yet.
     fn writable(&mut self, pieces: usize) -> Option<&mut Box<dyn Structure>> {
         self.changes += 1;
-        if self.stale {
+        if self.stale || self.misplaced {
             return None;
         }
         // An entry of several conditions must appear as a whole.
@@ -257,7 +348,9 @@ impl Writer {
         match self.form {
             Form::Classifier | Form::Prefix if keeps => self.form,
             _ if self.masks.len() == 1 && !self.equal => Form::Exact,
-            _ if self.prefix.is_some() && !self.equal => Form::Prefix,
+            _ if self.prefix.is_some() && !self.equal && self.layout.keys.iter().all(Option::is_some) => {
+                Form::Prefix
+            }
             _ => Form::Classifier,
         }
     }

@@ -17,14 +17,16 @@ use super::wide::{bits, put};
 use super::{Effect, Machine};
 use crate::code::Operand;
 use crate::flow;
-use crate::layout::{Layout, word};
-use crate::view::{Call, Record};
+use crate::layout::word;
+use crate::view::{Call, Record, TableView};
 
 pub(crate) use super::wide::{
     clear, copy, div, extract_varbit, mul, rem, sar, shift_stack, shl, shr, update_checksum,
 };
 
 /// Offsets in a [`Call`].
+pub(crate) const CALL_SLOT: i32 = std::mem::offset_of!(Call, slot) as i32;
+/// See above.
 pub(crate) const CALL_CODE: i32 = std::mem::offset_of!(Call, code) as i32;
 /// See above.
 pub(crate) const CALL_ARGS: i32 = std::mem::offset_of!(Call, args) as i32;
@@ -185,15 +187,15 @@ calls! {
     /// Meters the packet; returns its colour.
     fn meter(m, id: u64, index: u64, before: u64) -> u64 {
         let id = MeterId(id as u32);
-        let unit = m.view.code.program.meters.get(id.index()).map(|meter| meter.unit);
+        let unit = m.code.program.meters.get(id.index()).map(|meter| meter.unit);
         color(m, m.view.arrays.meter(id, index), unit, before)
     }
 
     /// Meters the packet with the meter of the entry that was hit last.
     fn meter_entry(m, table: u64, before: u64) -> u64 {
         let table = TableId(table as u32);
-        let unit = m.view.code.program.tables.get(table.index()).and_then(|table| table.meter);
-        let record = m.word(Layout::hit(table) as usize / 8) as *const Record;
+        let unit = m.code.program.tables.get(table.index()).and_then(|table| table.meter);
+        let record = m.word(m.code.layout.hit(table) as usize / 8) as *const Record;
         // SAFETY: the word is 0 or the address of a record of the view, which outlives the packet (`lookup`).
         let record = unsafe { record.as_ref() };
         color(m, record.and_then(|record| record.installed.stats.meter.as_deref()), unit, before)
@@ -204,6 +206,12 @@ calls! {
         // SAFETY: code has the address from its own operands, which live as long as the code.
         let Operand::Send(send) = unsafe { &*operand };
         end(m.send(send, class, queue, limit, to, depth))
+    }
+
+    /// Sends the packet, as it is, to a port.
+    fn output(m, to: u64, has_queue: u64, queue: u64, depth: u64) -> i64 {
+        let queue = (has_queue != 0).then_some(queue.min(65_535) as u16);
+        end(m.output(u32::try_from(to).unwrap_or(u32::MAX), queue, depth))
     }
 
     /// Runs a group's buckets.
@@ -254,7 +262,7 @@ calls! {
     /// Calls a function of the environment with the values; 0 if there is none.
     fn call_extern(m, id: u64) -> u64 {
         let id = ExternId(id as u32);
-        let Some(function) = m.view.code.program.externs.get(id.index()) else { return 1 };
+        let Some(function) = m.code.program.externs.get(id.index()) else { return 1 };
         let mut results = m.scratch.results.borrow_mut();
         results.clear();
         let outs = function.params.iter().filter(|(direction, _)| *direction == Direction::Out);
@@ -284,7 +292,7 @@ calls! {
     fn insert(m) -> i64 {
         let mut pass = m.scratch.pass.borrow_mut();
         pass.payload.prepend(m.scratch.list.borrow().bytes());
-        let fits = pass.payload.head.len() <= m.view.code.limits.headers;
+        let fits = pass.payload.head.len() <= m.code.limits.headers;
         if fits { flow::NEXT } else { flow::drop_code(Dropped::Limit(Limit::Headers)) }
     }
 
@@ -303,7 +311,7 @@ calls! {
     /// Whether a tuple is in a value set.
     fn in_set(m, id: u64, at: *const u64) -> u64 {
         let id = ValueSetId(id as u32);
-        let Some(schema) = m.view.code.program.value_sets.get(id.index()) else { return 0 };
+        let Some(schema) = m.code.program.value_sets.get(id.index()) else { return 0 };
         let mut first = 0;
         let values: Vec<Bits> = schema.types.iter().map(|ty| {
             // SAFETY: the slot has the limbs of all values of the set's types, one after the other.
@@ -322,20 +330,47 @@ calls! {
     fn lookup(m, table: u64, key: *const u64, depth: u64) -> *const Call {
         let id = TableId(table as u32);
         let Some(table) = m.view.tables.get(id.index()) else { return std::ptr::null() };
-        // SAFETY: code has laid out a key of this table, so many words.
-        let key = unsafe { std::slice::from_raw_parts(key, table.words()) };
-        let record = table.find(key);
-        let bytes = m.scratch.pass.borrow().len.into();
-        m.scratch.tallies.borrow_mut().add(id.index(), record, table.counted, bytes);
-        m.set_word(Layout::hit(id) as usize / 8, record.map_or(0, |record| std::ptr::from_ref(record) as u64));
-        m.origin.set(Some((id, record.map(|record| record.installed.id))));
-        let Some(record) = record else { return table.default_call() };
-        if table.timed {
-            let now = m.env.borrow_mut().now();
-            record.installed.stats.last_hit.store(now, Relaxed);
-        }
-        m.resolve(table, record, depth).map_or(std::ptr::null(), std::ptr::from_ref)
+        // SAFETY: code has laid out a key of all of the table's keys, so many words.
+        let key = unsafe { std::slice::from_raw_parts(key, table.words) };
+        found(m, id, table, table.find(key), depth)
     }
+
+    /// The same, with the keys that entries have conditions on.
+    fn lookup_narrow(m, table: u64, key: *const u64, depth: u64) -> *const Call {
+        let id = TableId(table as u32);
+        let Some(table) = m.view.tables.get(id.index()) else { return std::ptr::null() };
+        // SAFETY: the view has specialised code only as long as it lays out these keys, so many words.
+        let key = unsafe { std::slice::from_raw_parts(key, table.reader.narrow.words) };
+        let record = match m.first.take() {
+            Some((first, handle)) if first == id => table.reader.records.get(handle),
+            _ => table.reader.find(key),
+        };
+        found(m, id, table, record, depth)
+    }
+}
+
+/// Counts a lookup; returns the address of the action call that is to run, or 0.
+#[inline(always)]
+fn found<'a>(
+    m: &Machine<'a>,
+    id: TableId,
+    table: &TableView,
+    record: Option<&'a Record>,
+    depth: u64,
+) -> *const Call {
+    let bytes = m.scratch.pass.borrow().len.into();
+    m.scratch.tallies.borrow_mut().add(id.index(), record, table.counted, bytes);
+    m.set_word(
+        m.code.layout.hit(id) as usize / 8,
+        record.map_or(0, |record| std::ptr::from_ref(record) as u64),
+    );
+    m.origin.set(Some((id, record.map(|record| record.installed.id))));
+    let Some(record) = record else { return table.default_call() };
+    if table.timed {
+        let now = m.env.borrow_mut().now();
+        record.stats.last_hit.store(now, Relaxed);
+    }
+    m.resolve(table, record, depth).map_or(std::ptr::null(), std::ptr::from_ref)
 }
 
 fn draw(m: &Machine<'_>, low: &Bits, high: &Bits) -> Bits {

@@ -23,6 +23,12 @@ impl Form {
         (self.from, self.to) = (from, to);
     }
 
+    /// Becomes the received packet, of this length.
+    pub(crate) fn set_received(&mut self, len: u32) {
+        self.head.clear();
+        (self.from, self.to) = (0, len);
+    }
+
     pub(crate) fn copy_from(&mut self, other: &Self) {
         self.set(&other.head, other.from, other.to);
     }

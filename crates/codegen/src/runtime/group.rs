@@ -19,12 +19,12 @@ impl<'a> Machine<'a> {
             (Outcome::Group(group), Some(profile)) => (*group, profile),
             (Outcome::Member(_) | Outcome::Group(_), None) => return None,
         };
-        self.view.code.program.profiles.get(profile.index())?.select.as_ref()?;
+        self.code.program.profiles.get(profile.index())?.select.as_ref()?;
         let view: &'a crate::view::ProfileView = self.view.profiles.get(profile.index())?;
         let choices = view.groups.get(&group)?;
         let live = |watch: Option<u32>| watch.is_none_or(|port| self.env.borrow().is_live(port));
         let weights = choices.iter().map(|choice| if live(choice.watch) { choice.weight } else { 0 });
-        let select = self.view.code.profile_selection(profile.index());
+        let select = self.code.profile_selection(profile.index());
         let chosen = self.choose(select, weights, depth)?;
         view.members.get(&choices.get(chosen)?.member)
     }
@@ -79,7 +79,7 @@ impl<'a> Machine<'a> {
             GroupKind::Failover => one(buckets.iter().position(live)),
             GroupKind::Select => {
                 let weights = buckets.iter().map(|bucket| if live(bucket) { bucket.weight } else { 0 });
-                one(self.choose(view.code.group_selection(table), weights, depth))
+                one(self.choose(self.code.group_selection(table), weights, depth))
             }
         };
         chosen.into_iter().try_for_each(|i| self.bucket(found, i, len, depth))

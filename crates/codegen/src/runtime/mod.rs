@@ -10,13 +10,14 @@
 //!
 //! - `calls.rs`: functions that code calls; `wide.rs`: those that only compute;
 //! - `pass.rs`: stages; `send.rs`: destinations; `group.rs`: groups and selections; `form.rs`, `list.rs`, `effects.rs`;
-//! - `tally.rs`: hits that are counted together.
+//! - `tally.rs`: hits that are counted together; `look_ahead.rs`: the first lookups of a batch, together.
 
 pub(crate) mod calls;
 mod effects;
 mod form;
 mod group;
 mod list;
+mod look_ahead;
 mod pass;
 mod send;
 mod tally;
@@ -31,7 +32,7 @@ use pipeline::interp::{Dropped, Limit, Received};
 use pipeline::ir::{BlockId, Constant, HeaderId, TableId, VarId};
 use pipeline::state::EntryId;
 
-use crate::code::Function;
+use crate::code::{Code, Function};
 use crate::flow;
 use crate::layout::word;
 use crate::view::View;
@@ -39,6 +40,7 @@ use crate::view::View;
 pub use effects::{Effect, Effects, Packet};
 use form::Form;
 use list::List;
+use look_ahead::Batch;
 use pass::{Arrival, Pass};
 use tally::Tallies;
 
@@ -46,6 +48,8 @@ use tally::Tallies;
 #[derive(Debug, Default)]
 pub struct Worker {
     frame: Vec<u64>,
+    /// The code that has used the frame last.
+    code: u64,
     scratch: Scratch,
     /// Set while packets run. If it is when they begin, the environment or the source of packets has panicked.
     running: bool,
@@ -70,6 +74,8 @@ pub(crate) struct Scratch {
 /// What one packet's code and the runtime share.
 pub(crate) struct Machine<'a> {
     pub(crate) view: &'a View,
+    /// The view's code, or the specialised one.
+    pub(crate) code: &'a Code,
     pub(crate) received: &'a Received<'a>,
     pub(crate) env: RefCell<&'a mut dyn Env>,
     pub(crate) effects: RefCell<&'a mut Effects>,
@@ -83,6 +89,8 @@ pub(crate) struct Machine<'a> {
     /// The table that was looked up last, and the entry hit.
     pub(crate) origin: Cell<Option<(TableId, Option<EntryId>)>>,
     pub(crate) sent: Cell<bool>,
+    /// The table of the first lookup and the handle that it found, if it was done with the batch's.
+    pub(crate) first: Cell<Option<(TableId, u32)>>,
 }
 
 impl Worker {
@@ -93,8 +101,8 @@ impl Worker {
 
     /// Takes a received packet through the program of a view, and appends what happens to `effects`.
     pub fn run(&mut self, view: &View, env: &mut dyn Env, received: &Received<'_>, effects: &mut Effects) {
-        self.begin();
-        self.packet(view, env, received, effects);
+        self.begin(view);
+        self.packet(view, env, received, None, effects);
         self.end(view);
     }
 
@@ -109,36 +117,60 @@ impl Worker {
         effects: &mut Effects,
         ends: &mut Vec<usize>,
     ) {
-        self.begin();
-        for received in packets {
-            self.packet(view, env, &received, effects);
-            ends.push(effects.list.len());
+        self.begin(view);
+        let mut packets = packets.into_iter().fuse();
+        if view.has_large_tables() {
+            let mut batch = Batch::default();
+            while batch.fill(&mut packets) {
+                self.look_ahead(view, env, &mut batch, effects);
+                for (received, first) in batch.packets() {
+                    self.packet(view, env, received, first, effects);
+                    ends.push(effects.list.len());
+                }
+            }
+        } else {
+            for received in packets {
+                self.packet(view, env, &received, None, effects);
+                ends.push(effects.list.len());
+            }
         }
         self.end(view);
     }
 
     /// Forgets packets and counts of a view that has perhaps gone, if an earlier run did not end.
-    fn begin(&mut self) {
+    fn begin(&mut self, view: &View) {
+        let scratch = &mut self.scratch;
         if std::mem::replace(&mut self.running, true) {
-            self.scratch.waiting.borrow_mut().clear();
-            *self.scratch.tallies.borrow_mut() = Tallies::default();
+            scratch.waiting.get_mut().clear();
+            *scratch.tallies.get_mut() = Tallies::default();
         }
+        scratch.tallies.get_mut().prepare(view);
     }
 
     fn end(&mut self, view: &View) {
-        self.scratch.tallies.borrow_mut().flush(view);
+        self.scratch.tallies.get_mut().flush(view);
         self.running = false;
     }
 
-    fn packet(&mut self, view: &View, env: &mut dyn Env, received: &Received<'_>, effects: &mut Effects) {
-        let words = view.code.layout.size.div_ceil(8);
-        if self.frame.len() < words {
-            self.frame.resize(words, 0);
+    /// The machine of a packet, and whether its code is specialised.
+    fn machine<'a>(
+        &'a mut self,
+        view: &'a View,
+        env: &'a mut dyn Env,
+        received: &'a Received<'a>,
+        effects: &'a mut Effects,
+    ) -> (Machine<'a>, bool) {
+        let special = view.special.as_ref().filter(|special| special.flags == received.flags);
+        let code = special.map_or(&*view.code, |special| &special.code);
+        if self.code != code.id {
+            self.frame.clear();
+            self.frame.resize(code.layout.size.div_ceil(8), 0);
+            self.code = code.id;
         }
-        self.scratch.tallies.borrow_mut().prepare(view);
         let first_effect = effects.list.len();
         let machine = Machine {
             view,
+            code,
             received,
             env: RefCell::new(env),
             effects: RefCell::new(effects),
@@ -149,28 +181,52 @@ impl Worker {
             guard: RefCell::new(None),
             origin: Cell::new(None),
             sent: Cell::new(false),
+            first: Cell::new(None),
         };
-        machine.set_word(word::MACHINE, std::ptr::from_ref(&machine) as u64);
-        machine.set_word(word::BLOCKS, view.code.blocks() as u64);
+        (machine, special.is_some())
+    }
+
+    /// Runs a packet; `first` is what its first lookup found, if that is known.
+    fn packet(
+        &mut self,
+        view: &View,
+        env: &mut dyn Env,
+        received: &Received<'_>,
+        first: Option<(TableId, u32)>,
+        effects: &mut Effects,
+    ) {
+        let (machine, is_special) = self.machine(view, env, received, effects);
+        machine.begin();
+        if is_special {
+            machine.first.set(first);
+            return machine.only_pass();
+        }
         machine.set_word(word::STEPS, 0);
         machine.first_pass();
         loop {
-            let Some(arrival) = self.scratch.waiting.borrow_mut().pop_front() else { break };
+            let Some(arrival) = machine.scratch.waiting.borrow_mut().pop_front() else { break };
             machine.later_pass(arrival);
         }
     }
 }
 
 impl<'a> Machine<'a> {
+    /// Tells code where the machine and other code are. The machine must not move from here on.
+    fn begin(&self) {
+        self.set_word(word::MACHINE, std::ptr::from_ref(self) as u64);
+        self.set_word(word::BLOCKS, self.code.blocks() as u64);
+        self.set_word(word::ACTIONS, self.code.actions.as_ptr() as u64);
+    }
+
     pub(crate) fn word(&self, i: usize) -> u64 {
-        debug_assert!(i < self.view.code.layout.size.div_ceil(8));
+        debug_assert!(i < self.code.layout.size.div_ceil(8));
         // SAFETY: `run` has made the frame at least as long as the layout, and words of the layout are inside. Only
         // this thread uses the frame, through this pointer.
         unsafe { self.frame.add(i).read() }
     }
 
     pub(crate) fn set_word(&self, i: usize, value: u64) {
-        debug_assert!(i < self.view.code.layout.size.div_ceil(8));
+        debug_assert!(i < self.code.layout.size.div_ceil(8));
         // SAFETY: as for `word`.
         unsafe { self.frame.add(i).write(value) }
     }
@@ -178,7 +234,7 @@ impl<'a> Machine<'a> {
     /// Words of the frame between two byte offsets of the layout, multiples of 8.
     pub(crate) fn words(&self, from: i32, to: i32) -> &[u64] {
         let (from, to) = (from as usize / 8, to as usize / 8);
-        debug_assert!(from <= to && to <= self.view.code.layout.size.div_ceil(8));
+        debug_assert!(from <= to && to <= self.code.layout.size.div_ceil(8));
         // SAFETY: inside the frame, as for `word`; no code runs while the caller uses the slice, and nothing in this
         // module writes meanwhile.
         unsafe { std::slice::from_raw_parts(self.frame.add(from), to - from) }
@@ -187,7 +243,7 @@ impl<'a> Machine<'a> {
     /// Sets the words from a byte offset of the layout on.
     pub(crate) fn set_words(&self, from: i32, words: &[u64]) {
         let at = from as usize / 8;
-        debug_assert!(at + words.len() <= self.view.code.layout.size.div_ceil(8));
+        debug_assert!(at + words.len() <= self.code.layout.size.div_ceil(8));
         // SAFETY: inside the frame, as for `word`; the source is no part of it.
         unsafe { std::ptr::copy_nonoverlapping(words.as_ptr(), self.frame.add(at), words.len()) }
     }
@@ -195,21 +251,21 @@ impl<'a> Machine<'a> {
     /// Zeroes the words between two byte offsets of the layout.
     pub(crate) fn clear_words(&self, from: i32, to: i32) {
         let (from, to) = (from as usize / 8, to as usize / 8);
-        debug_assert!(from <= to && to <= self.view.code.layout.size.div_ceil(8));
+        debug_assert!(from <= to && to <= self.code.layout.size.div_ceil(8));
         // SAFETY: inside the frame, as for `word`.
         unsafe { self.frame.add(from).write_bytes(0, to - from) }
     }
 
     /// Bytes of the frame at a byte offset.
     pub(crate) fn bytes(&self, from: i32, len: usize) -> &[u8] {
-        debug_assert!(from as usize + len <= self.view.code.layout.size);
+        debug_assert!(from as usize + len <= self.code.layout.size);
         // SAFETY: inside the frame, as for `words`.
         unsafe { std::slice::from_raw_parts(self.frame.cast::<u8>().add(from as usize), len) }
     }
 
     /// Runs a function of generated code.
     pub(crate) fn execute(&self, function: Function, args: *const u64, depth: u64) -> i64 {
-        // SAFETY: the function is of `view.code` or of the view's actions, which live as long as the view; the frame has
+        // SAFETY: the function is of `code` or of the view's actions, which live as long as the view; the frame has
         // their layout and names this machine; `args` are laid out for the function by whoever made the action call
         // (null for others, which have no parameters). What it touches is argued in `emit`.
         unsafe { function(self.frame, args, depth) }
@@ -221,7 +277,7 @@ impl<'a> Machine<'a> {
             if let Some(reason) = self.step() {
                 return flow::drop_code(reason);
             }
-            let Some(function) = self.view.code.block(block) else { return flow::NEXT };
+            let Some(function) = self.code.block(block) else { return flow::NEXT };
             let end = self.execute(function, std::ptr::null(), depth);
             match flow::goto(end) {
                 Some(next) => block = next,
@@ -234,13 +290,13 @@ impl<'a> Machine<'a> {
     pub(crate) fn step(&self) -> Option<Dropped> {
         let steps = self.word(word::STEPS) + 1;
         self.set_word(word::STEPS, steps);
-        (steps > self.view.code.limits.steps.into()).then_some(Dropped::Limit(Limit::Steps))
+        (steps > self.code.limits.steps.into()).then_some(Dropped::Limit(Limit::Steps))
     }
 
     /// Adds an effect; false if there are too many.
     pub(crate) fn effect(&self, effect: Effect) -> bool {
         let mut effects = self.effects.borrow_mut();
-        let fits = effects.list.len() - self.first_effect < self.view.code.limits.effects;
+        let fits = effects.list.len() - self.first_effect < self.code.limits.effects;
         if fits {
             effects.list.push(effect);
         }
@@ -255,8 +311,8 @@ impl<'a> Machine<'a> {
 
     /// Sets a variable to the low bits of a number.
     pub(crate) fn set_var(&self, id: VarId, number: u64) {
-        let Some(var) = self.view.code.program.vars.get(id.index()) else { return };
-        let (at, width) = (self.view.code.layout.var(id), var.ty.width());
+        let Some(var) = self.code.program.vars.get(id.index()) else { return };
+        let (at, width) = (self.code.layout.var(id), var.ty.width());
         let low = if width < 64 { number & ((1 << width) - 1) } else { number };
         self.set_word(at as usize / 8, low);
         for i in 1..usize::from(width.div_ceil(64)) {
@@ -266,21 +322,21 @@ impl<'a> Machine<'a> {
 
     /// Whether a header is valid.
     pub(crate) fn is_valid(&self, id: HeaderId) -> bool {
-        self.word(self.view.code.layout.header(id) as usize / 8) != 0
+        self.word(self.code.layout.header(id) as usize / 8) != 0
     }
 
     /// Appends a valid header's bytes to what was emitted.
     pub(crate) fn emit(&self, id: HeaderId) {
-        let Some(ty) = self.view.code.layout.header_type(id) else { return };
+        let Some(ty) = self.code.layout.header_type(id) else { return };
         if !self.is_valid(id) {
             return;
         }
         let mut emitted = self.scratch.emitted.borrow_mut();
         // What exceeds the limit is refused in the end; here it only must not grow without bounds.
-        if emitted.len() > self.view.code.limits.headers {
+        if emitted.len() > self.code.limits.headers {
             return;
         }
-        let at = self.view.code.layout.header(id);
+        let at = self.code.layout.header(id);
         let fixed = self.bytes(at + crate::layout::FIXED, ty.fixed);
         let Some(varbit) = ty.varbit else { return emitted.extend_from_slice(fixed) };
         let bits = self.word((at + varbit.len) as usize / 8) as usize;

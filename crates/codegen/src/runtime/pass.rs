@@ -2,7 +2,7 @@
 
 use pipeline::env::Queue;
 use pipeline::interp::{Dropped, Limit, Received};
-use pipeline::ir::{HeaderId, ParserId, Slot, StageId, VarId};
+use pipeline::ir::{HeaderId, ParserId, Slot, StageId, TableId, VarId};
 
 use super::{Form, Machine};
 use crate::flow;
@@ -82,6 +82,73 @@ impl Machine<'_> {
         self.pass(true);
     }
 
+    /// The pass of the received packet in specialised code, which has no other and counts no steps.
+    pub(super) fn only_pass(&self) {
+        let Some(stage) = self.code.program.stages.first() else { return };
+        self.enter_only(stage);
+        let mut end = self.unbounded(stage.control);
+        if let (Some(finish), None) = (stage.finish, flow::dropped(end)) {
+            end = self.unbounded(finish);
+        }
+        match flow::dropped(end) {
+            Some(reason) => self.drop_packet(reason),
+            None if !self.sent.get() => self.drop_packet(Dropped::NoDestination),
+            None => {}
+        }
+    }
+
+    /// Lays out the key of the first lookup; returns its table, if it follows from the packet alone.
+    pub(super) fn prepare(&self, key: *mut u64) -> Option<TableId> {
+        let stage = self.code.program.stages.first()?;
+        self.enter_only(stage);
+        let mut block = stage.control;
+        loop {
+            let end = self.execute(self.code.preparation(block)?, key.cast_const(), 0);
+            match flow::goto(end) {
+                Some(next) => block = next,
+                None => return flow::lookup(end),
+            }
+        }
+    }
+
+    /// Begins the only pass: its variables and headers.
+    fn enter_only(&self, stage: &pipeline::ir::Stage) {
+        let (code, layout) = (self.code, &self.code.layout);
+        let len = Form::received_len(self.received);
+        {
+            let mut pass = self.scratch.pass.borrow_mut();
+            pass.stage = 0;
+            pass.payload.set_received(len);
+            pass.original.set_received(len);
+            pass.truncate = None;
+            pass.about = About { parser: stage.parser, ..About::default() };
+            pass.len = len;
+        }
+        // The hits, then the data.
+        self.clear_words((word::HITS * 8) as i32, layout.stacks);
+        self.clear_stacks();
+        if !code.slots.is_empty() {
+            let time = if code.has_time { self.env.borrow_mut().now() } else { 0 };
+            self.fill_slots(&About::default(), len, time, Queue::default(), true);
+        }
+        if stage.parser.is_some() {
+            self.set_word(word::FAULT, 0);
+            self.parse(0);
+        }
+    }
+
+    /// Runs a block of specialised code, and those that take its place.
+    fn unbounded(&self, mut block: pipeline::ir::BlockId) -> i64 {
+        loop {
+            let Some(function) = self.code.block(block) else { return flow::NEXT };
+            let end = self.execute(function, std::ptr::null(), 0);
+            match flow::goto(end) {
+                Some(next) => block = next,
+                None => return end,
+            }
+        }
+    }
+
     /// The pass of a packet that was sent to a stage.
     pub(super) fn later_pass(&self, arrival: Arrival) {
         let must_parse = {
@@ -92,7 +159,7 @@ impl Machine<'_> {
                 Content::Bytes(form, carried) => {
                     self.clear_data();
                     for (var, words) in &carried {
-                        self.set_words(self.view.code.layout.var(*var), words);
+                        self.set_words(self.code.layout.var(*var), words);
                     }
                     pass.len = form.len();
                     pass.payload.copy_from(&form);
@@ -101,7 +168,8 @@ impl Machine<'_> {
                     true
                 }
                 Content::Parsed(data, original) => {
-                    self.set_words(self.view.code.layout.data, &data.words);
+                    self.set_words(self.code.layout.data, &data.words);
+                    self.set_word(word::TOUCHED, 1);
                     pass.payload = data.payload;
                     pass.truncate = data.truncate;
                     pass.original = original;
@@ -115,13 +183,31 @@ impl Machine<'_> {
     }
 
     fn clear_data(&self) {
-        let layout = &self.view.code.layout;
-        self.clear_words(layout.data, layout.end);
+        let layout = &self.code.layout;
+        self.clear_words(layout.data, layout.stacks);
+        self.clear_stacks();
+    }
+
+    /// Clears the stacks, if they have been written.
+    fn clear_stacks(&self) {
+        let layout = &self.code.layout;
+        if self.word(word::TOUCHED) != 0 {
+            self.clear_words(layout.stacks, layout.end);
+            self.set_word(word::TOUCHED, 0);
+        }
+    }
+
+    /// Whether the packet would leave as it came.
+    #[inline]
+    pub(super) fn is_unchanged(&self, pass: &Pass) -> bool {
+        self.code.is_unchanging
+            || self.word(self.code.layout.changed() as usize / 8) == 0
+                && self.code.is_identity(pass.about.parser, pass.stage())
     }
 
     /// Takes the packet through its stage.
     fn pass(&self, must_parse: bool) {
-        let code = &self.view.code;
+        let code = self.code;
         self.passes.set(self.passes.get() + 1);
         if self.passes.get() > code.limits.passes {
             return self.drop_packet(Dropped::Limit(Limit::Passes));
@@ -166,7 +252,7 @@ impl Machine<'_> {
     /// Sets the variables that are bound to intrinsic metadata.
     fn fill_slots(&self, about: &About, len: u32, stage_time: u64, queue: Queue, must_parse: bool) {
         let received: &Received<'_> = self.received;
-        for (id, slot) in &self.view.code.slots {
+        for (id, slot) in &self.code.slots {
             let number = match slot {
                 // A stage without a parser keeps the error of the stage that parsed.
                 Slot::ParserError if !must_parse => continue,
@@ -191,7 +277,7 @@ impl Machine<'_> {
 
     /// Makes the headers of the pass from its payload.
     fn parse(&self, depth: u64) {
-        let code = &self.view.code;
+        let code = self.code;
         let parser = self.scratch.pass.borrow().about.parser;
         let Some(function) = parser.and_then(|id| code.parser(id)) else { return };
         {
@@ -215,7 +301,9 @@ impl Machine<'_> {
         self.execute(function, std::ptr::null(), depth);
         let (at, error) = (self.word(word::AT), self.word(word::ERROR));
         self.set_word(word::FAULT, 0);
-        self.scratch.pass.borrow_mut().payload.skip(u32::try_from(at).unwrap_or(u32::MAX));
+        if code.reads_payload {
+            self.scratch.pass.borrow_mut().payload.skip(u32::try_from(at).unwrap_or(u32::MAX));
+        }
         for (id, _) in code.slots.iter().filter(|(_, slot)| *slot == Slot::ParserError) {
             self.set_var(*id, error);
         }
@@ -223,7 +311,7 @@ impl Machine<'_> {
 
     /// A snapshot of the data.
     pub(super) fn snapshot(&self) -> Data {
-        let layout = &self.view.code.layout;
+        let layout = &self.code.layout;
         let pass = self.scratch.pass.borrow();
         Data {
             words: self.words(layout.data, layout.end).to_vec(),
@@ -233,15 +321,23 @@ impl Machine<'_> {
     }
 
     pub(super) fn restore(&self, data: Data) {
-        self.set_words(self.view.code.layout.data, &data.words);
+        self.set_words(self.code.layout.data, &data.words);
+        self.set_word(word::TOUCHED, 1);
         let mut pass = self.scratch.pass.borrow_mut();
         (pass.payload, pass.truncate) = (data.payload, data.truncate);
     }
 
     /// Makes the packet's bytes as they would leave now, in `scratch.form`.
     pub(super) fn deparse(&self, depth: u64) -> Result<(), Dropped> {
-        let code = &self.view.code;
-        let stage = self.scratch.pass.borrow().stage();
+        let code = self.code;
+        let stage = {
+            let pass = self.scratch.pass.borrow();
+            if self.is_unchanged(&pass) {
+                self.scratch.form.borrow_mut().copy_from(&pass.original);
+                return Ok(());
+            }
+            pass.stage()
+        };
         self.scratch.emitted.borrow_mut().clear();
         let deparser = code.program.stages.get(stage.index()).and_then(|stage| stage.deparser);
         match deparser.and_then(|block| code.block(block)) {
@@ -266,8 +362,10 @@ impl Machine<'_> {
     /// Deparses and parses again; variables stay.
     pub(super) fn reparse(&self, depth: u64) -> Result<(), Dropped> {
         self.deparse(depth)?;
-        let layout = &self.view.code.layout;
-        self.clear_words(layout.vars_end, layout.end);
+        let layout = &self.code.layout;
+        self.set_word(layout.changed() as usize / 8, 0);
+        self.clear_words(layout.vars_end, layout.stacks);
+        self.clear_stacks();
         {
             let (mut pass, form) = (self.scratch.pass.borrow_mut(), self.scratch.form.borrow());
             pass.payload.copy_from(&form);
@@ -280,7 +378,7 @@ impl Machine<'_> {
 
     /// Bytes of the valid headers.
     fn header_bytes(&self) -> u32 {
-        let layout = &self.view.code.layout;
+        let layout = &self.code.layout;
         let ids = (0..layout.headers()).map(HeaderId::at).filter(|id| self.is_valid(*id));
         let bytes = ids.filter_map(|id| {
             let ty = layout.header_type(id)?;

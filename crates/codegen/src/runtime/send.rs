@@ -53,7 +53,7 @@ impl Machine<'_> {
         let limit = send.limit.as_ref().map(|_| u32::try_from(limit).unwrap_or(u32::MAX));
         let mut way = Way {
             stage: match send.via {
-                Via::Next => self.view.code.program.stages.get(stage.index()).and_then(|stage| stage.next),
+                Via::Next => self.code.program.stages.get(stage.index()).and_then(|stage| stage.next),
                 Via::Stage(stage) => Some(stage),
                 Via::Direct => None,
             },
@@ -87,6 +87,29 @@ impl Machine<'_> {
                 ports.into_iter().try_for_each(|port| self.copy(send, Copy::port(port, 0), &way))
             }
         }
+    }
+
+    /// Sends the packet, as it is, to a port outside of the program.
+    #[inline]
+    pub(super) fn output(&self, port: u32, queue: Option<u16>, depth: u64) -> Result<(), Dropped> {
+        let pass = self.scratch.pass.borrow();
+        let about = &pass.about;
+        let (to, class, queue) = (Exit::Port(port), about.class, queue.or(about.queue));
+        let packet = if self.is_unchanged(&pass) && pass.original.head.is_empty() && about.limit.is_none() {
+            let (from, to) = (pass.original.from, pass.original.to);
+            Packet { head: 0..0, from, to }
+        } else {
+            let limit = about.limit;
+            drop(pass);
+            self.deparse(depth)?;
+            limit.iter().for_each(|limit| self.scratch.form.borrow_mut().cut(*limit));
+            self.keep_form()
+        };
+        if !self.effect(Effect::Output { to, packet, class, queue }) {
+            return Err(Dropped::Limit(Limit::Effects));
+        }
+        self.sent.set(true);
+        Ok(())
     }
 
     fn copy(&self, send: &Send, copy: Copy, way: &Way) -> Result<(), Dropped> {
@@ -128,7 +151,7 @@ impl Machine<'_> {
     }
 
     fn enter_stage(&self, send: &Send, stage: StageId, copy: Copy, way: &Way) -> Result<(), Dropped> {
-        let code = &self.view.code;
+        let code = self.code;
         let (about, own) = {
             let pass = self.scratch.pass.borrow();
             (pass.about, pass.stage())

@@ -9,7 +9,11 @@ use crate::view::{Record, View};
 
 /// What is to be counted, for each table.
 #[derive(Debug, Default)]
-pub(crate) struct Tallies(Vec<Tally>);
+pub(crate) struct Tallies {
+    tables: Vec<Tally>,
+    /// Tables that were looked up.
+    used: Vec<u32>,
+}
 
 #[derive(Debug)]
 struct Tally {
@@ -30,14 +34,18 @@ impl Tallies {
     /// Makes room for the tables of a view.
     pub(super) fn prepare(&mut self, view: &View) {
         let empty = || Tally { lookups: 0, hits: 0, record: std::ptr::null(), packets: 0, bytes: 0 };
-        if self.0.len() < view.tables.len() {
-            self.0.resize_with(view.tables.len(), empty);
+        if self.tables.len() < view.tables.len() {
+            self.tables.resize_with(view.tables.len(), empty);
         }
     }
 
     /// Counts a lookup and, if the table counts hits, the entry hit.
+    #[inline]
     pub(super) fn add(&mut self, table: usize, hit: Option<&Record>, counted: bool, bytes: u64) {
-        let Some(tally) = self.0.get_mut(table) else { return };
+        let Some(tally) = self.tables.get_mut(table) else { return };
+        if tally.lookups == 0 {
+            self.used.push(table as u32);
+        }
         tally.lookups += 1;
         let Some(record) = hit else { return };
         tally.hits += 1;
@@ -54,12 +62,12 @@ impl Tallies {
 
     /// Adds everything to the shared counters.
     pub(super) fn flush(&mut self, view: &View) {
-        for (tally, table) in self.0.iter_mut().zip(&view.tables) {
-            if tally.lookups > 0 {
-                table.counts.lookups.fetch_add(tally.lookups, Relaxed);
-                table.counts.hits.fetch_add(tally.hits, Relaxed);
-                (tally.lookups, tally.hits) = (0, 0);
-            }
+        for i in self.used.drain(..) {
+            let i = i as usize;
+            let (Some(tally), Some(table)) = (self.tables.get_mut(i), view.tables.get(i)) else { continue };
+            table.counts.lookups.fetch_add(tally.lookups, Relaxed);
+            table.counts.hits.fetch_add(tally.hits, Relaxed);
+            (tally.lookups, tally.hits) = (0, 0);
             tally.count_entry();
         }
     }
@@ -69,7 +77,7 @@ impl Tally {
     fn count_entry(&mut self) {
         // SAFETY: null, or a record of the view that the worker holds until `flush`, which clears the address.
         if let Some(record) = unsafe { self.record.as_ref() } {
-            let hits = &record.installed.stats.hits;
+            let hits = &record.stats.hits;
             hits.packets.fetch_add(self.packets, Relaxed);
             hits.bytes.fetch_add(self.bytes, Relaxed);
         }

@@ -20,6 +20,7 @@ pub(crate) struct Pair {
     worker: Worker,
     limits: Limits,
     worlds: [World; 2],
+    checks: usize,
 }
 
 impl Pair {
@@ -30,7 +31,7 @@ impl Pair {
         let views = engine.views();
         let world = World { now: 1_000_000, seed: 7 };
         let worlds = [world.clone(), world];
-        Self { interpreted, compiled, engine, views, worker: Worker::new(), limits, worlds }
+        Self { interpreted, compiled, engine, views, worker: Worker::new(), limits, worlds, checks: 0 }
     }
 
     /// Applies a bundle to both; whether it fitted.
@@ -46,6 +47,11 @@ impl Pair {
 
     /// Runs a packet in both and compares what it causes.
     pub(crate) fn check(&mut self, received: &Received<'_>) -> Vec<interp::Effect> {
+        // Specialised code does not exist before; the general one runs between a change and the next packet but one.
+        self.checks += 1;
+        if self.checks.is_multiple_of(2) {
+            self.engine.improve();
+        }
         let expected = self.interpret(received);
         let mut effects = Effects::default();
         self.worker.run(&self.views.load(), &mut self.worlds[1], received, &mut effects);
@@ -76,7 +82,10 @@ impl Pair {
     }
 
     fn compare(&self, received: &Received<'_>, expected: &[interp::Effect], found: &[interp::Effect]) {
-        if found != expected {
+        let same = |(a, b): (&interp::Effect, &interp::Effect)| {
+            a.clone().shortest(received) == b.clone().shortest(received)
+        };
+        if found.len() != expected.len() || !found.iter().zip(expected).all(same) {
             let mut again = World { now: 1_000_000, seed: 7 };
             let trace = interp::run(&self.interpreted, &mut again, received, &self.limits, true).trace;
             let trace: Vec<_> = trace.iter().map(|event| event.text(&self.interpreted)).collect();

@@ -1,4 +1,4 @@
-//! What flows do with packets, with machine code and with the interpreter.
+//! What flows do with packets, with both kinds of machine code and with the interpreter.
 
 use fabric::DropReason;
 use openflow::action::{Action, Output};
@@ -11,7 +11,7 @@ use openflow::property::Padded16;
 use openflow::{PortNo, version};
 
 use crate::frames::{checksums_hold, frame, plain, tagged, udp};
-use crate::rig::{BOTH, By, Rig, wait_for};
+use crate::rig::{ALL, By, Rig, wait_for};
 
 /// What ports 1 to 4 get of a frame from port 1.
 fn run(by: By, flows: &[&str], sent: Vec<u8>) -> Vec<Vec<Vec<u8>>> {
@@ -40,7 +40,7 @@ fn packets_that_no_flow_matches_are_dropped() {
 
 #[test]
 fn outputs_reach_their_ports() {
-    for by in BOTH {
+    for by in ALL {
         assert_eq!(ports(by, &["in_port=1,actions=output:2", "actions=output:3"], &udp()), [2]);
         assert_eq!(ports(by, &["in_port=2,actions=output:2", "actions=output:3"], &udp()), [3]);
         assert_eq!(ports(by, &["actions=output:2,output:4,output:2"], &udp()), [2, 2, 4]);
@@ -57,7 +57,7 @@ fn outputs_reach_their_ports() {
 
 #[test]
 fn fields_are_set_with_their_checksums() {
-    for by in BOTH {
+    for by in ALL {
         let flow = "udp,actions=set_field:02:00:00:00:00:09->eth_dst,set_field:192.0.2.7->ip_dst,set_field:53->udp_dst,dec_ttl,output:2";
         let got = run(by, &[flow], udp());
         let [changed] = &got[1][..] else { panic!("{got:02x?}") };
@@ -76,7 +76,7 @@ fn fields_are_set_with_their_checksums() {
 
 #[test]
 fn every_output_has_the_form_of_its_time() {
-    for by in BOTH {
+    for by in ALL {
         let actions = "actions=output:2,push_vlan:0x8100,set_field:4103->vlan_vid,output:3,set_field:02:00:00:00:00:09->eth_dst,output:4,pop_vlan,output:2";
         let got = run(by, &[actions], udp());
         let mut moved = tagged(&udp(), 7);
@@ -91,7 +91,7 @@ fn every_output_has_the_form_of_its_time() {
 
 #[test]
 fn long_packets_keep_their_ends() {
-    for by in BOTH {
+    for by in ALL {
         let long = frame(2, 1, [0x88, 0xb5], 5, 1500);
         let got =
             run(by, &["actions=output:2,push_vlan:0x8100,set_field:4103->vlan_vid,output:3"], long.clone());
@@ -106,7 +106,7 @@ fn headers_beyond_the_usual_front_are_seen() {
     packet[14..22].copy_from_slice(&[0x60, 0, 0, 0, 0, 208, 60, 64]);
     packet[54..56].copy_from_slice(&[17, 19]);
     packet[214..218].copy_from_slice(&[0x03, 0xe8, 0x07, 0xd0]);
-    for by in BOTH {
+    for by in ALL {
         assert_eq!(ports(by, &["udp6,tp_dst=2000,actions=output:2", "actions=output:3"], &packet), [2]);
     }
 }
@@ -141,7 +141,7 @@ fn add_group(rig: &Rig, kind: GroupKind, buckets: Vec<Bucket>) {
 #[test]
 fn groups_choose_among_buckets() {
     let any = PortNo::ANY.0;
-    for by in BOTH {
+    for by in ALL {
         let rig = Rig::new(by);
         // A bucket is an action set: of several outputs the last one counts.
         add_group(&rig, GroupKind::All, vec![bucket(0, any, &[2]), bucket(0, any, &[4, 3])]);
@@ -160,7 +160,7 @@ fn groups_choose_among_buckets() {
 
 #[test]
 fn failover_follows_links() {
-    for by in BOTH {
+    for by in ALL {
         let rig = Rig::new(by);
         add_group(&rig, GroupKind::FastFailover, vec![bucket(0, 2, &[2]), bucket(0, 3, &[3])]);
         assert_eq!(rig.run(1, [udp()])[1], [udp()]);
@@ -175,7 +175,7 @@ fn failover_follows_links() {
 
 #[test]
 fn meters_drop_what_exceeds_their_rate() {
-    for by in BOTH {
+    for by in ALL {
         let rig = Rig::new(by);
         let bands = vec![Band { rate: 1, burst: 5, kind: BandKind::Drop }];
         let flags = MeterFlags::PKTPS | MeterFlags::BURST;
@@ -189,7 +189,7 @@ fn meters_drop_what_exceeds_their_rate() {
 
 #[test]
 fn learned_flows_apply_to_later_packets() {
-    for by in BOTH {
+    for by in ALL {
         let rig = Rig::new(by);
         rig.add(&[
             "table=0,actions=learn(table=1,priority=5,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],output:NXM_OF_IN_PORT[]),resubmit(,1)",
@@ -225,5 +225,6 @@ fn code_and_interpreter_count_alike() {
     };
     let expected = vec![(1, Some(1), Some(60)), (7, Some(2), Some(92)), (65535, Some(1), Some(60))];
     assert_eq!(flow(By::Code), (expected, 4, 4));
+    assert_eq!(flow(By::Specialised), flow(By::Code));
     assert_eq!(flow(By::Interpreter), flow(By::Code));
 }

@@ -3,10 +3,10 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-use openflow::message::FlowModCommand;
+use openflow::message::{Body, FlowModCommand, SwitchConfig};
 
-use crate::frames::plain;
-use crate::rig::{By, Rig};
+use crate::frames::{plain, udp};
+use crate::rig::{By, Rig, wait_for};
 
 #[test]
 fn after_a_change_no_packet_meets_the_old_flow() {
@@ -52,6 +52,71 @@ fn every_packet_meets_the_old_flow_or_the_new_one() {
         changes.join().unwrap();
     });
     assert_eq!(rig.at(2).delivered() + rig.at(3).delivered(), sent);
+}
+
+#[test]
+fn flows_change_while_code_is_specialised_for_those_before() {
+    let rig = Rig::new(By::Code);
+    rig.add(&["actions=goto_table:1", "table=1,actions=output:2"]);
+    rig.specialise();
+    assert!(rig.is_specialised());
+    let done = AtomicBool::new(false);
+    let mut sent = 0usize;
+    std::thread::scope(|scope| {
+        let changes = scope.spawn(|| {
+            for round in 0..120u32 {
+                if round % 6 == 0 {
+                    wait_for("specialised code", || rig.is_specialised().then_some(()));
+                }
+                // An action that the code has never met, in a table that it looks up.
+                let queue = if round % 2 == 0 { String::new() } else { format!("set_queue:{},", round / 2) };
+                let port = 2 + round % 2;
+                rig.flow_mod(FlowModCommand::Modify, &format!("table=1,actions={queue}output:{port}"));
+                // A condition on a key that no other flow has one on; later flows of its kind are changes in place.
+                let key = ["ip,nw_src=10.9.0.", "ip,nw_dst=10.9.0.", "udp,tp_dst=", "dl_vlan="];
+                let key = format!("{}{}", key[round as usize / 30], 1 + round % 30);
+                rig.add(&[&format!("table=1,priority=9,{key},actions=set_queue:{round},output:4")]);
+            }
+            done.store(true, Relaxed);
+        });
+        scope.spawn(|| {
+            while !done.load(Relaxed) {
+                rig.specialise();
+            }
+        });
+        while !done.load(Relaxed) {
+            rig.at(1).send((0..32).map(|n| plain(2, 1, n)));
+            rig.at(1).settle();
+            sent += 32;
+        }
+        changes.join().unwrap();
+    });
+    assert_eq!(rig.at(2).delivered() + rig.at(3).delivered(), sent);
+}
+
+#[test]
+fn flags_of_packets_decide_which_code_runs() {
+    let rig = Rig::new(By::Code);
+    rig.add(&["priority=9,ip,ip_frag=later,actions=output:2", "priority=5,ip,actions=output:3"]);
+    // With the flow of the marker, which is not to change the code between.
+    rig.run(1, []);
+    let fragment = |mut frame: Vec<u8>| {
+        frame[21] = 1;
+        frame
+    };
+    // Flags of the configuration: 1 drops fragments.
+    for (flags, expected) in [(0, &[2][..]), (1, &[]), (0, &[2])] {
+        rig.ask(Body::SetConfig(SwitchConfig { flags, miss_send_len: 128 }));
+        for specialised in [false, true] {
+            if specialised {
+                rig.specialise();
+            }
+            assert_eq!(rig.is_specialised(), specialised);
+            let got = rig.run(1, [fragment(udp())]);
+            let ports: Vec<_> = (1..).zip(&got).filter(|(_, got)| !got.is_empty()).map(|(n, _)| n).collect();
+            assert_eq!(ports, expected, "{flags}, specialised: {specialised}");
+        }
+    }
 }
 
 #[test]

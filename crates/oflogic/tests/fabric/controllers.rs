@@ -6,7 +6,7 @@ use openflow::message::{Body, PacketOut};
 use openflow::{PortNo, version};
 
 use crate::frames::{frame, plain, tagged, udp};
-use crate::rig::{BOTH, By, Rig, wait_for};
+use crate::rig::{ALL, By, Rig, wait_for};
 
 fn packet_out(rig: &Rig, in_port: PortNo, to: PortNo, data: Vec<u8>) {
     let actions = vec![Action::Output(Output { port: to, max_len: 0 })];
@@ -16,7 +16,7 @@ fn packet_out(rig: &Rig, in_port: PortNo, to: PortNo, data: Vec<u8>) {
 
 #[test]
 fn controllers_get_packets_as_actions_made_them() {
-    for by in BOTH {
+    for by in ALL {
         let rig = Rig::new(by);
         rig.add(&["actions=push_vlan:0x8100,set_field:4103->vlan_vid,CONTROLLER:65535,output:2"]);
         let long = frame(2, 1, [0x88, 0xb5], 5, 1500);
@@ -30,7 +30,7 @@ fn controllers_get_packets_as_actions_made_them() {
 
 #[test]
 fn misses_go_to_controllers_that_ask_for_them() {
-    for by in BOTH {
+    for by in ALL {
         let rig = Rig::new(by);
         rig.add(&["priority=0,actions=CONTROLLER:60"]);
         let long = frame(2, 1, [0x88, 0xb5], 5, 500);

@@ -163,14 +163,17 @@ impl Client {
     }
 }
 
-/// Which of the two runs the tables.
+/// Which code runs the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum By {
+    /// Code for any flows.
     Code,
+    /// Code that is specialised for the flows before packets come.
+    Specialised,
     Interpreter,
 }
 
-pub const BOTH: [By; 2] = [By::Code, By::Interpreter];
+pub const ALL: [By; 3] = [By::Code, By::Specialised, By::Interpreter];
 
 /// Ports of a rig, numbered from 1.
 pub const PORTS: usize = 4;
@@ -184,6 +187,7 @@ pub struct Rig {
     pub logic: Arc<OpenFlow>,
     pub switch: Arc<Switch>,
     pub bridge: BridgeId,
+    by: By,
     caps: Caps,
 }
 
@@ -196,7 +200,7 @@ impl Rig {
         let options = SwitchOptions { workers: vec![None; workers], ..SwitchOptions::default() };
         let switch = Arc::new(Switch::start(&options).unwrap());
         let logic = match by {
-            By::Code => OpenFlow::new(Settings::default()),
+            By::Code | By::Specialised => OpenFlow::new(Settings::default()),
             By::Interpreter => OpenFlow::interpreted(Settings::default()),
         };
         let logic = logic.unwrap();
@@ -205,7 +209,7 @@ impl Rig {
         let counters = Arc::downgrade(&switch);
         logic.set_statistics(move |port| counters.upgrade()?.try_counters(PortRef { bridge, port }));
         let controller = connect(&logic);
-        let mut rig = Self { clients: vec![], controller, logic, switch, bridge, caps };
+        let mut rig = Self { clients: vec![], controller, logic, switch, bridge, by, caps };
         (1..=PORTS).for_each(|n| rig.add_port(PortSettings::new(format!("p{n}"))));
         rig.messages();
         rig
@@ -263,6 +267,21 @@ impl Rig {
     /// Adds flows.
     pub fn add(&self, flows: &[&str]) {
         flows.iter().for_each(|flow| self.flow_mod(FlowModCommand::Add, flow));
+        if self.by == By::Specialised {
+            self.specialise();
+        }
+    }
+
+    /// Lets the logic specialise its code, as it does from second to second.
+    pub fn specialise(&self) {
+        self.logic.tick(0);
+    }
+
+    /// Whether packets run code that is specialised for the flows.
+    pub fn is_specialised(&self) -> bool {
+        let tables = self.logic.tables();
+        let code = tables.iter().find(|table| table.name == "code").unwrap();
+        code.rows.iter().any(|row| row[0] == "specialised for the flows" && row[1] == "yes")
     }
 
     /// Reply to a statistics request.

@@ -5,7 +5,7 @@ use logic::Logic;
 use packet::Offload;
 
 use crate::frames::{tagged, udp};
-use crate::rig::{BOTH, By, Rig};
+use crate::rig::{ALL, By, Rig};
 
 fn sentences(traced: &Traced) -> Vec<String> {
     traced.remarks.iter().map(|remark| remark.sentence(|port| format!("p{}", port.0 + 1))).collect()
@@ -13,7 +13,7 @@ fn sentences(traced: &Traced) -> Vec<String> {
 
 #[test]
 fn a_trace_names_flows_and_changes_nothing() {
-    for by in BOTH {
+    for by in ALL {
         let rig = Rig::new(by);
         rig.add(&[
             "priority=5,in_port=1,actions=goto_table:3",

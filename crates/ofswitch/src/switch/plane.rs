@@ -29,6 +29,11 @@ pub struct TableSummary {
 }
 
 impl Switch {
+    /// Returns the state of the pipeline that holds the flows.
+    pub fn state(&self) -> &pipeline::state::State {
+        &self.datapath.state
+    }
+
     /// Sets what follows the changes of this switch. It is made from the state and told of the ports at once.
     pub fn set_follower(&mut self, make: impl FnOnce(&pipeline::state::State) -> Box<dyn Follower>) {
         self.datapath.follower = Some(make(&self.datapath.state));

@@ -204,8 +204,8 @@ fn field_of(pass: &Pass, header: HeaderId, field: u16) -> Option<&Bits> {
     pass.data.headers.get(header.index())?.fields.get(usize::from(field))
 }
 
-/// Applies an operator.
-fn binary(op: BinOp, left: Constant, right: Constant) -> Constant {
+/// Applies an operator to two constants.
+pub fn binary(op: BinOp, left: Constant, right: Constant) -> Constant {
     use BinOp::*;
     let (ty, signed) = (left.ty, matches!(left.ty, Type::Int(_)));
     let (a, b) = (&left.value, &right.value);

@@ -49,6 +49,7 @@ use crate::env::Env;
 use crate::ir::{Constant, DigestId, ErrorId, ExternId, Program, ReasonId, StageId, TableId};
 use crate::state::{EntryId, State};
 
+pub use eval::binary;
 pub use packet::{Form, Received};
 pub use trace::{Event, Place};
 
@@ -169,6 +170,16 @@ pub enum Effect {
     },
     /// A packet is dropped.
     Drop(Dropped),
+}
+
+impl Effect {
+    /// The same with the shortest form of its packet ([`Form::shortest`]): effects that mean the same are equal then.
+    pub fn shortest(mut self, received: &Received<'_>) -> Self {
+        if let Effect::Output { packet, .. } | Effect::Controller { packet, .. } = &mut self {
+            *packet = std::mem::take(packet).shortest(received);
+        }
+        self
+    }
 }
 
 /// What became of a received packet.

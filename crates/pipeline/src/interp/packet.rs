@@ -54,6 +54,19 @@ impl Form {
         Self { head: vec![], from: 0, to }
     }
 
+    /// The same bytes with as few new ones as possible: those that are equal to the received bytes in front of the rest
+    /// are part of the rest.
+    pub fn shortest(mut self, received: &Received<'_>) -> Self {
+        while let Some(last) = self.head.last()
+            && let Some(before) = self.from.checked_sub(1)
+            && received.visible.get(before as usize) == Some(last)
+        {
+            self.head.pop();
+            self.from = before;
+        }
+        self
+    }
+
     /// Length, bytes.
     pub fn len(&self) -> u32 {
         u32::try_from(self.head.len()).unwrap_or(u32::MAX).saturating_add(self.to.saturating_sub(self.from))

@@ -1,0 +1,176 @@
+//! Specialised code: the program as its entries leave it.
+//!
+//! A program has more than any set of entries uses: fields that no entry matches, headers that no entry needs, actions
+//! that no entry has. [`specialise`] makes the residual program for the entries that are there and compiles it beside
+//! the general code. Entries may still change as long as they stay within what the code was made for
+//! ([`Special::permits`]); else packets use the general code until there is specialised code again.
+//!
+//! Residuals exist for programs of one stage without profiles, groups and packets that enter the stage again, whose
+//! statements cannot exceed the limits: so the code counts neither steps nor depth.
+//!
+//! - `job.rs`: compilation beside the engine; `prune.rs`: the residual; `parse.rs`: its parser; `fold.rs`: known values; `uses.rs`: what is read;
+//! - `bounds.rs`: bounds of steps and depth; `identity.rs`: whether an unchanged packet needs no deparsing.
+
+mod bounds;
+mod fold;
+mod identity;
+mod job;
+mod parse;
+mod prune;
+mod uses;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use pipeline::ir::{Action, ActionId, StageId, TableId};
+
+use crate::code::Code;
+use crate::compile::{Options, Unsupported, compile_residual};
+use crate::keys::KeyLayout;
+
+pub(crate) use identity::{is_identity, targets};
+pub use job::Specialisation;
+pub(crate) use uses::{Reads, each};
+
+/// Actions of all tables from which on there is no specialised code: it would take long to compile.
+const MOST_ACTIONS: usize = 256;
+
+/// What is known about the entries of a table.
+#[derive(Debug, Clone)]
+pub(crate) struct TableFacts {
+    /// Whether entries have conditions on each key.
+    pub(crate) keys: Vec<bool>,
+    /// Actions of entries.
+    pub(crate) actions: BTreeSet<ActionId>,
+    /// Action after a miss.
+    pub(crate) default: Option<ActionId>,
+    /// Places of the keys.
+    pub(crate) layout: Arc<KeyLayout>,
+}
+
+impl TableFacts {
+    /// Actions that a lookup may lead to.
+    fn all(&self) -> impl Iterator<Item = ActionId> {
+        self.actions.iter().copied().chain(self.default)
+    }
+}
+
+/// What is known about entries and packets.
+pub(crate) struct Facts<'a> {
+    /// The flags of packets.
+    pub(crate) flags: u64,
+    pub(crate) tables: Vec<TableFacts>,
+    /// Actions that were defined at run time.
+    pub(crate) actions: HashMap<ActionId, &'a Action>,
+}
+
+/// Code for what is known.
+#[derive(Debug)]
+pub(crate) struct Special {
+    pub(crate) code: Code,
+    /// Flags of the packets that it is for.
+    pub(crate) flags: u64,
+    /// The table that it looks up first.
+    pub(crate) first_table: Option<TableId>,
+    /// For each table that it looks up, what its entries may be.
+    tables: Vec<Option<TableFacts>>,
+}
+
+impl Special {
+    fn facts(&self, table: TableId) -> Option<&TableFacts> {
+        self.tables.get(table.index())?.as_ref()
+    }
+
+    /// Whether a table may have entries with an action. An entry that the specialised code of some view does not permit
+    /// comes with a new structure, which that view does not have.
+    pub(crate) fn permits(&self, table: TableId, action: ActionId) -> bool {
+        self.facts(table).is_none_or(|facts| facts.actions.contains(&action))
+    }
+
+    /// Whether a table may have a default action.
+    pub(crate) fn permits_default(&self, table: TableId, action: Option<ActionId>) -> bool {
+        self.facts(table).is_none_or(|facts| action.is_none() || facts.default == action)
+    }
+
+    /// Whether a table may be as it is.
+    pub(crate) fn fits(&self, table: TableId, now: &TableFacts) -> bool {
+        let actions = now.actions.iter().all(|action| self.permits(table, *action));
+        actions && self.permits_default(table, now.default) && self.has_layout(table, &now.layout)
+    }
+
+    /// Whether a table may have this layout of keys.
+    pub(crate) fn has_layout(&self, table: TableId, layout: &Arc<KeyLayout>) -> bool {
+        self.facts(table).is_none_or(|facts| facts.layout == *layout)
+    }
+}
+
+/// Makes code for what is known; `None` if the program is not of a kind that has residuals, or nothing is gained.
+/// `slots` gives each action its place among the addresses of actions.
+fn specialise(
+    general: &Code,
+    facts: &Facts<'_>,
+    options: &Options,
+    slots: &HashMap<ActionId, u32>,
+) -> Result<Option<Special>, Unsupported> {
+    let program = &general.program;
+    let mut pruner = prune::Pruner::new(program, facts);
+    pruner.settle();
+    if !pruner.is_simple()
+        || facts.tables.iter().map(|table| table.actions.len()).sum::<usize>()
+            > MOST_ACTIONS + facts.tables.len()
+    {
+        return Ok(None);
+    }
+    let Some(stage) = program.stages.first() else { return Ok(None) };
+    let mut bounds = bounds::Bounds::new(program, facts, &pruner.known);
+    let blocks = [Some(stage.control), stage.finish, stage.deparser].into_iter().flatten();
+    let mut total = bounds::Bound::default();
+    for block in blocks {
+        let Some(bound) = bounds.block(block) else { return Ok(None) };
+        total.steps += bound.steps;
+        total.depth = total.depth.max(bound.depth);
+    }
+    let parser = stage.parser.and_then(|id| program.parsers.get(id.index()));
+    let parsing = parser.map(|parser| bounds.parser(parser, general.limits.parser_states.into()));
+    let Some(parsing) = parsing.unwrap_or(Some(0)) else { return Ok(None) };
+    if total.steps + parsing > u64::from(general.limits.steps)
+        || total.depth + 8 > u64::from(general.limits.depth)
+    {
+        return Ok(None);
+    }
+    let identity = general.is_identity(stage.parser, StageId(0));
+    let Some(residual) = pruner.residual(identity) else { return Ok(None) };
+    let looked_up = residual.tables.clone();
+    let unchanging = residual.is_unchanging;
+    let mut code = compile_residual(
+        general,
+        residual.program,
+        &residual.actions,
+        (&residual.reads, &looked_up),
+        options,
+        slots,
+    )?;
+    code.is_unchanging = unchanging;
+    let tables = facts.tables.iter().enumerate();
+    let tables =
+        tables.map(|(i, facts)| looked_up.contains(&TableId::at(i)).then(|| facts.clone())).collect();
+    let first_table = first_table(&code);
+    Ok(Some(Special { code, flags: facts.flags, first_table, tables }))
+}
+
+/// The first table that the blocks with preparations look up.
+fn first_table(code: &Code) -> Option<TableId> {
+    let mut first = None;
+    for block in code.prepares.keys() {
+        let body = code.program.blocks.get(block.index()).map_or(&[][..], |(_, body)| body);
+        each(body, &mut |stmt| {
+            if let pipeline::ir::Stmt::Apply(id, _) = stmt {
+                first.get_or_insert(*id);
+            }
+        });
+    }
+    first
+}
+
+/// Actions by number.
+pub(crate) type Defined = BTreeMap<ActionId, Action>;
