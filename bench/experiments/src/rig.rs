@@ -156,7 +156,9 @@ impl Rig {
         static STARTING: Mutex<()> = Mutex::new(());
         let starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
         let before = workers()?;
-        let batch = BatchLimits { packets: burst, ..BatchLimits::default() };
+        // Bounded in packets alone.
+        let usual = BatchLimits::default();
+        let batch = BatchLimits { packets: burst, bytes: usual.bytes.max(burst * 2048) };
         let workers_cpus = cpus.iter().copied().map(Some).collect();
         let options = SwitchOptions { workers: workers_cpus, batch, ..SwitchOptions::default() };
         let switch = Switch::start(&options)?;

@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use fabric::{Buffer, Fault, RingBacking, Slab, TxRing};
+use fabric::{Buffer, Fault, RingBacking, Slab, TxRing, prefetch_write};
 
 use crate::audit::Audit;
 use crate::memory;
@@ -112,6 +112,12 @@ unsafe impl RingBacking for Sink {
             || Fault::OutOfRegion { index: seq as u16, region: 0, offset: 0, length: capacity as u32 };
         let at = self.at(seq).ok_or_else(beyond)?;
         Ok(Buffer { at, capacity: capacity as u32 })
+    }
+
+    fn prefetch(&self, seq: u32) {
+        if let Some(len) = self.lens.get(self.index(seq)) {
+            prefetch_write(std::ptr::from_ref(len).cast());
+        }
     }
 
     fn fill(&self, seq: u32, (): &mut (), len: u32, _more: bool) {

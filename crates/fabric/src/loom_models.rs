@@ -232,7 +232,7 @@ fn deliver(ring: &impl Egress, counters: &QueueCounters, packets: &Packets) {
     with_tools(|(tools, runs)| {
         runs.clear();
         let head = (0..n as u16).rev().fold(NIL, |next, v| runs.add(v, next).unwrap());
-        ring.deliver(&mut OutputList::new(&packets.0, runs, head), counters, tools).unwrap();
+        tools.deliver(ring, &mut OutputList::new(&packets.0, runs, head), counters).unwrap();
         tools.notifier.flush();
     });
 }

@@ -5,12 +5,14 @@
 
 use std::ptr::NonNull;
 
-/// Zeroed memory, aligned to 16 bytes, that is only accessed through pointers. The kernel supplies pages on first
+/// Zeroed memory, aligned to a cache line, that is only accessed through pointers. The kernel supplies pages on first
 /// write.
 #[derive(Debug)]
 pub struct Slab {
     start: NonNull<u8>,
     len: usize,
+    /// The allocation around it.
+    blocks: NonNull<[Block]>,
 }
 
 // SAFETY: it is plain memory; its owner arranges which thread accesses which part of it.
@@ -18,14 +20,21 @@ unsafe impl Send for Slab {}
 // SAFETY: as above.
 unsafe impl Sync for Slab {}
 
-/// Unit of allocation: for the alignment, and because a vector of zeros is not written.
+/// Unit of allocation: a vector of zeros is not written, unlike zeroed memory of a larger alignment.
 type Block = u128;
+
+/// Alignment: a short packet at the start of a buffer should take one cache line, not two.
+const LINE: usize = 64;
 
 impl Slab {
     /// A slab of `len` bytes.
     pub fn new(len: usize) -> Self {
-        let blocks: Box<[Block]> = vec![0; len.div_ceil(size_of::<Block>())].into();
-        Self { start: NonNull::from(Box::leak(blocks)).cast(), len }
+        let blocks: Box<[Block]> = vec![0; (len + LINE).div_ceil(size_of::<Block>())].into();
+        let blocks = NonNull::from(Box::leak(blocks));
+        let first: NonNull<u8> = blocks.cast();
+        // SAFETY: fewer bytes than a line, which the allocation has beyond `len`.
+        let start = unsafe { first.add(first.align_offset(LINE)) };
+        Self { start, len, blocks }
     }
 
     /// Address of `len` bytes from `offset` on, if the slab has them. Valid for as long as the slab exists.
@@ -50,9 +59,7 @@ impl Slab {
 
 impl Drop for Slab {
     fn drop(&mut self) {
-        let blocks = self.len.div_ceil(size_of::<Block>());
-        let slice = NonNull::slice_from_raw_parts(self.start.cast::<Block>(), blocks);
         // SAFETY: this is the box that `new` leaked, and no pointer into it is left: all users own the slab.
-        drop(unsafe { Box::from_raw(slice.as_ptr()) });
+        drop(unsafe { Box::from_raw(self.blocks.as_ptr()) });
     }
 }

@@ -40,6 +40,8 @@ pub(crate) fn relax() {
 ///
 /// Data-plane threads are pinned, so spinning beats sleeping; after a while it yields in case the holder shares this
 /// CPU.
+// The value's first fields share the lock's cache line.
+#[repr(C)]
 pub(crate) struct SpinLock<T> {
     locked: AtomicBool,
     value: UnsafeCell<T>,

@@ -44,10 +44,13 @@ const ACTIVE: [usize; 10] = [1, 2, 4, 8, 16, 60, 120, 250, 500, 1000];
 const PORTS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 60.0, 120.0, 250.0, 500.0, 1000.0];
 const SIZES: [usize; 2] = [60, 1514];
 
+/// Packets of a batch, as in the paper's figure.
+const BATCH: usize = 1024;
+
 fn run(options: &Options, show: &mut dyn FnMut(Point)) -> Result<()> {
     for size in SIZES {
         let rig =
-            |logic: Arc<dyn SwitchLogic>, active: usize| fan_out(options, logic, active, active, size, 256);
+            |logic: Arc<dyn SwitchLogic>, active: usize| fan_out(options, logic, active, active, size, BATCH);
         let one = rig(Arc::new(Addressed), 1)?;
         let bare_one = BareCopy::new(round_robin(1, size), Shape::DEFAULT, 1, options.cpu());
         for active in ACTIVE {

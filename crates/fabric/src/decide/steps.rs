@@ -9,6 +9,7 @@ use crate::deliver::tools::Tools;
 use crate::lists::output::OutputList;
 use crate::lists::scratchpad::Scratchpad;
 use crate::rx::RxBatch;
+use crate::sync::{Ordering, fence};
 
 /// The port, if it is up; otherwise the drop reason of its packets.
 #[inline(always)]
@@ -62,18 +63,31 @@ pub(crate) fn decide_originated(
     }
 }
 
-/// Delivers every list once, in the order in which destinations were first named.
+/// Delivers every list once, in the order in which destinations were first named, and then has receivers signalled.
 #[inline(always)]
 pub(crate) fn deliver(batch: &RxBatch, pad: &mut Scratchpad, tools: &mut Tools, bridge: &BridgeState) {
-    pad.take_lists(batch, |lane, list| {
-        let Some(to) = bridge.lane(lane) else { return };
+    let published = pad.take_lists(batch, |lane, list| {
+        let Some(to) = bridge.lane(lane) else { return false };
         tools.activity.deliver(&to.client);
         if to.client.is_quarantined() {
             refuse(list, &to.counters);
-        } else if let Err(fault) = to.egress.deliver(list, &to.counters, tools) {
+            return false;
+        }
+        tools.published = false;
+        if let Err(fault) = to.egress.deliver(list, &to.counters, tools) {
             to.client.fault(fault);
         }
+        tools.published
     });
+    if published.len() == 0 {
+        return;
+    }
+    // See `Egress::notify`.
+    fence(Ordering::SeqCst);
+    for to in published.filter_map(|lane| bridge.lane(lane as usize)) {
+        tools.activity.deliver(&to.client);
+        to.egress.notify(tools);
+    }
 }
 
 /// Drops packets for a client in quarantine.

@@ -17,6 +17,12 @@ pub trait Egress: Send + Sync {
         tools: &mut Tools,
     ) -> Result<(), Fault>;
 
+    /// Signals the receiver at the end of the batch if it asked for that. Called after a delivery that has set
+    /// [`Tools::published`], and after a full fence that follows it: the receiver sets its flag and then reads its
+    /// index, the delivery moves the index and this reads the flag, and without the fence both could miss the other.
+    /// The fence costs as much as a short delivery, so all deliveries of a batch share one.
+    fn notify(&self, _tools: &mut Tools) {}
+
     /// A worker is stuck in the receiver's memory, perhaps with a lock of this queue: while on, no thread waits for
     /// that lock.
     fn quarantine(&self, _on: bool) {}

@@ -23,12 +23,13 @@ struct Run {
 
 /// Bookkeeping of one ring. See the module.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Reservation {
     reserved: u32,
     published: u32,
-    runs: [Run; MAX_IN_FLIGHT],
     oldest: u32,
     next: u32,
+    runs: [Run; MAX_IN_FLIGHT],
 }
 
 impl Reservation {
@@ -54,6 +55,10 @@ impl Reservation {
     pub fn reserve_to(&mut self, end: u32) -> Option<Ticket> {
         if self.next.wrapping_sub(self.oldest) as usize >= MAX_IN_FLIGHT {
             return None;
+        }
+        if self.next == self.oldest {
+            // One worker alone uses one run, and so one cache line.
+            (self.oldest, self.next) = (0, 0);
         }
         let ticket = Ticket(self.next);
         self.runs[ticket.0 as usize % MAX_IN_FLIGHT] = Run { end, done: false };

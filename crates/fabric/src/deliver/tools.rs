@@ -2,7 +2,12 @@
 
 use std::sync::Arc;
 
+use crate::counters::QueueCounters;
+use crate::deliver::egress::Egress;
 use crate::deliver::levels::NestedBatches;
+use crate::fault::Fault;
+use crate::lists::output::OutputList;
+use crate::sync::{Ordering, fence};
 use crate::wake::notifier::Notifier;
 use crate::worker::activity::Activity;
 
@@ -10,6 +15,8 @@ use crate::worker::activity::Activity;
 pub struct Tools {
     /// Collects receivers to notify after the batch.
     pub notifier: Notifier,
+    /// Set by a delivery whose receiver may wait for a signal: [`Egress::notify`] must follow.
+    pub published: bool,
     /// Nested batches, for packets that go on in another bridge.
     pub(crate) nested: NestedBatches,
     /// Publishes whose memory the thread touches.
@@ -20,6 +27,22 @@ impl Tools {
     /// Tools of a thread that is no worker: packets do not go on in another bridge.
     pub fn new(notifier: Notifier) -> Self {
         let activity = notifier.activity().clone();
-        Self { notifier, nested: NestedBatches::default(), activity }
+        Self { notifier, published: false, nested: NestedBatches::default(), activity }
+    }
+
+    /// Delivers a list to one destination, and has its receiver signalled.
+    pub fn deliver(
+        &mut self,
+        to: &(impl Egress + ?Sized),
+        list: &mut OutputList<'_>,
+        counters: &QueueCounters,
+    ) -> Result<(), Fault> {
+        self.published = false;
+        let delivered = to.deliver(list, counters, self);
+        if self.published {
+            fence(Ordering::SeqCst);
+            to.notify(self);
+        }
+        delivered
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The ring is used through a private view: descriptors that the receiver posted are read once, checked, and kept as
 //! [`Buffer`]s, so that reserving only moves a cursor. A slot belongs to the worker that reserved it until that
-//! worker's run is complete. The specifics of a kind of ring are in its [`RingBacking`]: an entry may be a chain of
+//! worker's run is complete; a few short packets are copied under the ring's lock instead. The specifics of a kind of ring are in its [`RingBacking`]: an entry may be a chain of
 //! buffers, each packet may have a prefix, and a packet may be bound to one entry. Rings without these features pay
 //! nothing for them.
 
@@ -13,12 +13,12 @@ use crate::copy;
 use crate::counters::{DropReason, Drops, QueueCounters};
 use crate::cpu::{Level, each_level};
 use crate::deliver::egress::Egress;
-use crate::deliver::reservation::Reservation;
+use crate::deliver::reservation::{Reservation, Ticket};
 use crate::deliver::tools::Tools;
 use crate::fault::Fault;
 use crate::lists::output::{Output, OutputList};
 use crate::rx::HEADER_COPY;
-use crate::sync::{AtomicBool, Ordering, SpinLock, UnsafeCell, fence};
+use crate::sync::{AtomicBool, Ordering, SpinLock, UnsafeCell};
 
 /// A checked buffer of the receiver: `capacity` writable bytes.
 #[derive(Debug, Clone, Copy)]
@@ -63,6 +63,9 @@ pub unsafe trait RingBacking: Send + Sync {
     /// The buffer posted as entry `seq`: reads the descriptor once and checks it.
     fn buffer(&self, own: &mut Self::Own, seq: u32, entry: &mut Self::Entry) -> Result<Buffer, Fault>;
 
+    /// Prefetches what [`RingBacking::buffer`] and [`RingBacking::fill`] use of entry `seq`, which will be read next.
+    fn prefetch(&self, _seq: u32) {}
+
     /// Announces that this many entries are reserved and will be published soon. The receiver was the last to touch the
     /// cache lines written on publishing; a prefetch now brings them here in time.
     fn expect_publish(&self, _own: &mut Self::Own, _entries: u32) {}
@@ -98,7 +101,8 @@ pub unsafe trait RingBacking: Send + Sync {
     /// Ends handing over: entries that were read and not handed over count as never read.
     fn close(&self, _own: &mut Self::Own) {}
 
-    /// The descriptor to signal, if the receiver asked for notification. Called after a full fence.
+    /// The descriptor to signal, if the receiver asked for notification. Called after [`RingBacking::publish`]; if it
+    /// returns `None`, once more after a full fence.
     fn notify(&self) -> Option<RawFd>;
 
     /// Whether the memory behind the ring is gone.
@@ -110,16 +114,35 @@ const MAX_PREFIX: usize = 16;
 /// Entries brought into the view at once for packets that take several.
 const LOOK_AHEAD: u32 = 8;
 
+// In this order, a delivery of one worker alone uses the first cache line.
+#[repr(C)]
 struct State<O> {
-    own: O,
-    reservation: Reservation,
+    dead: bool,
     /// End of the private view: entries before it are in `view`.
     viewed: u32,
     /// End of the entries that the receiver had posted at the last check.
     posted: u32,
     /// Lower bound of the capacities of unreserved entries in the view.
     min_capacity: u32,
-    dead: bool,
+    reservation: Reservation,
+    /// Why `dead`, if it is for a fault of the ring.
+    fault: Option<Fault>,
+    own: O,
+}
+
+/// The ring's own fault, in [`State::fault`]. It fits a register: a result that is passed through memory would be read
+/// in other pieces than it was written, and wait there until every store before it has reached the cache.
+#[derive(Debug, Clone, Copy)]
+struct Broken;
+
+impl<O> State<O> {
+    /// Ends deliveries.
+    #[cold]
+    fn end(&mut self, fault: Fault) -> Broken {
+        self.dead = true;
+        self.fault = Some(fault);
+        Broken
+    }
 }
 
 /// An entry in the private view.
@@ -129,13 +152,15 @@ struct Slot<E> {
 }
 
 /// A transmit queue over a ring. See the module.
+// In this order, a delivery begins with two neighbouring cache lines.
+#[repr(C, align(128))]
 pub struct TxRing<B: RingBacking> {
-    state: SpinLock<State<B::Own>>,
     view: Box<[UnsafeCell<Slot<B::Entry>>]>,
     mask: u32,
     level: Level,
     /// Set while no thread may wait for the lock: see [`Egress::quarantine`].
     quarantined: AtomicBool,
+    state: SpinLock<State<B::Own>>,
     backing: B,
 }
 
@@ -154,12 +179,13 @@ impl<B: RingBacking> TxRing<B> {
         let none = Buffer { at: NonNull::dangling(), capacity: 0 };
         Self {
             state: SpinLock::new(State {
-                own,
-                reservation: Reservation::new(start),
+                dead: false,
                 viewed: start,
                 posted: start,
                 min_capacity: u32::MAX,
-                dead: false,
+                reservation: Reservation::new(start),
+                fault: None,
+                own,
             }),
             view: (0..size)
                 .map(|_| UnsafeCell::new(Slot { first: none, entry: B::Entry::default() }))
@@ -183,14 +209,14 @@ impl<B: RingBacking> TxRing<B> {
 
     /// Brings up to `want` more entries into the view. Returns whether there were any.
     #[inline]
-    fn extend_view(&self, state: &mut State<B::Own>, want: u32) -> Result<bool, Fault> {
+    fn extend_view(&self, state: &mut State<B::Own>, want: u32) -> Result<bool, Broken> {
         if state.viewed == state.posted {
             let published = state.reservation.published();
-            let posted = self.backing.posted(&mut state.own, published)?;
+            let posted = self.backing.posted(&mut state.own, published).map_err(|fault| state.end(fault))?;
             // A receiver that takes back posted entries would move `viewed` past the ring's end below.
             let (size, seen) = (self.view.len() as u32, state.viewed.wrapping_sub(published));
             if posted.wrapping_sub(state.viewed) > size.saturating_sub(seen) {
-                return Err(Fault::RingIndex { published: posted.wrapping_sub(published), size });
+                return Err(state.end(Fault::RingIndex { published: posted.wrapping_sub(published), size }));
             }
             state.posted = posted;
         }
@@ -199,14 +225,14 @@ impl<B: RingBacking> TxRing<B> {
             state.min_capacity = u32::MAX;
         }
         let (mut viewed, mut min_capacity) = (state.viewed, state.min_capacity);
-        let mut fault = Ok(());
+        let mut read = Ok(());
         for _ in 0..n {
             // SAFETY: under the lock, and the entry is not reserved.
             let slot = unsafe { &mut *self.slot(viewed) };
             slot.first = match self.backing.buffer(&mut state.own, viewed, &mut slot.entry) {
                 Ok(buffer) => buffer,
-                Err(bad) => {
-                    fault = Err(bad);
+                Err(fault) => {
+                    read = Err(state.end(fault));
                     break;
                 }
             };
@@ -219,7 +245,10 @@ impl<B: RingBacking> TxRing<B> {
             viewed = viewed.wrapping_add(1);
         }
         (state.viewed, state.min_capacity) = (viewed, min_capacity);
-        fault?;
+        read?;
+        // The entries after these are next, perhaps after so many other destinations that they have left the caches.
+        copy::prefetch_write(self.slot(viewed).cast());
+        self.backing.prefetch(viewed);
         Ok(n > 0)
     }
 
@@ -394,7 +423,7 @@ impl<B: RingBacking> TxRing<B> {
         &self,
         state: &mut State<B::Own>,
         list: &OutputList<'_>,
-    ) -> Result<Option<u32>, Fault> {
+    ) -> Result<Option<u32>, Broken> {
         let (start, wanted) = (state.reservation.next_free(), list.len() as u32);
         loop {
             let free = state.viewed.wrapping_sub(start);
@@ -412,9 +441,9 @@ impl<B: RingBacking> TxRing<B> {
         state: &mut State<B::Own>,
         list: &mut OutputList<'_>,
         drops: &mut Drops,
-    ) -> Result<u32, Fault> {
+    ) -> Result<u32, Broken> {
         let spans = self.backing.spans_entries();
-        let (mut end, mut fault) = (state.reservation.next_free(), None);
+        let (mut end, mut reserved) = (state.reservation.next_free(), Ok(()));
         list.retain(|output| {
             let (len, mut room, first) = (output.len() + B::PREFIX as u32, 0u32, end);
             let mut refuse = |reason, back: &mut u32| {
@@ -427,8 +456,8 @@ impl<B: RingBacking> TxRing<B> {
                     match self.extend_view(state, LOOK_AHEAD) {
                         Ok(true) => {}
                         Ok(false) => return refuse(DropReason::RingFull, &mut end),
-                        Err(bad) => {
-                            fault = Some(bad);
+                        Err(broken) => {
+                            reserved = Err(broken);
                             return refuse(DropReason::PortDown, &mut end);
                         }
                     }
@@ -441,7 +470,7 @@ impl<B: RingBacking> TxRing<B> {
             }
             Ok(())
         });
-        fault.map_or(Ok(end), Err)
+        reserved.map(|()| end)
     }
 
     /// Publishes all entries before `end`, which are filled.
@@ -458,6 +487,95 @@ impl<B: RingBacking> TxRing<B> {
     }
 }
 
+/// A delivery while the packets are copied without the lock, and what is left of it afterwards.
+enum Progress {
+    /// The run is reserved: its first entry, its packets, its ticket.
+    Reserved(u32, u32, Ticket),
+    /// Short packets: all are copied and published already.
+    Done(Completed),
+}
+
+/// A completed run.
+struct Completed {
+    /// The receiver's index moved.
+    published: bool,
+    /// Whether the ring is in order.
+    sound: Result<(), Broken>,
+}
+
+/// Most packets of a list that are copied under the lock. So few take no longer than to give up the lock and take it
+/// again, and a batch for many destinations has such lists.
+const FEW: u32 = 4;
+
+impl<B: RingBacking> TxRing<B> {
+    /// The fault that has ended deliveries.
+    #[cold]
+    fn fault(&self) -> Fault {
+        // Memory that was taken away reads as zeros, which looks like any other fault.
+        if self.backing.faulted() {
+            return Fault::Memory;
+        }
+        self.state.with_unless(&self.quarantined, |state| state.fault).flatten().unwrap_or(Fault::Stalled)
+    }
+
+    /// Reserves entries for a list. `Ok(None)`: the ring takes nothing.
+    #[inline(always)]
+    fn reserve(
+        &self,
+        state: &mut State<B::Own>,
+        list: &mut OutputList<'_>,
+        counters: &QueueCounters,
+        drops: &mut Drops,
+    ) -> Result<Option<Progress>, Broken> {
+        if state.dead {
+            return Ok(None);
+        }
+        let (start, wanted) = (state.reservation.next_free(), list.len() as u32);
+        let (end, packets) = match self.reserve_uniform(state, list)? {
+            Some(end) => (end, end.wrapping_sub(start)),
+            None => (self.reserve_each(state, list, drops)?, wanted),
+        };
+        let Some(ticket) = state.reservation.reserve_to(end) else { return Ok(None) };
+        if wanted <= FEW && packets == wanted && list.longest() <= HEADER_COPY as u32 {
+            let bytes = self.fill_list(list, start);
+            let delivered = wanted - drops.total();
+            return Ok(Some(Progress::Done(
+                self.complete(state, ticket, wanted, counters, delivered, bytes),
+            )));
+        }
+        self.backing.expect_publish(&mut state.own, end.wrapping_sub(start));
+        Ok(Some(Progress::Reserved(start, packets, ticket)))
+    }
+
+    /// Publishes completed runs, in order, after this one is filled; counts its packets.
+    #[inline(always)]
+    fn complete(
+        &self,
+        state: &mut State<B::Own>,
+        ticket: Ticket,
+        wanted: u32,
+        counters: &QueueCounters,
+        delivered: u32,
+        bytes: u64,
+    ) -> Completed {
+        let before = state.reservation.published();
+        let end = state.reservation.complete(ticket);
+        let end = end.filter(|_| !state.dead);
+        if let Some(end) = end {
+            self.publish(state, before, end);
+        }
+        if delivered > 0 {
+            counters.add_batch_alone(delivered.into(), bytes);
+        }
+        // The next list is most likely as long: its buffers are prefetched while other work is done.
+        let early = match state.viewed == state.reservation.next_free() && !state.dead {
+            true => self.extend_view(state, wanted),
+            false => Ok(false),
+        };
+        Completed { published: end.is_some(), sound: early.map(|_| ()) }
+    }
+}
+
 impl<B: RingBacking> Egress for TxRing<B> {
     #[inline]
     fn deliver(
@@ -468,79 +586,60 @@ impl<B: RingBacking> Egress for TxRing<B> {
     ) -> Result<(), Fault> {
         let mut drops = Drops::default();
         let wanted = list.len() as u32;
-        let reserved = self.state.with_unless(&self.quarantined, |state| {
-            if state.dead {
-                return Ok(None);
+        let progress = self
+            .state
+            .with_unless(&self.quarantined, |state| self.reserve(state, list, counters, &mut drops));
+        let completed = match progress.unwrap_or(Ok(None)) {
+            Ok(Some(Progress::Done(completed))) => completed,
+            Ok(Some(Progress::Reserved(start, packets, ticket))) => {
+                if packets < wanted {
+                    list.truncate(packets, DropReason::RingFull);
+                    drops.add(DropReason::RingFull, wanted - packets);
+                }
+                // Copy, without the lock.
+                let bytes = self.fill_list(list, start);
+                let delivered = wanted - drops.total();
+                let completed = self.state.with_unless(&self.quarantined, |state| {
+                    self.complete(state, ticket, wanted, counters, delivered, bytes)
+                });
+                match completed {
+                    Some(completed) => completed,
+                    // The holder of the lock is stuck: the packets are never published, nor any after them.
+                    None => {
+                        counters.add_drops(&mut drops);
+                        return Err(Fault::Stalled);
+                    }
+                }
             }
-            let start = state.reservation.next_free();
-            let end = match self.reserve_uniform(state, list) {
-                Ok(Some(end)) => Ok((end, end.wrapping_sub(start))),
-                Ok(None) => self.reserve_each(state, list, &mut drops).map(|end| (end, wanted)),
-                Err(fault) => Err(fault),
-            };
-            state.dead = end.is_err();
-            let (end, packets) = end?;
-            let Some(ticket) = state.reservation.reserve_to(end) else { return Ok(None) };
-            self.backing.expect_publish(&mut state.own, end.wrapping_sub(start));
-            Ok(Some((start, packets, ticket)))
-        });
-        let (start, packets, ticket) = match reserved.unwrap_or(Ok(None)) {
-            Ok(Some(reserved)) => reserved,
             refused => {
                 list.refuse_rest(DropReason::PortDown);
                 let mut drops = Drops::default();
                 drops.add(DropReason::PortDown, wanted);
                 counters.add_drops(&mut drops);
-                // Memory that was taken away reads as zeros, which looks like any other fault.
-                let faulted = self.backing.faulted();
-                return refused
-                    .map_or_else(|fault| Err(if faulted { Fault::Memory } else { fault }), |_| Ok(()));
+                return refused.map_or_else(|Broken| Err(self.fault()), |_| Ok(()));
             }
         };
-        if packets < wanted {
-            list.truncate(packets, DropReason::RingFull);
-            drops.add(DropReason::RingFull, wanted - packets);
-        }
-
-        // Copy, without the lock.
-        let bytes = self.fill_list(list, start);
-
-        // Publish completed runs, in order; the thread that publishes also notifies.
-        let delivered = u64::from(wanted - drops.total());
-        let published = self.state.with_unless(&self.quarantined, |state| {
-            let before = state.reservation.published();
-            let end = state.reservation.complete(ticket);
-            let end = end.filter(|_| !state.dead);
-            if let Some(end) = end {
-                self.publish(state, before, end);
-            }
-            if delivered > 0 {
-                counters.add_batch_alone(delivered, bytes);
-            }
-            // The next list is most likely as long: its buffers are prefetched while other work is done.
-            let early = match state.viewed == state.reservation.next_free() && !state.dead {
-                true => self.extend_view(state, wanted),
-                false => Ok(false),
-            };
-            state.dead |= early.is_err();
-            (end, early)
-        });
-        // The holder of the lock is stuck: the packets are never published, nor any after them.
-        let (published, early) = published.unwrap_or((None, Err(Fault::Stalled)));
         counters.add_drops(&mut drops);
-        if published.is_some() {
-            // The receiver sets its flag and then reads the index; we move the index and then read the flag. Without a
-            // full fence on our side, both could miss the other.
-            fence(Ordering::SeqCst);
-            if let Some(fd) = self.backing.notify() {
-                tools.notifier.add(fd);
+        if completed.published {
+            // A receiver that sleeps already is collected now, whatever holds this thread up later in the batch. Whether
+            // one is just falling asleep shows behind a fence.
+            match self.backing.notify() {
+                Some(fd) => tools.notifier.add(fd),
+                None => tools.published = true,
             }
         }
         if self.backing.faulted() {
             let _ = self.state.with_unless(&self.quarantined, |state| state.dead = true);
             return Err(Fault::Memory);
         }
-        early.map(|_| ())
+        completed.sound.map_err(|Broken| self.fault())
+    }
+
+    #[inline]
+    fn notify(&self, tools: &mut Tools) {
+        if let Some(fd) = self.backing.notify() {
+            tools.notifier.add(fd);
+        }
     }
 
     fn close(&self) {

@@ -12,7 +12,7 @@ use crate::counters::DropReason;
 use crate::rx::RxBatch;
 use crate::rx::record::{Record, state};
 
-/// Most outputs of one batch: every packet of a full batch flooded to 1,024 ports.
+/// Most outputs of one batch: every packet of a batch of 256, four times the usual one, flooded to 1,024 ports.
 pub(crate) const OUTPUTS: usize = 256 << 10;
 
 /// End of a list.

@@ -288,19 +288,24 @@ impl Scratchpad {
     }
 
     /// Empties all lists: calls `deliver` once for each, with the number of its lane, in the order in which
-    /// destinations were first named.
+    /// destinations were first named. Returns the lanes for which it returned true.
     #[inline]
     pub(crate) fn take_lists(
         &mut self,
         batch: &RxBatch,
-        mut deliver: impl FnMut(usize, &mut OutputList<'_>),
-    ) {
+        mut deliver: impl FnMut(usize, &mut OutputList<'_>) -> bool,
+    ) -> std::vec::Drain<'_, u32> {
+        let mut chosen = 0;
         for i in 0..self.active.len() {
-            let lane = self.active[i] as usize;
-            let list = std::mem::replace(&mut self.lists[lane], EMPTY);
-            deliver(lane, &mut OutputList::new(batch, &mut self.runs, list.head));
+            let lane = self.active[i];
+            let list = std::mem::replace(&mut self.lists[lane as usize], EMPTY);
+            if deliver(lane as usize, &mut OutputList::new(batch, &mut self.runs, list.head)) {
+                self.active[chosen] = lane;
+                chosen += 1;
+            }
         }
-        self.active.clear();
+        self.active.truncate(chosen);
+        self.active.drain(..)
     }
 }
 

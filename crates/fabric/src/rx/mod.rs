@@ -37,7 +37,7 @@ pub const MAX_PACKET: u32 = 65_535;
 /// Shortest packet: an Ethernet header.
 pub const MIN_PACKET: u32 = 14;
 /// Most packets of a batch, whatever the limits.
-pub const MAX_BATCH: usize = 256;
+pub const MAX_BATCH: usize = 1024;
 /// Packets that a logic may originate in one batch.
 pub const MAX_ORIGINATED: usize = 256;
 /// Header versions beyond the received ones that one batch may make.

@@ -2,6 +2,7 @@
 //!
 //! - `run.rs`: the thread: rounds of tasks; polling, watching, sleeping;
 //! - `state.rs`: the worker's state, which another thread can take over;
+//! - `moderation.rs`: rests between rounds under a light but steady load;
 //! - `watchdog.rs`: detects a worker that a client holds up and lets a stand-in take over;
 //! - `overrun.rs`: batches that a logic does not finish in time;
 //! - `probe.rs`, `janitor.rs`: helpers of the watchdog: identify the client; run jobs that may block;
@@ -15,6 +16,7 @@ pub(crate) mod activity;
 pub(crate) mod handle;
 pub(crate) mod handoff;
 pub(crate) mod janitor;
+pub(crate) mod moderation;
 pub(crate) mod overrun;
 pub(crate) mod per_thread;
 pub(crate) mod probe;

@@ -5,7 +5,8 @@
 //! [`Pace::watch`], because some clients publish a packet and read our request without a fence between; then it is
 //! *asleep* and costs nothing. A task that waits for a time is not run before it. A worker whose tasks all sleep or
 //! wait blocks in epoll, at most until the earliest of these times. While any task is awake, the worker asks epoll
-//! every [`Pace::listen`] which other tasks were signalled.
+//! every [`Pace::listen`] which other tasks were signalled. Under a light but steady load it
+//! [rests](crate::worker::moderation) between rounds.
 //!
 //! Signals are edge-triggered and a client's eventfd is never read: whatever a client does to its blocking mode or
 //! counter, the worker cannot block on it.
@@ -14,6 +15,7 @@
 //! [worker's state](crate::worker::state) is [handed off](crate::worker::handoff), where the
 //! [watchdog](crate::worker::watchdog) finds it.
 
+use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
@@ -21,6 +23,7 @@ use std::time::Duration;
 
 use rustix::event::Timespec;
 use rustix::event::epoll;
+use rustix::thread::set_current_timer_slack;
 
 use crate::bridge::quiescence::Reclaim;
 use crate::clock;
@@ -43,6 +46,9 @@ pub struct Pace {
     pub watch: Duration,
     /// Interval at which a busy worker asks which sleeping queues were signalled.
     pub listen: Duration,
+    /// Time for which a worker lets packets gather under a light but steady load; zero: never. At most this is added to
+    /// a packet's way.
+    pub rest: Duration,
     /// Never ask for signals, never sleep.
     pub poll_forever: bool,
 }
@@ -53,6 +59,7 @@ impl Default for Pace {
             linger: Duration::from_micros(20),
             watch: Duration::from_micros(20),
             listen: Duration::from_micros(20),
+            rest: Duration::from_micros(25),
             poll_forever: false,
         }
     }
@@ -85,6 +92,8 @@ impl Runner {
         self.context.counters = state.counters.clone();
         let vital = self.vital.clone();
         let _guard = vital.guard();
+        // Rests are shorter than the kernel's usual tolerance, 50 µs. Refused, they become longer.
+        let _ = set_current_timer_slack(Some(NonZeroU64::MIN));
         let end = self.rounds(state).unwrap_or_else(|end| end);
         if self.context.has_rings() {
             // Collected before this thread was relieved. The stand-in has signalled them too; a receiver signalled
@@ -111,7 +120,7 @@ impl Runner {
             self.reclaim.quiescence.pass(self.info.number);
             state.end_waits(now);
 
-            let mut i = 0;
+            let (mut i, mut dry) = (0, true);
             while let Some(&s) = state.awake.get(i) {
                 let Some(mut task) = state.lend(s) else {
                     // A relieved thread has it.
@@ -151,12 +160,21 @@ impl Runner {
                     now = clock::cycles();
                 }
                 if ran.packets > 0 || ran.next != Next::Round {
-                    bump(&self.context.counters.busy_cycles, now.wrapping_sub(start));
+                    let busy = now.wrapping_sub(start);
+                    bump(&self.context.counters.busy_cycles, busy);
+                    state.moderation.count(ran.packets, busy);
+                    dry &= ran.packets == 0;
                 }
             }
 
             if state.awake.is_empty() && !state.poll_forever {
                 self.sleep(&mut state, now);
+                state = self.wake_signalled(state)?;
+                now = clock::cycles();
+                listened = now;
+            } else if dry && state.moderation.rests(now) {
+                state.rest(now);
+                bump(&self.context.counters.wakeups, 1);
                 state = self.wake_signalled(state)?;
                 now = clock::cycles();
                 listened = now;

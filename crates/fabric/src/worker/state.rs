@@ -21,6 +21,7 @@ use crate::wake::doorbell::EventBell;
 use crate::wake::notifier::MOST;
 use crate::worker::activity::Signal;
 use crate::worker::handle::{Command, Commands};
+use crate::worker::moderation::Moderation;
 use crate::worker::request::Reply;
 use crate::worker::run::Pace;
 use crate::worker::tasks::{Next, Ran, Task, Token};
@@ -73,6 +74,7 @@ pub(crate) struct WorkerState {
     watch: u64,
     pub(crate) listen: u64,
     pub(crate) poll_forever: bool,
+    pub(crate) moderation: Moderation,
 }
 
 // Event data other than slot numbers.
@@ -118,6 +120,7 @@ impl WorkerState {
             watch: clock::from_duration(pace.watch),
             listen: clock::from_duration(pace.listen),
             poll_forever: pace.poll_forever,
+            moderation: Moderation::new(&pace),
         }))
     }
 
@@ -188,6 +191,13 @@ impl WorkerState {
         // Commands and the timer are checked in any case; their event data are not slot numbers.
         let slots = self.slots.len();
         self.signalled.extend(events.iter().map(|event| event.data.u64() as usize).filter(|s| *s < slots));
+    }
+
+    /// Blocks while packets gather: for a rest, or until a sleeping task is signalled or a waiting one is due.
+    pub(crate) fn rest(&mut self, now: u64) {
+        let due = self.waiting.peek().map(|Reverse((time, _))| *time);
+        let timeout = self.moderation.timeout(now, due);
+        self.listen(Some(&timeout));
     }
 
     /// Wakes slot `s`, which was signalled. Returns whether to disable its task's signals.

@@ -132,7 +132,7 @@ impl Drain {
 
     fn deliver(&mut self, context: &mut Context, packets: usize) {
         let mut list = OutputList::of_all(&context.batch, &mut self.runs, packets);
-        if let Err(fault) = self.egress.deliver(&mut list, &self.counters, &mut context.tools) {
+        if let Err(fault) = context.tools.deliver(&*self.egress, &mut list, &self.counters) {
             self.dead = true;
             self.fail(fault);
         }

@@ -182,6 +182,7 @@ impl Context {
         let notifier = Notifier::at(info.activity.clone(), muted, clients)?;
         let tools = Tools {
             notifier,
+            published: false,
             nested: NestedBatches::of_worker(worker, limits),
             activity: info.activity.clone(),
         };
