@@ -1,50 +1,68 @@
 //! Moderation: under a light but steady load, a worker rests between rounds, as a network card moderates interrupts.
 //!
 //! To poll costs a core however little there is to do, and a signal for every few packets costs their sender a system
-//! call and the worker a wake-up. So if several packets come within the time of a rest ([`Pace::rest`]) and keep the
+//! call and the worker a wake-up. So if some packets come within the time of a rest ([`Pace::rest`]) and keep the
 //! worker busy for a small part of the time, the worker lets them gather: once its queues are dry it blocks that long,
 //! their senders told nothing, and takes what came as one batch. Fewer packets are taken at once, since their senders
 //! may wait for answers, and at more load the worker polls; there, latency counts and there is no core to save.
 //!
 //! Invariant: a worker rests only between rounds, when no task is lent.
 
-use rustix::event::Timespec;
+use rustix::thread::{Timespec, nanosleep};
 
 use crate::clock;
 use crate::worker::run::Pace;
 
 /// Packets that come in a rest on average, at least.
-const GATHERED: u64 = 8;
+const FEWEST: u64 = 20;
+/// The same at most: a rest is shorter where more would come. Half of the smallest rings in use have room for so many.
+const MOST: u64 = 160;
 
-/// Share of the time for which packets keep a worker that rests busy, at most one in so many. A worker that polls takes
-/// the same packets in smaller batches, so it is busier than after it has begun to rest: it does not alternate.
-const BUSY_SHARE: u64 = 4;
+/// Percentages of the time for which packets keep a worker busy: at most so many for a polling worker to begin to rest,
+/// and for a resting one to go on. One that polls takes the same packets in smaller batches, at several times the cost.
+const BUSY_POLLING: u64 = 40;
+const BUSY_RESTING: u64 = 12;
 
 /// Rests' times over which the load is measured.
 const WINDOW: u64 = 8;
+/// Windows in a row after which a light load is steady: senders that pause now and then have such windows, too.
+const STEADY: u32 = 4;
+
+/// A rest that took so many times as long as it should was not one: the machine has coarse timers, or other work. Packets
+/// would be lost in full rings.
+const OVERSLEPT: u64 = 8;
+/// Rests' times for which the worker does not rest after that.
+const PAUSE: u64 = 400;
 
 /// The load of a worker. See the module.
 pub(crate) struct Moderation {
-    /// Cycles of a rest; 0: never rests.
+    /// Cycles of the longest rest; 0: never rests.
+    longest: u64,
+    /// Cycles of a rest at the present rate.
     rest: u64,
     /// When the present window began, and what it has seen.
     since: u64,
     packets: u64,
     busy: u64,
-    /// Whether the previous window was light and steady.
-    steady: bool,
+    /// Light windows in a row before this one.
+    light: u32,
+    /// Packets since the last rest.
+    gathered: u64,
+    /// Until when the worker does not rest, whatever the load.
+    paused: u64,
 }
 
 impl Moderation {
     pub(crate) fn new(pace: &Pace) -> Self {
-        let rest = if pace.poll_forever { 0 } else { clock::from_duration(pace.rest) };
-        Self { rest, since: 0, packets: 0, busy: 0, steady: false }
+        let longest = if pace.poll_forever { 0 } else { clock::from_duration(pace.rest) };
+        Self { longest, rest: longest, since: 0, packets: 0, busy: 0, light: 0, gathered: 0, paused: 0 }
     }
 
     /// Counts packets of a task's run, and the cycles spent on them.
     #[inline]
     pub(crate) fn count(&mut self, packets: usize, cycles: u64) {
         self.packets += packets as u64;
+        self.gathered += packets as u64;
         self.busy += cycles;
     }
 
@@ -52,20 +70,52 @@ impl Moderation {
     #[inline]
     pub(crate) fn rests(&mut self, now: u64) -> bool {
         let elapsed = now.wrapping_sub(self.since);
-        if elapsed > WINDOW * self.rest {
-            let many = self.packets.saturating_mul(self.rest) >= GATHERED.saturating_mul(elapsed);
-            let light = self.busy.saturating_mul(BUSY_SHARE) <= elapsed;
-            self.steady = self.rest > 0 && many && light;
+        if elapsed > WINDOW * self.longest {
+            self.end_window(elapsed);
             (self.since, self.packets, self.busy) = (now, 0, 0);
         }
-        self.steady
+        if self.is_steady() && self.gathered > 2 * MOST {
+            // The load has grown within a rest.
+            self.light = 0;
+        }
+        self.is_steady() && now >= self.paused
     }
 
-    /// The longest time to block: a rest, or until `due` if a task waits for that time.
-    pub(crate) fn timeout(&self, now: u64, due: Option<u64>) -> Timespec {
-        let left = due.map_or(self.rest, |due| due.saturating_sub(now).min(self.rest));
-        let left = clock::to_duration(left);
-        Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() }
+    fn is_steady(&self) -> bool {
+        self.light >= STEADY
+    }
+
+    fn end_window(&mut self, elapsed: u64) {
+        let most = if self.is_steady() { BUSY_RESTING } else { BUSY_POLLING };
+        let light = self.busy.saturating_mul(100) <= elapsed.saturating_mul(most);
+        let some = self.packets.saturating_mul(self.longest) >= FEWEST.saturating_mul(elapsed);
+        let light = self.longest > 0 && some && light;
+        self.light = if light { self.light.saturating_add(1) } else { 0 };
+        if light {
+            self.rest = (MOST.saturating_mul(elapsed) / self.packets.max(1)).min(self.longest);
+        }
+    }
+
+    /// Blocks for a rest, or until `due` if a task waits for that time.
+    pub(crate) fn rest(&mut self, now: u64, due: Option<u64>) {
+        self.gathered = 0;
+        let left = clock::to_duration(self.time_left(now, due));
+        // Not in epoll, whose timeout has milliseconds on kernels before 5.11. Interrupted, it ends early.
+        let _ = nanosleep(&Timespec {
+            tv_sec: left.as_secs().cast_signed(),
+            tv_nsec: left.subsec_nanos().into(),
+        });
+        self.rested(now, clock::cycles());
+    }
+
+    fn time_left(&self, now: u64, due: Option<u64>) -> u64 {
+        due.map_or(self.rest, |due| due.saturating_sub(now).min(self.rest))
+    }
+
+    fn rested(&mut self, began: u64, now: u64) {
+        if now.wrapping_sub(began) > OVERSLEPT * self.longest {
+            (self.light, self.paused) = (0, now.saturating_add(PAUSE * self.longest));
+        }
     }
 }
 
@@ -75,41 +125,105 @@ mod tests {
 
     use super::*;
 
-    const REST: Duration = Duration::from_micros(25);
+    const REST: Duration = Duration::from_micros(60);
 
-    /// Whether a worker rests after packets of `cost` have come every `gap` for ten windows, one a round.
-    fn rests(pace: Pace, gap: Duration, cost: Duration) -> bool {
-        let (mut load, gap, cost) =
-            (Moderation::new(&pace), clock::from_duration(gap), clock::from_duration(cost));
-        let end = clock::from_duration(REST) * WINDOW * 10;
-        let (mut now, mut rests) = (1, false);
-        while now < end {
-            load.count(1, cost);
-            now += gap;
-            rests = load.rests(now);
+    fn pace() -> Pace {
+        Pace { rest: REST, ..Pace::default() }
+    }
+
+    /// A worker under a load, as it polls and rests.
+    struct Worker {
+        load: Moderation,
+        now: u64,
+    }
+
+    impl Worker {
+        fn new(pace: Pace) -> Self {
+            Self { load: Moderation::new(&pace), now: 1 }
         }
-        rests
+
+        /// Whether it rests after packets have come every `gap` nanoseconds for some windows, each of which costs
+        /// `polling` nanoseconds while it polls and `resting` while it rests.
+        fn under(&mut self, gap: u64, polling: u64, resting: u64) -> bool {
+            let [gap, polling, resting] =
+                [gap, polling, resting].map(|nanos| clock::from_duration(Duration::from_nanos(nanos)));
+            let (end, mut rests) = (self.now + clock::from_duration(REST) * WINDOW * 10, false);
+            while self.now < end {
+                let came = if rests { self.load.rest / gap } else { 1 };
+                self.load.gathered = 0;
+                self.load.count(came as usize, came * if rests { resting } else { polling });
+                self.now += gap * came;
+                rests = self.load.rests(self.now);
+            }
+            rests
+        }
     }
 
     #[test]
     fn only_steady_and_light_load_is_moderated() {
-        let (pace, micros, nanos) =
-            (Pace { rest: REST, ..Pace::default() }, Duration::from_micros, Duration::from_nanos);
-        assert!(rests(pace, micros(1), nanos(100)), "a million packets a second, a tenth of the time");
-        assert!(!rests(pace, micros(1), nanos(500)), "half of the time");
-        assert!(!rests(pace, micros(20), nanos(100)), "as rare as requests that wait for answers");
-        assert!(!rests(Pace { rest: Duration::ZERO, ..pace }, micros(1), nanos(100)), "turned off");
-        assert!(!rests(Pace { poll_forever: true, ..pace }, micros(1), nanos(100)), "polling was asked for");
+        let rests = |pace, gap, polling, resting| Worker::new(pace).under(gap, polling, resting);
+        assert!(rests(pace(), 1000, 300, 50), "a million packets a second, a twentieth of the time");
+        assert!(!rests(pace(), 1000, 500, 50), "half of the time");
+        assert!(!rests(pace(), 20_000, 300, 50), "as rare as requests that wait for answers");
+        assert!(!rests(Pace { rest: Duration::ZERO, ..pace() }, 1000, 300, 50), "turned off");
+        assert!(!rests(Pace { poll_forever: true, ..pace() }, 1000, 300, 50), "polling was asked for");
+    }
+
+    #[test]
+    fn a_load_that_grows_ends_rests() {
+        let mut worker = Worker::new(pace());
+        assert!(worker.under(1000, 300, 50));
+        assert!(!worker.under(1000, 600, 300));
+        assert!(worker.under(1000, 300, 50));
+        worker.load.count(2 * MOST as usize + 1, 0);
+        assert!(!worker.load.rests(worker.now), "a burst");
+    }
+
+    #[test]
+    fn one_light_window_is_no_steady_load() {
+        let mut worker = Worker::new(pace());
+        let rest = clock::from_duration(REST);
+        for i in 0..10 * WINDOW {
+            // Every other window is busy.
+            worker.load.count(50, if i / WINDOW % 2 == 0 { rest / 10 } else { rest });
+            worker.now += rest;
+            assert!(!worker.load.rests(worker.now));
+        }
+    }
+
+    #[test]
+    fn rests_are_shorter_where_many_packets_come() {
+        let mut worker = Worker::new(pace());
+        assert!(worker.under(1000, 300, 50));
+        assert_eq!(worker.load.rest, worker.load.longest);
+        assert!(worker.under(200, 50, 10));
+        let packets = worker.load.rest / clock::from_duration(Duration::from_nanos(200));
+        assert!((MOST * 9 / 10..=MOST * 11 / 10).contains(&packets), "{packets} packets a rest");
     }
 
     #[test]
     fn a_rest_ends_when_a_task_is_due() {
-        let load = Moderation::new(&Pace { rest: REST, ..Pace::default() });
-        let nanos = |due: Option<u64>| load.timeout(1000, due).tv_nsec;
-        let whole = nanos(None);
-        assert!((24_900..=25_000).contains(&whole), "{whole}");
-        assert_eq!(nanos(Some(u64::MAX)), whole);
-        assert_eq!(nanos(Some(900)), 0);
-        assert!(nanos(Some(1000 + clock::from_duration(REST) / 2)) < whole);
+        let load = Moderation::new(&pace());
+        let rest = clock::from_duration(REST);
+        assert_eq!(load.time_left(1000, None), rest);
+        assert_eq!(load.time_left(1000, Some(u64::MAX)), rest);
+        assert_eq!(load.time_left(1000, Some(900)), 0);
+        assert_eq!(load.time_left(1000, Some(1000 + rest / 2)), rest / 2);
+    }
+
+    #[test]
+    fn a_worker_that_overslept_does_not_rest_for_a_while() {
+        let mut worker = Worker::new(pace());
+        let rest = clock::from_duration(REST);
+        assert!(worker.under(1000, 300, 50));
+        worker.load.rested(worker.now - 2 * rest, worker.now);
+        assert!(worker.load.rests(worker.now), "a little late");
+        worker.load.rested(worker.now - 9 * rest, worker.now);
+        assert!(!worker.load.rests(worker.now));
+        assert!(!worker.under(1000, 300, 50));
+        for _ in 0..5 {
+            worker.under(1000, 300, 50);
+        }
+        assert!(worker.under(1000, 300, 50));
     }
 }

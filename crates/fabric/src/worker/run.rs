@@ -46,8 +46,8 @@ pub struct Pace {
     pub watch: Duration,
     /// Interval at which a busy worker asks which sleeping queues were signalled.
     pub listen: Duration,
-    /// Time for which a worker lets packets gather under a light but steady load; zero: never. At most this is added to
-    /// a packet's way.
+    /// Longest time for which a worker lets packets gather under a light but steady load; zero: never. At most this is
+    /// added to a packet's way.
     pub rest: Duration,
     /// Never ask for signals, never sleep.
     pub poll_forever: bool,
@@ -59,7 +59,7 @@ impl Default for Pace {
             linger: Duration::from_micros(20),
             watch: Duration::from_micros(20),
             listen: Duration::from_micros(20),
-            rest: Duration::from_micros(25),
+            rest: Duration::from_micros(60),
             poll_forever: false,
         }
     }
@@ -175,6 +175,8 @@ impl Runner {
             } else if dry && state.moderation.rests(now) {
                 state.rest(now);
                 bump(&self.context.counters.wakeups, 1);
+                // Other queues may have been signalled meanwhile.
+                state.listen(Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
                 state = self.wake_signalled(state)?;
                 now = clock::cycles();
                 listened = now;

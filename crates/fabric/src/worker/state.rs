@@ -193,11 +193,10 @@ impl WorkerState {
         self.signalled.extend(events.iter().map(|event| event.data.u64() as usize).filter(|s| *s < slots));
     }
 
-    /// Blocks while packets gather: for a rest, or until a sleeping task is signalled or a waiting one is due.
+    /// Blocks while packets gather: for a rest, or until a waiting task is due.
     pub(crate) fn rest(&mut self, now: u64) {
         let due = self.waiting.peek().map(|Reverse((time, _))| *time);
-        let timeout = self.moderation.timeout(now, due);
-        self.listen(Some(&timeout));
+        self.moderation.rest(now, due);
     }
 
     /// Wakes slot `s`, which was signalled. Returns whether to disable its task's signals.
