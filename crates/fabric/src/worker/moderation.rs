@@ -46,7 +46,7 @@ pub(crate) struct Moderation {
     busy: u64,
     /// Light windows in a row before this one.
     light: u32,
-    /// Packets since the last rest.
+    /// Packets since the last rest, or since the queues were dry and the worker polled on.
     gathered: u64,
     /// Until when the worker does not rest, whatever the load.
     paused: u64,
@@ -74,11 +74,16 @@ impl Moderation {
             self.end_window(elapsed);
             (self.since, self.packets, self.busy) = (now, 0, 0);
         }
-        if self.is_steady() && self.gathered > 2 * MOST {
+        let may_rest = self.is_steady() && now >= self.paused;
+        if may_rest && self.gathered <= 2 * MOST {
+            return true;
+        }
+        if may_rest {
             // The load has grown within a rest.
             self.light = 0;
         }
-        self.is_steady() && now >= self.paused
+        self.gathered = 0;
+        false
     }
 
     fn is_steady(&self) -> bool {
@@ -98,7 +103,6 @@ impl Moderation {
 
     /// Blocks for a rest, or until `due` if a task waits for that time.
     pub(crate) fn rest(&mut self, now: u64, due: Option<u64>) {
-        self.gathered = 0;
         let left = clock::to_duration(self.time_left(now, due));
         // Not in epoll, whose timeout has milliseconds on kernels before 5.11. Interrupted, it ends early.
         let _ = nanosleep(&Timespec {
@@ -113,6 +117,7 @@ impl Moderation {
     }
 
     fn rested(&mut self, began: u64, now: u64) {
+        self.gathered = 0;
         if now.wrapping_sub(began) > OVERSLEPT * self.longest {
             (self.light, self.paused) = (0, now.saturating_add(PAUSE * self.longest));
         }
@@ -150,7 +155,9 @@ mod tests {
             let (end, mut rests) = (self.now + clock::from_duration(REST) * WINDOW * 10, false);
             while self.now < end {
                 let came = if rests { self.load.rest / gap } else { 1 };
-                self.load.gathered = 0;
+                if rests {
+                    self.load.rested(self.now, self.now);
+                }
                 self.load.count(came as usize, came * if rests { resting } else { polling });
                 self.now += gap * came;
                 rests = self.load.rests(self.now);
