@@ -188,7 +188,7 @@ mod tests {
         let rest = clock::from_duration(REST);
         for i in 0..10 * WINDOW {
             // Every other window is busy.
-            worker.load.count(50, if i / WINDOW % 2 == 0 { rest / 10 } else { rest });
+            worker.load.count(50, if (i / WINDOW).is_multiple_of(2) { rest / 10 } else { rest });
             worker.now += rest;
             assert!(!worker.load.rests(worker.now));
         }
