@@ -35,7 +35,7 @@ use crate::deliver::tools::Tools;
 use crate::deliver::tx_ring::{Buffer, RingBacking, TxRing};
 use crate::fault::Fault;
 use crate::lists::output::{NIL, OutputList, RunPool};
-use crate::rx::{BatchLimits, RxBatch};
+use crate::rx::{BatchLimits, HEADER_COPY, RxBatch};
 use crate::wake::doorbell::{Bell, Doorbell};
 use crate::wake::mailbox::Mailbox;
 use crate::wake::notifier::Notifier;
@@ -77,9 +77,11 @@ impl Seen {
     }
 }
 
-/// Length of a packet: it does not fit into one buffer of [`SHORT`] bytes.
-const LEN: usize = 20;
-const SHORT: u32 = 12;
+/// Length of a packet: it is copied without the ring's lock, and does not fit into one buffer of [`SHORT`] bytes.
+const LEN: usize = HEADER_COPY + 2;
+const SHORT: u32 = 70;
+/// Length of packets that are copied under the lock if they are few.
+const LITTLE: usize = 20;
 
 /// Content of an entry, as the receiver finds it.
 #[derive(Clone, Copy, Default)]
@@ -199,18 +201,18 @@ unsafe impl RingBacking for Backing {
     }
 }
 
-/// A batch of packets whose bytes all equal their number, made once and only read.
+/// A batch of packets of one length whose bytes all equal their number, made once and only read.
 struct Packets(RxBatch);
 
 // SAFETY: the batch is only read, and loom runs one thread at a time.
 unsafe impl Sync for Packets {}
 
-fn packets(numbers: &[u8]) -> &'static Packets {
+fn packets(numbers: &[u8], len: usize) -> &'static Packets {
     let mut batch = RxBatch::new(BatchLimits::default());
     for number in numbers {
-        let bytes: &'static mut [u8] = vec![*number; LEN].leak();
+        let bytes: &'static mut [u8] = vec![*number; len].leak();
         // SAFETY: the bytes are never freed.
-        unsafe { batch.add_segment(NonNull::from(bytes).cast(), LEN as u32) }.unwrap();
+        unsafe { batch.add_segment(NonNull::from(bytes).cast(), len as u32) }.unwrap();
         batch.end_packet(packet::Offload::NONE);
     }
     batch.load_headers();
@@ -238,18 +240,18 @@ fn deliver(ring: &impl Egress, counters: &QueueCounters, packets: &Packets) {
 }
 
 /// The packets that entries hold, with chains joined.
-fn whole(entries: &[Entry]) -> Vec<u8> {
+fn whole(entries: &[Entry], len: usize) -> Vec<u8> {
     let mut packets = Vec::new();
-    let mut len = 0;
+    let mut got = 0;
     for entry in entries {
-        len += entry.len;
+        got += entry.len;
         if !entry.more {
-            assert_eq!(len, LEN as u32, "half a packet");
+            assert_eq!(got, len as u32, "half a packet");
             packets.push(entry.packet);
-            len = 0;
+            got = 0;
         }
     }
-    assert_eq!(len, 0, "half a packet");
+    assert_eq!(got, 0, "half a packet");
     packets
 }
 
@@ -265,9 +267,22 @@ fn assert_in_order(got: &[u8]) {
 /// order, and all of them in the end.
 #[test]
 fn two_senders_fill_and_a_receiver_sees_only_what_is_filled() {
-    let (ones, twos) = (packets(&[11, 12]), packets(&[21, 22]));
-    static LEAP: StdAtomicU32 = StdAtomicU32::new(0);
     static SEEN: Seen = Seen::nothing();
+    let leap = two_senders_fill(LEN, &SEEN);
+    assert_eq!(leap, 4, "no order completed the later run first");
+}
+
+#[test]
+fn two_senders_fill_under_the_lock() {
+    static SEEN: Seen = Seen::nothing();
+    let leap = two_senders_fill(LITTLE, &SEEN);
+    assert_eq!(leap, 2, "a run was reserved before the other was complete");
+}
+
+/// Returns the most entries published at once.
+fn two_senders_fill(len: usize, seen: &'static Seen) -> u32 {
+    let (ones, twos) = (packets(&[11, 12], len), packets(&[21, 22], len));
+    let leap: &'static StdAtomicU32 = Box::leak(Box::default());
     explore("two senders", 5, move || {
         let shared = Ring::new(4, 4, LEN as u32);
         let ring = Arc::new(TxRing::new(Backing(shared.clone()), (), 0));
@@ -281,23 +296,33 @@ fn two_senders_fill_and_a_receiver_sees_only_what_is_filled() {
         shared.take(&mut next, false, &mut got);
         // A packet is published with its run: two at a time.
         assert!(got.len() % 2 == 0);
-        SEEN.add(got.len() / 2);
+        seen.add(got.len() / 2);
         senders.into_iter().for_each(|sender| sender.join().unwrap());
         shared.take(&mut next, false, &mut got);
-        let got = whole(&got);
+        let got = whole(&got, len);
         assert!(got == [11, 12, 21, 22] || got == [21, 22, 11, 12], "{got:?}");
-        LEAP.fetch_max(shared.leap.load(RELAXED), RELAXED);
+        leap.fetch_max(shared.leap.load(RELAXED), RELAXED);
     });
-    SEEN.assert_all(3);
-    assert_eq!(LEAP.load(RELAXED), 4, "no order completed the later run first");
+    seen.assert_all(3);
+    leap.load(RELAXED)
 }
 
 /// A ring of two buffers that the receiver posts again and again: entries are reused, and packets that found no room
 /// are counted.
 #[test]
 fn entries_are_used_again_only_after_the_receiver_gave_them_back() {
-    let (ones, twos) = (packets(&[11, 12]), packets(&[21, 22]));
     static SEEN: Seen = Seen::nothing();
+    entries_are_used_again(LEN, &SEEN);
+}
+
+#[test]
+fn entries_are_used_again_under_the_lock() {
+    static SEEN: Seen = Seen::nothing();
+    entries_are_used_again(LITTLE, &SEEN);
+}
+
+fn entries_are_used_again(len: usize, seen: &'static Seen) {
+    let (ones, twos) = (packets(&[11, 12], len), packets(&[21, 22], len));
     explore("reuse", 3, move || {
         let shared = Ring::new(2, 2, LEN as u32);
         let ring = Arc::new(TxRing::new(Backing(shared.clone()), (), 0));
@@ -312,20 +337,20 @@ fn entries_are_used_again_only_after_the_receiver_gave_them_back() {
         shared.take(&mut next, true, &mut got);
         senders.into_iter().for_each(|sender| sender.join().unwrap());
         shared.take(&mut next, true, &mut got);
-        let got = whole(&got);
+        let got = whole(&got, len);
         assert_in_order(&got);
         let snapshot = counters.snapshot();
         assert_eq!(snapshot.packets, got.len() as u64);
         assert_eq!(snapshot.drops[DropReason::RingFull as usize], 4 - got.len() as u64);
-        SEEN.add(got.len() - 2);
+        seen.add(got.len() - 2);
     });
-    SEEN.assert_all(3);
+    seen.assert_all(3);
 }
 
 /// Packets in chains of two short buffers: half a packet is never seen.
 #[test]
 fn chains_are_seen_whole() {
-    let (ones, twos) = (packets(&[11]), packets(&[21]));
+    let (ones, twos) = (packets(&[11], LEN), packets(&[21], LEN));
     static SEEN: Seen = Seen::nothing();
     explore("chains", 5, move || {
         let shared = Ring::new(4, 4, SHORT);
@@ -340,10 +365,10 @@ fn chains_are_seen_whole() {
         });
         deliver(&*ring, &QueueCounters::default(), ones);
         let (mut next, mut got) = receiver.join().unwrap();
-        SEEN.add(whole(&got).len());
+        SEEN.add(whole(&got, LEN).len());
         sender.join().unwrap();
         shared.take(&mut next, false, &mut got);
-        let got = whole(&got);
+        let got = whole(&got, LEN);
         assert!(got == [11, 21] || got == [21, 11], "{got:?}");
     });
     SEEN.assert_all(3);
@@ -352,8 +377,18 @@ fn chains_are_seen_whole() {
 /// The receiver asks for notification, fences, looks, and sleeps if it saw nothing: then the publisher notifies it.
 #[test]
 fn no_wake_up_is_lost() {
-    let (ones, twos) = (packets(&[11]), packets(&[21]));
     static SEEN: Seen = Seen::nothing();
+    wakes_up(LEN, &SEEN);
+}
+
+#[test]
+fn no_wake_up_is_lost_by_a_delivery_under_the_lock() {
+    static SEEN: Seen = Seen::nothing();
+    wakes_up(LITTLE, &SEEN);
+}
+
+fn wakes_up(len: usize, outcomes: &'static Seen) {
+    let (ones, twos) = (packets(&[11], len), packets(&[21], len));
     explore("wake-up", 5, move || {
         let shared = Ring::new(2, 2, LEN as u32);
         let ring = Arc::new(TxRing::new(Backing(shared.clone()), (), 0));
@@ -369,9 +404,9 @@ fn no_wake_up_is_lost() {
         assert_eq!(shared.published.load(Ordering::Acquire), 2);
         let told = shared.told.load(Ordering::Relaxed);
         assert!(seen == 2 || told > 0, "the receiver saw {seen} of 2 and sleeps forever");
-        SEEN.add(seen as usize);
+        outcomes.add(seen as usize);
     });
-    SEEN.assert_all(3);
+    outcomes.assert_all(3);
 }
 
 /// A logic that knows whether it may still be used; loom checks that use and drop do not overlap.
@@ -795,7 +830,7 @@ fn nothing_is_dropped_under_a_worker_that_is_stuck() {
 /// none comes after that.
 #[test]
 fn a_drain_loses_no_packet_and_gets_none_after_its_end() {
-    let (first, second) = (packets(&[11]), packets(&[12]));
+    let (first, second) = (packets(&[11], LEN), packets(&[12], LEN));
     static DRAINED: Seen = Seen::nothing();
     static RETAINED: Seen = Seen::nothing();
     explore("drain", 3, move || {

@@ -247,7 +247,8 @@ impl<B: RingBacking> TxRing<B> {
         (state.viewed, state.min_capacity) = (viewed, min_capacity);
         read?;
         // The entries after these are next, perhaps after so many other destinations that they have left the caches.
-        copy::prefetch_write(self.slot(viewed).cast());
+        // The first of them may be another worker's still; a prefetch is no access.
+        copy::prefetch_write(std::ptr::from_ref(&self.view[(viewed & self.mask) as usize]).cast());
         self.backing.prefetch(viewed);
         Ok(n > 0)
     }
