@@ -135,7 +135,7 @@ fn flows_carry_a_ping_and_stop_it() {
         with(version, &["add-flow", "br0", "priority=5,arp,actions=FLOOD"]);
         with(version, &["add-flow", "br0", "in_port=1,ip,nw_dst=10.79.0.2,actions=output:2"]);
         with(version, &["add-flow", "br0", "in_port=2,ip,nw_dst=10.79.0.1,actions=output:1"]);
-        assert!(rig.pings(2), "{version:?}");
+        rig.until_pings(2, true);
         assert!(!rig.pings(3), "{version:?}");
         let flows = with(version, &["dump-flows", "br0", "in_port=2"]);
         // More than one: a request that waited for an address while there was no flow leaves later.
@@ -154,7 +154,7 @@ fn flows_carry_a_ping_and_stop_it() {
         assert!(!same && difference.contains("-ip,in_port=2"), "{version:?}: {difference}");
         with(version, &["replace-flows", "br0", &file]);
         with(version, &["diff-flows", "br0", &file]);
-        assert!(rig.pings(3), "{version:?}");
+        rig.until_pings(3, true);
         with(version, &["--strict", "del-flows", "br0", "ip,in_port=1"]);
         assert!(!rig.pings(3), "{version:?}");
         with(version, &["del-flows", "br0"]);
@@ -209,7 +209,8 @@ fn groups_and_meters_are_in_the_packets_way() {
     of15(&["add-flow", "br0", "ip,in_port=3,actions=output:1"]);
     of15(&["add-flow", "br0", "ip,in_port=1,actions=group:2"]);
     // The first live bucket leads to `c`; when its port goes down, the second one takes over.
-    assert!(rig.pings(3) && !rig.pings(2));
+    rig.until_pings(3, true);
+    assert!(!rig.pings(2));
     rig.daemon.run(&["port", "set", "br0", "c", "--admin", "down"]).unwrap();
     rig.until_pings(2, true);
     let stats = of15(&["dump-group-stats", "br0", "group_id=2"]);
@@ -302,7 +303,7 @@ fn bundles_are_all_or_nothing() {
         assert!(!done && text.contains("OFPBAC_BAD_OUT_GROUP"), "{version}: {text}");
         assert_eq!(rig.ofctl(&["dump-flows", "br0"]).matches("actions").count(), 0);
         rig.ofctl(&["-O", version, "--bundle", "add-flows", "br0", &good]);
-        assert!(rig.pings(2));
+        rig.until_pings(2, true);
         rig.ofctl(&["-O", version, "--bundle", "replace-flows", "br0", "/dev/null"]);
         assert!(!rig.pings(2));
     }
@@ -319,7 +320,7 @@ fn bundles_are_all_or_nothing() {
     assert!(text.contains(&expected), "{text}");
     assert_eq!(rig.daemon.run(&["openflow", "flows", "br0"]).unwrap(), "no flows\n");
     rig.daemon.run(&["openflow", "add-flow", "br0", "--file", &good]).unwrap();
-    assert!(rig.pings(2));
+    rig.until_pings(2, true);
 }
 
 #[test]
@@ -484,7 +485,8 @@ fn a_controller_dies_and_returns() {
     switch.add("priority=5,arp,actions=FLOOD");
     switch.add("in_port=1,ip,actions=output:2");
     switch.add("in_port=2,ip,actions=output:1");
-    assert!(rig.pings(2) && !rig.pings(3), "only what the controller permits");
+    rig.until_pings(2, true);
+    assert!(!rig.pings(3), "only what the controller permits");
 
     // A copy of what it says, and what it is told.
     let mut snoop = rig.ofctl_in_background("snoop", &["snoop", "br0"]);
@@ -506,7 +508,7 @@ fn a_controller_dies_and_returns() {
     let controller = Controller::listen(&rig);
     let mut switch = controller.accept();
     rig.until_pings(3, false);
-    assert!(rig.pings(2));
+    rig.until_pings(2, true);
     switch.add("priority=1,tcp,actions=drop");
     assert_eq!(rig.connections()["flows"], 5);
 }
@@ -526,7 +528,8 @@ fn a_secure_bridge_keeps_to_its_flows() {
     let gone = std::time::Instant::now();
     // Beyond the time after which a standalone bridge forwards everything.
     while gone.elapsed() < Duration::from_secs(5) {
-        assert!(rig.pings(2) && !rig.pings(3));
+        rig.until_pings(2, true);
+        assert!(!rig.pings(3));
     }
     // The mode changes, and so does the treatment; then back.
     rig.daemon.run(&["openflow", "set", "br0", "--fail-mode", "standalone"]).unwrap();

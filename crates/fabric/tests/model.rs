@@ -8,6 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
+use fabric::rx::EXTRA_VERSIONS;
 use fabric::switch::{BridgeId, PortRef};
 use fabric::{Batch, DropReason, Egress, Fault, PortIndex, PortSettings, Switch, SwitchLogic, VersionId};
 use packet::VlanTag;
@@ -699,7 +700,7 @@ fn versions_beyond_the_bound_are_refused_and_counted() {
     impl SwitchLogic for Forks {
         fn forward(&self, batch: &mut Batch<'_>) {
             for v in batch.packets() {
-                for i in 0..3000 {
+                for i in 0..2 * EXTRA_VERSIONS {
                     let Some(fork) = batch.edit(v) else {
                         self.refused.fetch_add(1, Ordering::Relaxed);
                         continue;
@@ -717,7 +718,7 @@ fn versions_beyond_the_bound_are_refused_and_counted() {
     feed.send([Sent::whole(&bytes)]);
     wait_until("it is returned", || feed.returned() == 1);
     let (made, refused) = (forks.made.load(Ordering::Relaxed), forks.refused.load(Ordering::Relaxed));
-    assert!(made >= 2048 && refused > 0, "{made} made, {refused} refused");
+    assert!(made >= EXTRA_VERSIONS as u64 && refused > 0, "{made} made, {refused} refused");
     let got = rings[0].1.take(|| 64);
     assert_eq!(got.len() as u64, made);
     for (i, packet) in got.iter().enumerate() {
