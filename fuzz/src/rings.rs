@@ -19,6 +19,8 @@ pub enum Moment {
     Buffer,
     /// After filling a buffer, by a worker that holds no lock.
     Filled,
+    /// The same by a worker that holds the ring's lock.
+    FilledUnderLock,
     /// Before moving the index that the switch owns.
     Publish,
 }
@@ -63,6 +65,8 @@ struct Seen {
     published: u32,
     /// End of the posted entries at the last call.
     posted: u32,
+    /// End of the reserved entries, as far as it shows.
+    reserved: u32,
     /// By entry modulo size: the entry's number, its buffer, and whether it was filled.
     entries: Vec<Option<(u32, Buffer, bool)>>,
 }
@@ -86,7 +90,11 @@ impl<B: RingBacking> Meddled<B> {
     /// Wraps `inner`, which starts at entry `start`.
     pub fn new(inner: B, start: u32, allow: Allow) -> Self {
         let entries = vec![None; inner.size() as usize];
-        Self { inner, allow, seen: RefCell::new(Seen { published: start, posted: start, entries }) }
+        Self {
+            inner,
+            allow,
+            seen: RefCell::new(Seen { published: start, posted: start, reserved: start, entries }),
+        }
     }
 
     fn slot(&self, seq: u32) -> usize {
@@ -132,8 +140,16 @@ unsafe impl<B: RingBacking> RingBacking for Meddled<B> {
         Ok(buffer)
     }
 
-    fn fill(&self, seq: u32, entry: &mut B::Entry, len: u32, more: bool) {
+    fn expect_publish(&self, own: &mut B::Own, entries: u32) {
         {
+            let mut seen = self.seen.borrow_mut();
+            seen.reserved = seen.reserved.wrapping_add(entries);
+        }
+        self.inner.expect_publish(own, entries);
+    }
+
+    fn fill(&self, seq: u32, entry: &mut B::Entry, len: u32, more: bool) {
+        let moment = {
             let mut seen = self.seen.borrow_mut();
             let slot = self.slot(seq);
             match &mut seen.entries[slot] {
@@ -145,9 +161,16 @@ unsafe impl<B: RingBacking> RingBacking for Meddled<B> {
                 }
                 other => panic!("entry {seq} is filled, but its slot holds {other:?}"),
             }
-        }
+            // Entries that are filled without the lock were announced when they were reserved.
+            if seq == seen.reserved {
+                seen.reserved = seq.wrapping_add(1);
+                Moment::FilledUnderLock
+            } else {
+                Moment::Filled
+            }
+        };
         self.inner.fill(seq, entry, len, more);
-        pass(Moment::Filled);
+        pass(moment);
     }
 
     fn publish(&self, own: &mut B::Own, seq: u32) {
