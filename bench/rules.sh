@@ -226,18 +226,23 @@ traffic() {
 told_or_over() { grep -q '^sending:' "$dir/generator.log" || ! kill -0 "$client" 2>/dev/null; }
 told_more() { [ "$(wc -l <"$dir/generator.log")" -ge "$1" ]; }
 
-# settle NAME: a second; for Open vSwitch, which makes a flow of its datapath for what it meets and raises their limit
-# slowly, until their number has changed by less than 1 % in 2 s, or a minute is over.
+# settle NAME: a second; for mswitch, until packets run code that is specialised for the flows, if they ever do, or 10 s
+# are over; for Open vSwitch, which makes a flow of its datapath for what it meets and raises their limit slowly, until
+# their number has changed by less than 1 % in 2 s, or a minute is over.
 settle() {
   local earlier=-1000 flows_now=0 deadline=$((SECONDS + 60))
   sleep 1
-  if [ "$1" = mswitch ]; then return; fi
+  if [ "$1" = mswitch ]; then
+    waits_for 10 specialised || true
+    return
+  fi
   while [ $(((flows_now - earlier) ** 2 * 10000)) -gt $((flows_now ** 2)) ] && [ "$SECONDS" -lt "$deadline" ]; do
     earlier=$flows_now
     sleep 2
     flows_now=$(datapath_flows)
   done
 }
+specialised() { ask logic show br0 | jq -e 'any(.tables[].rows[].cells; . == ["specialised for the flows", "yes"])' >/dev/null; }
 datapath_flows() { ctl upcall/show | sed -n 's/.*(current \([0-9]*\)).*/\1/p' | head -1; }
 
 before_mswitch() { ask worker show >"$dir/workers.0"; }

@@ -11,6 +11,8 @@ use codegen::{Code, Engine, Options, Unsupported, Views};
 use pipeline::ir::{ActionId, TableId};
 use pipeline::state::{Bundle, State};
 
+use crate::specialiser::Wishes;
+
 /// Most bytes of machine code of one bridge.
 const MOST_CODE: usize = 256 << 20;
 /// Most bytes of machine code of the program or of one action.
@@ -27,6 +29,8 @@ pub(crate) struct Compiled {
     enabled: bool,
     views: ArcSwapOption<Views>,
     control: Mutex<Control>,
+    /// For code that is specialised for the flows.
+    pub(crate) wishes: Wishes,
 }
 
 #[derive(Debug, Default)]
@@ -40,6 +44,8 @@ struct Control {
     /// Time that the start took, with the program's compilation if no bridge had it, and changes since.
     program_time: Duration,
     follow_time: Duration,
+    /// Time that the last specialisation took.
+    special_time: Duration,
 }
 
 /// Figures of generated code.
@@ -55,13 +61,14 @@ pub(crate) struct CodeFigures {
     pub(crate) is_specialised: bool,
     pub(crate) program_time: Duration,
     pub(crate) follow_time: Duration,
+    pub(crate) special_time: Duration,
 }
 
 impl Compiled {
     pub(crate) fn new(enabled: bool) -> Self {
         let failure = (!enabled).then(|| "machine code is switched off".to_owned());
         let control = Mutex::new(Control { failure, ..Control::default() });
-        Self { enabled, views: ArcSwapOption::empty(), control }
+        Self { enabled, views: ArcSwapOption::empty(), control, wishes: Wishes::default() }
     }
 
     /// Calls `run` with the current views: for packets.
@@ -78,6 +85,7 @@ impl Compiled {
     pub(crate) fn start(&self, state: &State) {
         if self.enabled {
             self.lock().start(state, &self.views);
+            self.wishes.add();
         }
     }
 
@@ -86,6 +94,7 @@ impl Compiled {
         let Some(engine) = &mut control.engine else {
             if self.enabled && control.attempt.is_none_or(|attempt| attempt.elapsed() >= PATIENCE) {
                 control.start(state, &self.views);
+                self.wishes.add();
             }
             return;
         };
@@ -99,33 +108,44 @@ impl Compiled {
             }
         }
         control.follow_time += begin.elapsed();
+        if !engine.is_specialised() {
+            self.wishes.add();
+        }
         if let Err(reason) = followed {
             control.fail(reason.to_string(), &self.views);
         }
     }
 
-    /// Says which flags packets have from now on. Until [`Compiled::tidy`], they run code that is for any.
+    /// Says which flags packets have from now on. Until code is specialised again, they run code that is for any.
     pub(crate) fn expect_flags(&self, flags: u64) {
         let control = &mut *self.lock();
         control.flags = flags;
         control.engine.iter_mut().for_each(|engine| engine.expect_flags(flags));
+        self.wishes.add();
     }
 
     pub(crate) fn forgotten(&self, actions: &[ActionId]) {
         self.lock().engine.iter_mut().for_each(|engine| engine.forget(actions));
     }
 
-    /// Frees what no packet uses any more, and makes lookups faster where there is something to do: code is specialised
-    /// for the flows here. Packets run the code before meanwhile, and changes of flows do not wait.
+    /// Frees what no packet uses any more, and makes lookups faster where there is something to do.
     pub(crate) fn tidy(&self) {
-        let specialisation = self.lock().engine.as_mut().and_then(|engine| {
+        if let Some(engine) = &mut self.lock().engine {
             engine.reclaim();
             engine.improve_tables();
-            engine.specialisation()
-        });
+        }
+        self.specialise();
+    }
+
+    /// Specialises code for the flows. Packets run the code before meanwhile, and changes of flows do not wait.
+    pub(crate) fn specialise(&self) {
+        let specialisation = self.lock().engine.as_mut().and_then(Engine::specialisation);
         let Some(mut specialisation) = specialisation else { return };
+        let begin = Instant::now();
         specialisation.compile();
-        if let Some(engine) = &mut self.lock().engine {
+        let control = &mut *self.lock();
+        control.special_time = begin.elapsed();
+        if let Some(engine) = &mut control.engine {
             engine.install(specialisation);
         }
     }
@@ -142,6 +162,7 @@ impl Compiled {
             is_specialised: engine.is_some_and(Engine::is_specialised),
             program_time: control.program_time,
             follow_time: control.follow_time,
+            special_time: control.special_time,
         }
     }
 

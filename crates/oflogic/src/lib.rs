@@ -13,7 +13,8 @@
 //! # Modules
 //! - `switch_logic`: the public logic; `shared`: state of the data path, the switch and the thread;
 //! - `plane`, `headers`, `effect`, `execute`, `upcalls`, `tally`: run by workers;
-//! - `ports`: numbers and configurations; `engine`: machine code that follows the switch;
+//! - `ports`: numbers and configurations; `engine`: machine code that follows the switch; `specialiser`: when it is made
+//!   faster;
 //! - `explain`, `show`: traces; tables and counters.
 //!
 //! # Invariants
@@ -31,6 +32,7 @@ mod plane;
 mod ports;
 mod shared;
 mod show;
+mod specialiser;
 mod switch_logic;
 mod tally;
 mod upcalls;

@@ -67,6 +67,7 @@ pub(crate) fn code(core: &Core) -> Table {
             row("compiled actions", figures.actions.to_string()),
             row("specialised for the flows", if figures.is_specialised { "yes" } else { "no" }.to_owned()),
             row("time to start, compiling included", format!("{:.1?}", figures.program_time)),
+            row("time to specialise", format!("{:.1?}", figures.special_time)),
             row("time for changes since", format!("{:.1?}", figures.follow_time)),
             row("interpreter took over", figures.failures.to_string()),
         ],

@@ -19,7 +19,7 @@ use crate::engine::Compiled;
 use crate::plane::{Local, Plane};
 use crate::ports::{NumberedPort, PortFacts, PortMap};
 use crate::shared::{Core, Following, Statistics};
-use crate::{explain, show};
+use crate::{explain, show, specialiser};
 
 /// Reasons why the logic cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +37,7 @@ pub struct OpenFlow {
     core: Arc<Core>,
     switch: Arc<SharedSwitch>,
     seed: u64,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl OpenFlow {
@@ -72,11 +72,15 @@ impl OpenFlow {
         let executor = core.clone();
         let switch = SharedSwitch::new(Switch::new(settings), move |effects| executor.execute(effects));
         switch.with(|switch, _| Following::start(core.clone(), switch));
-        let thread = std::thread::Builder::new().name("openflow".into()).spawn({
-            let (core, switch) = (core.clone(), switch.clone());
+        // A logic that is dropped early ends the threads that it has.
+        let mut logic = Self { core: core.clone(), switch: switch.clone(), seed, threads: Vec::new() };
+        let thread = |name: &str| std::thread::Builder::new().name(name.into());
+        logic.threads.push(thread("openflow").spawn({
+            let core = core.clone();
             move || run(&core, &switch)
-        })?;
-        Ok(Arc::new(Self { core, switch, seed, thread: Some(thread) }))
+        })?);
+        logic.threads.push(thread("openflow-code").spawn(move || specialiser::run(&core.plane.compiled))?);
+        Ok(Arc::new(logic))
     }
 
     /// The OpenFlow switch, for an [`ofagent::Agent`] and for commands.
@@ -138,7 +142,8 @@ impl Drop for OpenFlow {
     fn drop(&mut self) {
         self.core.is_ending.store(true, Release);
         self.core.plane.bell.ring();
-        if let Some(thread) = self.thread.take() {
+        self.core.plane.compiled.wishes.end();
+        for thread in self.threads.drain(..) {
             // A thread that has panicked has ended, too.
             let _ = thread.join();
         }
