@@ -195,6 +195,56 @@ fn the_switch_describes_itself_and_its_ports() {
 }
 
 #[test]
+fn tables_have_names() {
+    let rig = rig(
+        "openflow",
+        "[bridge.openflow]\nfail-mode = \"secure\"\ntables = { 0 = \"classify\", 10 = \"acl\" }\n",
+    );
+    let mswitch = |arguments: &[&str]| rig.daemon.run(&[&["openflow"], arguments].concat()).unwrap();
+    mswitch(&["add-flow", "br0", "table=classify,arp,actions=FLOOD", "ip,actions=goto_table:acl"]);
+    mswitch(&[
+        "add-flow",
+        "br0",
+        "table=acl,in_port=1,ip,actions=output:2",
+        "table=acl,in_port=2,ip,actions=output:1",
+    ]);
+    assert!(rig.pings(2) && !rig.pings(3));
+    for version in VERSIONS {
+        let named = rig.ofctl(
+            &[version, &["--names", "--no-stats", "dump-flows", "br0", "table=acl,in_port=a"]].concat(),
+        );
+        assert!(named.contains("table=acl, ip,in_port=a actions=output:b"), "{version:?}: {named}");
+    }
+    // Later versions have no names in statistics.
+    let tables = rig.ofctl(&["dump-tables", "br0"]);
+    assert!(tables.contains("table 10 (\"acl\")"), "{tables}");
+    let features = rig.ofctl(&["-O", "OpenFlow13", "dump-table-features", "br0"]);
+    assert!(features.contains("table 0 (\"classify\"):") && features.contains("tables 1...9: ditto"), "{features}");
+    let flows = mswitch(&["flows", "br0", "--no-stats", "table=acl"]);
+    assert!(flows.contains("table=acl,priority=32768,ip,in_port=1 actions=output:2"), "{flows}");
+    assert!(mswitch(&["flows", "br0"]).contains("actions=goto_table:acl"));
+    let tables = mswitch(&["tables", "br0"]);
+    assert!(tables.contains("   10  acl   "), "{tables}");
+    let (code, text) = rig.refused(&["openflow", "add-flow", "br0", "table=alc,actions=drop"]);
+    let expected = "`table=alc,actions=drop`: no table has the name `alc`; the named tables are `classify` (0), `acl` (10)";
+    assert!(code == Some(2) && text.contains(expected), "{text}");
+
+    // New names take effect, and connections stay.
+    let mut monitor = rig.ofctl_in_background("watch", &["monitor", "br0", "watch:"]);
+    rig.until_file("watch", "event=ADDED");
+    let config = rig.daemon.run(&["config", "show"]).unwrap();
+    let file = rig.write("named.toml", &config.replace("acl", "rules"));
+    let differences = rig.daemon.differences(Some(&file)).unwrap();
+    assert!(differences.contains("openflow.tables.10"), "{differences}");
+    rig.daemon.run(&["config", "apply", &file]).unwrap();
+    mswitch(&["add-flow", "br0", "table=rules,udp,actions=drop"]);
+    rig.until_file("watch", "table=10 cookie=0 udp");
+    let flows = mswitch(&["flows", "br0", "--no-stats", "udp"]);
+    assert!(flows.contains("table=rules,priority=32768,udp"), "{flows}");
+    monitor.terminate().unwrap();
+}
+
+#[test]
 fn groups_and_meters_are_in_the_packets_way() {
     let rig = rig("openflow", SECURE);
     let of15 = |rest: &[&str]| rig.ofctl(&[&["-O", "OpenFlow15"], rest].concat());
@@ -604,6 +654,15 @@ fn mistakes_name_the_key_and_the_remedy() {
         ),
         ("versions = [\"1.9\"]", "`versions`: `1.9` is not a version of OpenFlow; expected `1.0` to `1.5`"),
         ("datapath-id = \"7\"", "`datapath-id`: `7` is not a datapath id; expected 16 hexadecimal digits"),
+        ("tables = { 254 = \"x\" }", "`tables`: `254` is not the number of a flow table; expected 0 to 253"),
+        (
+            "tables = { 0 = \"x\", 1 = \"x\" }",
+            "`tables`: tables 0 and 1 have the same name; choose another one",
+        ),
+        (
+            "tables = { 0 = 1 }",
+            "`tables` holds an integer; expected names of tables such as { 0 = \"classify\"",
+        ),
         ("probe = -1", "`probe`: -1 is out of range; expected 0 to 3600"),
         ("controler = []", "unknown key `controler`; did you mean `controllers`?"),
     ] {

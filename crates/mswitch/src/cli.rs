@@ -873,7 +873,7 @@ pub(crate) enum OpenFlowCommand {
     Flows {
         /// The bridge
         bridge: String,
-        /// Only flows that match: a match as in add-flow, also `table=N`, `cookie=C/MASK` and `out_port=PORT`
+        /// Only flows that match: a match as in add-flow, also `table=TABLE`, `cookie=C/MASK` and `out_port=PORT`
         #[arg(value_name = "MATCH")]
         filter: Vec<String>,
         #[command(flatten)]

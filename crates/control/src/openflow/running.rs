@@ -1,7 +1,7 @@
 //! A bridge with the logic `openflow`: the logic, its controllers and its sockets, as configured.
 //!
 //! Invariants:
-//! - A change of controllers or of the fail mode leaves the other connections as they are; any other change ends all
+//! - A change of controllers, of the fail mode or of tables' names leaves the other connections as they are; any other change ends all
 //!   connections and keeps flows, groups and meters.
 //! - While the bridge has no controller to connect to and its fail mode is `standalone`, it has forwarded like a
 //!   learning switch since: a visible flow of priority 0 does that, as in Open vSwitch.
@@ -103,14 +103,17 @@ impl Running {
         let live = |config: &OpenFlowConfig| OpenFlowConfig {
             controllers: wanted.controllers.clone(),
             fail_mode: wanted.fail_mode,
+            tables: wanted.tables.clone(),
             ..config.clone()
         };
         let is_live = state.agent.is_some() && state.applied.as_ref().is_some_and(|it| live(it) == *wanted);
-        if !is_live {
+        let settings = settings(&self.place, &self.name, wanted);
+        if is_live {
+            self.logic.switch().with(|switch, _| switch.configure(settings));
+        } else {
             if let Some(agent) = state.agent.take() {
                 self.place.runtime.block_on(agent.shutdown());
             }
-            let settings = settings(&self.place, &self.name, wanted);
             self.logic.switch().with(|switch, _| switch.configure(settings));
             state.agent = Some(self.start_agent(wanted)?);
         }
@@ -232,6 +235,7 @@ fn settings(place: &Place, bridge: &str, config: &OpenFlowConfig) -> ofswitch::S
         versions: config.versions.clone(),
         name: bridge.into(),
         limits: ofswitch::Limits { flows, flows_per_table, ..limits },
+        tables: config.tables.clone(),
         seed: fastrand::u64(..),
     }
 }

@@ -4,7 +4,7 @@
 //! `ovs-ofctl`'s arguments.
 //!
 //! [`match_text`] and [`actions_text`] write what `ovs-ofctl` writes for the same bytes; [`flow_mod_text`] is a line of
-//! `ovs-ofctl snoop`, [`flow_entry_text`] one of `dump-flows`.
+//! `ovs-ofctl snoop`, [`flow_entry_text`] one of `dump-flows`. [`replace_tables`] writes tables by name, and back.
 
 mod actions;
 mod fields;
@@ -14,6 +14,7 @@ mod meters;
 mod parse;
 mod parse_actions;
 mod parse_fields;
+mod tables;
 
 pub use actions::{actions_text, instructions_text};
 pub use fields::match_text;
@@ -22,6 +23,7 @@ pub use groups::{group_stats_text, group_text, parse_group};
 pub use meters::{meter_stats_text, meter_text, parse_meter};
 pub use parse::parse_flow;
 pub use parse_actions::{parse_actions, parse_instructions};
+pub use tables::{is_table_name, replace_tables};
 
 /// A text that cannot be read.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
