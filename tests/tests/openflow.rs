@@ -219,7 +219,10 @@ fn tables_have_names() {
     let tables = rig.ofctl(&["dump-tables", "br0"]);
     assert!(tables.contains("table 10 (\"acl\")"), "{tables}");
     let features = rig.ofctl(&["-O", "OpenFlow13", "dump-table-features", "br0"]);
-    assert!(features.contains("table 0 (\"classify\"):") && features.contains("tables 1...9: ditto"), "{features}");
+    assert!(
+        features.contains("table 0 (\"classify\"):") && features.contains("tables 1...9: ditto"),
+        "{features}"
+    );
     let flows = mswitch(&["flows", "br0", "--no-stats", "table=acl"]);
     assert!(flows.contains("table=acl,priority=32768,ip,in_port=1 actions=output:2"), "{flows}");
     assert!(mswitch(&["flows", "br0"]).contains("actions=goto_table:acl"));
