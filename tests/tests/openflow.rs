@@ -606,6 +606,78 @@ fn logics_are_replaced_while_packets_flow() {
     assert!(!pings.contains("DUP!"), "{pings}");
 }
 
+/// The file of the bridge's flows.
+fn kept(rig: &Rig) -> String {
+    rig.connections()["kept"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn flows_outlive_the_daemon_where_they_are_kept() {
+    let mut rig = rig("openflow", &format!("{SECURE}keep-flows = true\n"));
+    let mswitch =
+        |rig: &Rig, arguments: &[&str]| rig.daemon.run(&[&["openflow"], arguments].concat()).unwrap();
+    mswitch(&rig, &["add-group", "br0", "group_id=3,type=indirect,bucket=output:2"]);
+    mswitch(&rig, &["add-meter", "br0", "meter=1,kbps,bands=type=drop,rate=100000"]);
+    rig.ofctl(&["add-flow", "br0", "priority=5,arp,actions=FLOOD"]);
+    mswitch(
+        &rig,
+        &[
+            "add-flow",
+            "br0",
+            "ip,in_port=1,actions=meter:1,group:3",
+            "cookie=7,ip,in_port=2,actions=output:1",
+        ],
+    );
+    rig.ofctl(&["add-flow", "br0", "hard_timeout=600,udp,actions=drop"]);
+    assert!(rig.pings(2) && !rig.pings(3));
+    let file = kept(&rig);
+    assert!(file.starts_with(&rig.daemon.path("state/br0-")), "{file}");
+    let shown = |rig: &Rig| {
+        let [flows, groups, meters] =
+            [&["flows", "br0", "--no-stats"][..], &["groups", "br0"], &["meters", "br0"]]
+                .map(|list| mswitch(rig, list));
+        (flows, groups, meters)
+    };
+    let before = shown(&rig);
+    assert!(rig.daemon.terminate().unwrap().success());
+    rig.daemon.restart().unwrap();
+    assert_eq!(shown(&rig), before);
+    rig.until_pings(2, true);
+    assert!(!rig.pings(3));
+    let udp = rig.daemon.json(&["openflow", "flows", "br0", "udp"]).unwrap();
+    assert!(udp[0]["duration_seconds"].as_f64().unwrap() > 0.5, "its hard timeout goes on: {udp}");
+
+    // A crash loses what came in the last moments.
+    let saved = std::fs::read(&file).unwrap();
+    mswitch(&rig, &["add-flow", "br0", "tcp,actions=drop"]);
+    until("a save", LIMIT, || Ok((std::fs::read(&file)? != saved).then_some(()))).unwrap();
+    let before = shown(&rig);
+    rig.daemon.kill().unwrap();
+    rig.daemon.restart().unwrap();
+    assert_eq!(shown(&rig), before);
+
+    // A damaged file restores nothing, and says so.
+    rig.daemon.terminate().unwrap();
+    let mut damaged = std::fs::read(&file).unwrap();
+    let middle = damaged.len() / 2;
+    damaged[middle] ^= 1;
+    std::fs::write(&file, damaged).unwrap();
+    rig.daemon.restart().unwrap();
+    assert_eq!(mswitch(&rig, &["flows", "br0"]), "no flows\n");
+    let expected = format!(
+        "{file}: the file is damaged: its digest does not match its content; the bridge starts without its saved flows"
+    );
+    assert!(rig.daemon.log().contains(&expected), "{}", rig.daemon.log());
+
+    // Flows go with the logic, and their file too.
+    mswitch(&rig, &["add-flow", "br0", "tcp,actions=drop"]);
+    until("a save", LIMIT, || Ok((std::fs::read(&file)?.len() < saved.len()).then_some(()))).unwrap();
+    rig.daemon.run(&["logic", "set", "br0", "learning"]).unwrap();
+    assert!(!std::path::Path::new(&file).exists());
+    rig.daemon.run(&["logic", "set", "br0", "openflow"]).unwrap();
+    assert_eq!(mswitch(&rig, &["flows", "br0"]), "no flows\n");
+}
+
 #[test]
 fn controllers_are_replaced_without_dropping_others() {
     let rig =

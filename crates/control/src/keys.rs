@@ -163,6 +163,12 @@ pub const OPENFLOW: &[Key] = &[
         "Largest number of flows; more are refused with `OFPFMFC_TABLE_FULL`.",
     ),
     key(
+        "keep-flows",
+        "boolean",
+        "`false`",
+        "Flows, groups and meters are saved and outlive the daemon (docs/openflow.md).",
+    ),
+    key(
         "tables",
         "table of names by number, such as `{ 0 = \"classify\", 10 = \"acl\" }`",
         "none",

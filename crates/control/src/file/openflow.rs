@@ -65,6 +65,9 @@ pub(super) fn read(
     for (key, file) in TLS_KEYS.iter().zip(&mut config.tls) {
         text(&section, key, "a path", report, file, |text| parse_file(text).map(Some));
     }
+    if let Some((keep, _)) = section.boolean("keep-flows", report) {
+        config.keep_flows = keep;
+    }
     tables(&section, report, &mut config.tables);
     if let Err(error) = config.check_tls(depth > Depth::Form) {
         report.add(&section.span_of("controllers"), &section.context, format!("`controllers`: {error}"));

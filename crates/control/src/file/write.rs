@@ -156,6 +156,9 @@ pub(crate) fn openflow(config: &OpenFlowConfig) -> Table {
             table.insert(key.into(), i64::from(value).into());
         }
     }
+    if config.keep_flows {
+        table.insert("keep-flows".into(), true.into());
+    }
     if !config.tables.is_empty() {
         let names = config.tables.iter().map(|(number, name)| (number.to_string(), name.clone().into()));
         table.insert("tables".into(), Value::Table(names.collect()));
@@ -320,6 +323,7 @@ mod tests {
         probe = 0
         max-backoff = 3
         max-flows = 1000
+        keep-flows = true
         tables = { 0 = "classify", 10 = "acl" }
 
         [[bridge.port]]

@@ -28,6 +28,7 @@ impl Running {
             management: shown(self.management()),
             snoop: shown(self.snoop()),
             flows,
+            kept: shown(self.kept()),
             controllers: controllers.into_iter().map(controller).collect(),
             ports: ports
                 .into_iter()

@@ -32,6 +32,8 @@ pub struct OpenFlowConfig {
     pub max_backoff: u32,
     /// Largest number of flows.
     pub max_flows: u32,
+    /// Whether flows, groups and meters outlive the daemon.
+    pub keep_flows: bool,
     /// Names of flow tables, all different.
     pub tables: BTreeMap<u8, String>,
     /// Files for controllers with TLS, in the order of [`TLS_KEYS`].
@@ -50,6 +52,7 @@ impl Default for OpenFlowConfig {
             probe: DEFAULT_PROBE,
             max_backoff: DEFAULT_BACKOFF,
             max_flows: MAX_FLOWS,
+            keep_flows: false,
             tables: BTreeMap::new(),
             tls: [None, None, None],
         }
