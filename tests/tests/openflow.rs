@@ -449,6 +449,51 @@ fn the_command_line_speaks_as_ovs_ofctl_does() {
     assert_eq!(mswitch(&["flows", "br0"]), "no flows\n");
     assert_eq!(mswitch(&["groups", "br0", "--stats"]), "no groups\n");
     assert_eq!(mswitch(&["meters", "br0", "--stats"]), "no meters\n");
+
+    // Flows in place of all others; equal ones stay.
+    let wanted = [
+        "in_port=1,ip,nw_dst=10.79.0.0/16,actions=output:2",
+        "table=3,cookie=5,arp,actions=FLOOD",
+        "actions=drop",
+    ];
+    rig.ofctl(&["add-flow", "br0", "cookie=9,udp,actions=drop"]);
+    rig.ofctl(&["add-flow", "br0", "ip,nw_dst=10.79.0.0/16,in_port=1,actions=output:2"]);
+    rig.ofctl(&["add-flow", "br0", "actions=NORMAL"]);
+    let output = rig.daemon.cli(&[&["openflow", "diff-flows", "br0"], &wanted[..]].concat()).unwrap();
+    let expected =
+        "-cookie=0x9,priority=32768,udp actions=drop\n+table=3,cookie=5,arp,actions=FLOOD\n+actions=drop\n";
+    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stdout).as_ref()), (Some(1), expected));
+    mswitch(&[&["replace-flows", "br0"], &wanted[..]].concat());
+    assert_eq!(mswitch(&[&["diff-flows", "br0"], &wanted[..]].concat()), "");
+    let file = rig.write("wanted", &wanted.map(|flow| flow.to_owned() + "\n").concat());
+    rig.ofctl(&["-O", "OpenFlow14", "diff-flows", "br0", &file]);
+    let (code, text) =
+        rig.refused(&["openflow", "replace-flows", "br0", "actions=NORMAL", "actions=group:5"]);
+    assert!(
+        code == Some(1) && text.contains("`actions=group:5`: refused with OFPBAC_BAD_OUT_GROUP"),
+        "{text}"
+    );
+    assert_eq!(mswitch(&["diff-flows", "br0", "--file", &file]), "", "all or none");
+
+    let packet = format!("packet={}", ARP.replace(' ', ""));
+    let before = ["a", "b"].map(|port| rig.daemon.port("br0", port).unwrap().delivered());
+    mswitch(&["replace-flows", "br0", "in_port=3,arp,actions=output:1"]);
+    mswitch(&[
+        "packet-out",
+        "br0",
+        &format!("{packet} actions=output:2"),
+        &format!("in_port=3,{packet},actions=TABLE"),
+    ]);
+    until("a packet each", LIMIT, || {
+        let now = [rig.daemon.port("br0", "a")?.delivered(), rig.daemon.port("br0", "b")?.delivered()];
+        Ok((now == before.map(|count| count + 1)).then_some(()))
+    })
+    .unwrap();
+    let (code, text) = rig.refused(&["openflow", "packet-out", "br0", "actions=FLOOD"]);
+    assert!(
+        code == Some(2) && text.contains("`actions=FLOOD`: expected `packet=` with an Ethernet packet"),
+        "{text}"
+    );
     rig.daemon.run(&["logic", "set", "br0", "hub"]).unwrap();
     let (_, text) = rig.refused(&["openflow", "flows", "br0"]);
     assert!(text.contains("set `openflow`: mswitch logic set br0 openflow"), "{text}");

@@ -3,6 +3,7 @@
 //! The daemon says where the bridge's management socket is; all else is asked there, in the syntax of `ovs-ofctl`.
 
 mod connection;
+mod differences;
 mod shown;
 mod tables;
 
@@ -21,6 +22,7 @@ use crate::cli::{Changes, OpenFlowCommand, OpenFlowSet, Output};
 use crate::failure::Failure;
 use crate::render;
 use connection::{Change, Connection};
+use differences::{Differences, Wanted};
 use shown::{Flow, FlowTable, Group, Meter, OpenFlowPort, Shown};
 use tables::TableNames;
 
@@ -119,6 +121,27 @@ pub(super) async fn run(client: &mut Client, command: OpenFlowCommand) -> Result
             let command = if strict { FlowModCommand::DeleteStrict } else { FlowModCommand::Delete };
             flows(client, or_all(changes), command).await
         }
+        OpenFlowCommand::ReplaceFlows(changes) => {
+            let (mut connection, differences) = compare(client, &changes).await?;
+            connection.change(differences.changes()).await
+        }
+        OpenFlowCommand::DiffFlows(changes) => {
+            let compared = compare(client, &changes).await;
+            let (_, differences) = compared.map_err(Failure::of_comparison)?;
+            match differences.text() {
+                text if text.is_empty() => Ok(()),
+                text => {
+                    super::print(&text)?;
+                    Err(Failure::differs())
+                }
+            }
+        }
+        OpenFlowCommand::PacketOut(changes) => {
+            change(client, changes, FLOWS, |line, version| {
+                Ok(Body::PacketOut(text::parse_packet_out(line, version)?))
+            })
+            .await
+        }
         OpenFlowCommand::AddGroup(changes) => groups(client, changes, GroupModCommand::Add).await,
         OpenFlowCommand::ModGroup(changes) => groups(client, changes, GroupModCommand::Modify).await,
         OpenFlowCommand::DelGroups(changes) => groups(client, or_all(changes), GroupModCommand::Delete).await,
@@ -148,6 +171,29 @@ async fn connect(
         )));
     }
     Ok((Connection::open(Path::new(&management), newest).await?, TableNames::new(tables)))
+}
+
+/// Compares the flows of a bridge with those of a command.
+async fn compare(client: &mut Client, changes: &Changes) -> Result<(Connection, Differences), Failure> {
+    let lines = lines(changes)?;
+    let (mut connection, names) = connect(client, &changes.bridge, FLOWS).await?;
+    let version = connection.version();
+    let mut wanted = Vec::new();
+    for (place, line) in lines {
+        let text = format!("{place}`{line}`");
+        let resolved = names.resolve(&line).map_err(|failure| failure.about(&text))?;
+        let flow = text::parse_flow(&resolved, FlowModCommand::Add, version);
+        let flow = flow.map_err(|error| Failure::usage(format_args!("{text}: {error}")))?;
+        wanted.push(Wanted { flow, line, text });
+    }
+    let all = text::parse_flow("", FlowModCommand::Delete, version).map_err(Failure::new)?;
+    let parts = connection.list(Request::Flow(request(all))).await?;
+    let there = parts.into_iter().flat_map(|part| match part {
+        Reply::Flow(flows) => flows,
+        _ => Vec::new(),
+    });
+    let differences = Differences::new(&there.collect::<Vec<_>>(), wanted, version, &names)?;
+    Ok((connection, differences))
 }
 
 /// Asks for the flows that a deletion would remove.
