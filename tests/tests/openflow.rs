@@ -175,6 +175,8 @@ fn the_switch_describes_itself_and_its_ports() {
         assert!(described.contains("DP Description: br0"), "{described}");
         let ports = rig.ofctl(&[version, &["dump-ports-desc", "br0"]].concat());
         assert!(ports.contains("3(c): addr:"), "{ports}");
+        let last = ports.split("3(c): ").nth(1).unwrap();
+        assert!(last.contains("current:    10GB-FD") && last.contains("speed: 10000 Mbps now"), "{ports}");
     }
     // A link that goes down, and statistics of packets that only the fabric has seen.
     let down = |shown: &str| {
