@@ -289,7 +289,7 @@ fn spawn(folder: &Path, workers: &str, procs: Option<&Path>, netns: Option<&str>
             command
         }
     };
-    command.env("CACHE_DIRECTORY", folder.join("cache"));
+    command.env("CACHE_DIRECTORY", folder.join("cache")).env("STATE_DIRECTORY", folder.join("state"));
     command.arg("daemon").arg("--socket").arg(folder.join("ctl"));
     if !workers.is_empty() {
         command.args(["--workers", workers]);

@@ -175,6 +175,8 @@ fn the_switch_describes_itself_and_its_ports() {
         assert!(described.contains("DP Description: br0"), "{described}");
         let ports = rig.ofctl(&[version, &["dump-ports-desc", "br0"]].concat());
         assert!(ports.contains("3(c): addr:"), "{ports}");
+        let last = ports.split("3(c): ").nth(1).unwrap();
+        assert!(last.contains("current:    10GB-FD") && last.contains("speed: 10000 Mbps now"), "{ports}");
     }
     // A link that goes down, and statistics of packets that only the fabric has seen.
     let down = |shown: &str| {
@@ -192,6 +194,59 @@ fn the_switch_describes_itself_and_its_ports() {
         Ok((!ports.contains("rx pkts=0,") && !ports.contains("tx pkts=0,")).then_some(()))
     })
     .unwrap();
+}
+
+#[test]
+fn tables_have_names() {
+    let rig = rig(
+        "openflow",
+        "[bridge.openflow]\nfail-mode = \"secure\"\ntables = { 0 = \"classify\", 10 = \"acl\" }\n",
+    );
+    let mswitch = |arguments: &[&str]| rig.daemon.run(&[&["openflow"], arguments].concat()).unwrap();
+    mswitch(&["add-flow", "br0", "table=classify,arp,actions=FLOOD", "ip,actions=goto_table:acl"]);
+    mswitch(&[
+        "add-flow",
+        "br0",
+        "table=acl,in_port=1,ip,actions=output:2",
+        "table=acl,in_port=2,ip,actions=output:1",
+    ]);
+    assert!(rig.pings(2) && !rig.pings(3));
+    for version in VERSIONS {
+        let named = rig.ofctl(
+            &[version, &["--names", "--no-stats", "dump-flows", "br0", "table=acl,in_port=a"]].concat(),
+        );
+        assert!(named.contains("table=acl, ip,in_port=a actions=output:b"), "{version:?}: {named}");
+    }
+    // Later versions have no names in statistics.
+    let tables = rig.ofctl(&["dump-tables", "br0"]);
+    assert!(tables.contains("table 10 (\"acl\")"), "{tables}");
+    let features = rig.ofctl(&["-O", "OpenFlow13", "dump-table-features", "br0"]);
+    assert!(
+        features.contains("table 0 (\"classify\"):") && features.contains("tables 1...9: ditto"),
+        "{features}"
+    );
+    let flows = mswitch(&["flows", "br0", "--no-stats", "table=acl"]);
+    assert!(flows.contains("table=acl,priority=32768,ip,in_port=1 actions=output:2"), "{flows}");
+    assert!(mswitch(&["flows", "br0"]).contains("actions=goto_table:acl"));
+    let tables = mswitch(&["tables", "br0"]);
+    assert!(tables.contains("   10  acl   "), "{tables}");
+    let (code, text) = rig.refused(&["openflow", "add-flow", "br0", "table=alc,actions=drop"]);
+    let expected = "`table=alc,actions=drop`: no table has the name `alc`; the named tables are `classify` (0), `acl` (10)";
+    assert!(code == Some(2) && text.contains(expected), "{text}");
+
+    // New names take effect, and connections stay.
+    let mut monitor = rig.ofctl_in_background("watch", &["monitor", "br0", "watch:"]);
+    rig.until_file("watch", "event=ADDED");
+    let config = rig.daemon.run(&["config", "show"]).unwrap();
+    let file = rig.write("named.toml", &config.replace("acl", "rules"));
+    let differences = rig.daemon.differences(Some(&file)).unwrap();
+    assert!(differences.contains("openflow.tables.10"), "{differences}");
+    rig.daemon.run(&["config", "apply", &file]).unwrap();
+    mswitch(&["add-flow", "br0", "table=rules,udp,actions=drop"]);
+    rig.until_file("watch", "table=10 cookie=0 udp");
+    let flows = mswitch(&["flows", "br0", "--no-stats", "udp"]);
+    assert!(flows.contains("table=rules,priority=32768,udp"), "{flows}");
+    monitor.terminate().unwrap();
 }
 
 #[test]
@@ -397,6 +452,51 @@ fn the_command_line_speaks_as_ovs_ofctl_does() {
     assert_eq!(mswitch(&["flows", "br0"]), "no flows\n");
     assert_eq!(mswitch(&["groups", "br0", "--stats"]), "no groups\n");
     assert_eq!(mswitch(&["meters", "br0", "--stats"]), "no meters\n");
+
+    // Flows in place of all others; equal ones stay.
+    let wanted = [
+        "in_port=1,ip,nw_dst=10.79.0.0/16,actions=output:2",
+        "table=3,cookie=5,arp,actions=FLOOD",
+        "actions=drop",
+    ];
+    rig.ofctl(&["add-flow", "br0", "cookie=9,udp,actions=drop"]);
+    rig.ofctl(&["add-flow", "br0", "ip,nw_dst=10.79.0.0/16,in_port=1,actions=output:2"]);
+    rig.ofctl(&["add-flow", "br0", "actions=NORMAL"]);
+    let output = rig.daemon.cli(&[&["openflow", "diff-flows", "br0"], &wanted[..]].concat()).unwrap();
+    let expected =
+        "-cookie=0x9,priority=32768,udp actions=drop\n+table=3,cookie=5,arp,actions=FLOOD\n+actions=drop\n";
+    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stdout).as_ref()), (Some(1), expected));
+    mswitch(&[&["replace-flows", "br0"], &wanted[..]].concat());
+    assert_eq!(mswitch(&[&["diff-flows", "br0"], &wanted[..]].concat()), "");
+    let file = rig.write("wanted", &wanted.map(|flow| flow.to_owned() + "\n").concat());
+    rig.ofctl(&["-O", "OpenFlow14", "diff-flows", "br0", &file]);
+    let (code, text) =
+        rig.refused(&["openflow", "replace-flows", "br0", "actions=NORMAL", "actions=group:5"]);
+    assert!(
+        code == Some(1) && text.contains("`actions=group:5`: refused with OFPBAC_BAD_OUT_GROUP"),
+        "{text}"
+    );
+    assert_eq!(mswitch(&["diff-flows", "br0", "--file", &file]), "", "all or none");
+
+    let packet = format!("packet={}", ARP.replace(' ', ""));
+    let before = ["a", "b"].map(|port| rig.daemon.port("br0", port).unwrap().delivered());
+    mswitch(&["replace-flows", "br0", "in_port=3,arp,actions=output:1"]);
+    mswitch(&[
+        "packet-out",
+        "br0",
+        &format!("{packet} actions=output:2"),
+        &format!("in_port=3,{packet},actions=TABLE"),
+    ]);
+    until("a packet each", LIMIT, || {
+        let now = [rig.daemon.port("br0", "a")?.delivered(), rig.daemon.port("br0", "b")?.delivered()];
+        Ok((now == before.map(|count| count + 1)).then_some(()))
+    })
+    .unwrap();
+    let (code, text) = rig.refused(&["openflow", "packet-out", "br0", "actions=FLOOD"]);
+    assert!(
+        code == Some(2) && text.contains("`actions=FLOOD`: expected `packet=` with an Ethernet packet"),
+        "{text}"
+    );
     rig.daemon.run(&["logic", "set", "br0", "hub"]).unwrap();
     let (_, text) = rig.refused(&["openflow", "flows", "br0"]);
     assert!(text.contains("set `openflow`: mswitch logic set br0 openflow"), "{text}");
@@ -556,6 +656,78 @@ fn logics_are_replaced_while_packets_flow() {
     assert!(!pings.contains("DUP!"), "{pings}");
 }
 
+/// The file of the bridge's flows.
+fn kept(rig: &Rig) -> String {
+    rig.connections()["kept"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn flows_outlive_the_daemon_where_they_are_kept() {
+    let mut rig = rig("openflow", &format!("{SECURE}keep-flows = true\n"));
+    let mswitch =
+        |rig: &Rig, arguments: &[&str]| rig.daemon.run(&[&["openflow"], arguments].concat()).unwrap();
+    mswitch(&rig, &["add-group", "br0", "group_id=3,type=indirect,bucket=output:2"]);
+    mswitch(&rig, &["add-meter", "br0", "meter=1,kbps,bands=type=drop,rate=100000"]);
+    rig.ofctl(&["add-flow", "br0", "priority=5,arp,actions=FLOOD"]);
+    mswitch(
+        &rig,
+        &[
+            "add-flow",
+            "br0",
+            "ip,in_port=1,actions=meter:1,group:3",
+            "cookie=7,ip,in_port=2,actions=output:1",
+        ],
+    );
+    rig.ofctl(&["add-flow", "br0", "hard_timeout=600,udp,actions=drop"]);
+    assert!(rig.pings(2) && !rig.pings(3));
+    let file = kept(&rig);
+    assert!(file.starts_with(&rig.daemon.path("state/br0-")), "{file}");
+    let shown = |rig: &Rig| {
+        let [flows, groups, meters] =
+            [&["flows", "br0", "--no-stats"][..], &["groups", "br0"], &["meters", "br0"]]
+                .map(|list| mswitch(rig, list));
+        (flows, groups, meters)
+    };
+    let before = shown(&rig);
+    assert!(rig.daemon.terminate().unwrap().success());
+    rig.daemon.restart().unwrap();
+    assert_eq!(shown(&rig), before);
+    rig.until_pings(2, true);
+    assert!(!rig.pings(3));
+    let udp = rig.daemon.json(&["openflow", "flows", "br0", "udp"]).unwrap();
+    assert!(udp[0]["duration_seconds"].as_f64().unwrap() > 0.5, "its hard timeout goes on: {udp}");
+
+    // A crash loses what came in the last moments.
+    let saved = std::fs::read(&file).unwrap();
+    mswitch(&rig, &["add-flow", "br0", "tcp,actions=drop"]);
+    until("a save", LIMIT, || Ok((std::fs::read(&file)? != saved).then_some(()))).unwrap();
+    let before = shown(&rig);
+    rig.daemon.kill().unwrap();
+    rig.daemon.restart().unwrap();
+    assert_eq!(shown(&rig), before);
+
+    // A damaged file restores nothing, and says so.
+    rig.daemon.terminate().unwrap();
+    let mut damaged = std::fs::read(&file).unwrap();
+    let middle = damaged.len() / 2;
+    damaged[middle] ^= 1;
+    std::fs::write(&file, damaged).unwrap();
+    rig.daemon.restart().unwrap();
+    assert_eq!(mswitch(&rig, &["flows", "br0"]), "no flows\n");
+    let expected = format!(
+        "{file}: the file is damaged: its digest does not match its content; the bridge starts without its saved flows"
+    );
+    assert!(rig.daemon.log().contains(&expected), "{}", rig.daemon.log());
+
+    // Flows go with the logic, and their file too.
+    mswitch(&rig, &["add-flow", "br0", "tcp,actions=drop"]);
+    until("a save", LIMIT, || Ok((std::fs::read(&file)?.len() < saved.len()).then_some(()))).unwrap();
+    rig.daemon.run(&["logic", "set", "br0", "learning"]).unwrap();
+    assert!(!std::path::Path::new(&file).exists());
+    rig.daemon.run(&["logic", "set", "br0", "openflow"]).unwrap();
+    assert_eq!(mswitch(&rig, &["flows", "br0"]), "no flows\n");
+}
+
 #[test]
 fn controllers_are_replaced_without_dropping_others() {
     let rig =
@@ -607,6 +779,15 @@ fn mistakes_name_the_key_and_the_remedy() {
         ),
         ("versions = [\"1.9\"]", "`versions`: `1.9` is not a version of OpenFlow; expected `1.0` to `1.5`"),
         ("datapath-id = \"7\"", "`datapath-id`: `7` is not a datapath id; expected 16 hexadecimal digits"),
+        ("tables = { 254 = \"x\" }", "`tables`: `254` is not the number of a flow table; expected 0 to 253"),
+        (
+            "tables = { 0 = \"x\", 1 = \"x\" }",
+            "`tables`: tables 0 and 1 have the same name; choose another one",
+        ),
+        (
+            "tables = { 0 = 1 }",
+            "`tables` holds an integer; expected names of tables such as { 0 = \"classify\"",
+        ),
         ("probe = -1", "`probe`: -1 is out of range; expected 0 to 3600"),
         ("controler = []", "unknown key `controler`; did you mean `controllers`?"),
     ] {

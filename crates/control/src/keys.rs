@@ -162,6 +162,18 @@ pub const OPENFLOW: &[Key] = &[
         "`2000000`",
         "Largest number of flows; more are refused with `OFPFMFC_TABLE_FULL`.",
     ),
+    key(
+        "keep-flows",
+        "boolean",
+        "`false`",
+        "Flows, groups and meters are saved and outlive the daemon (docs/openflow.md).",
+    ),
+    key(
+        "tables",
+        "table of names by number, such as `{ 0 = \"classify\", 10 = \"acl\" }`",
+        "none",
+        "Names of flow tables, which `ovs-ofctl --names` and `mswitch openflow` show and accept.",
+    ),
 ];
 
 /// `[[bridge.port]]`, without the type's own.

@@ -24,7 +24,7 @@ use crate::events::Events;
 use crate::host_port;
 use crate::logics;
 use crate::model::{BridgeConfig, DEFAULT_SOCKET, LogicConfig, PortConfig, StationConfig};
-use crate::openflow::{self, LOGIC, Place, Running};
+use crate::openflow::{self, Flows, LOGIC, Place, Running};
 use crate::refusal::Refusal;
 use crate::sflow::Sflow;
 use crate::share_warnings::{self, ShareWarnings};
@@ -280,7 +280,8 @@ impl State {
             bridge.ports.values().filter_map(|port| self.switch.counters(port.at).ok()).collect();
         self.switch.remove_bridge(bridge.id)?;
         if let Some(openflow) = &bridge.openflow {
-            openflow.stop();
+            let ends = self.ending.load(Relaxed);
+            openflow.stop(if ends { Flows::Stay } else { Flows::Go });
         }
         counted.iter().for_each(|counters| self.keep(counters));
         Ok(())
@@ -333,7 +334,7 @@ impl State {
         bridge.logic = logic;
         bridge.config = wanted.logic.clone();
         if let Some(before) = std::mem::replace(&mut bridge.openflow, openflow) {
-            before.stop();
+            before.stop(Flows::Go);
         }
         Ok(())
     }

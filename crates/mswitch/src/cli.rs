@@ -873,7 +873,7 @@ pub(crate) enum OpenFlowCommand {
     Flows {
         /// The bridge
         bridge: String,
-        /// Only flows that match: a match as in add-flow, also `table=N`, `cookie=C/MASK` and `out_port=PORT`
+        /// Only flows that match: a match as in add-flow, also `table=TABLE`, `cookie=C/MASK` and `out_port=PORT`
         #[arg(value_name = "MATCH")]
         filter: Vec<String>,
         #[command(flatten)]
@@ -963,6 +963,23 @@ pub(crate) enum OpenFlowCommand {
         #[arg(long)]
         strict: bool,
     },
+    /// Replace all flows, all or none: those that are equal stay and keep their counters
+    #[command(after_help = examples!(
+        "mswitch openflow replace-flows br0 arp,actions=FLOOD ip,nw_dst=10.0.0.2,actions=output:1",
+        "echo 'priority=0,actions=NORMAL' | mswitch openflow replace-flows br0 --file -",
+    ))]
+    ReplaceFlows(Changes),
+    /// Compare the flows with wanted ones; exit code 1 if they differ
+    #[command(after_help = examples!(
+        "mswitch openflow diff-flows br0 priority=0,actions=NORMAL || echo 'others than NORMAL'",
+    ))]
+    DiffFlows(Changes),
+    /// Send packets: `in_port=PORT packet=HEX actions=ACTIONS`; the port is the controller by default
+    #[command(after_help = examples!(
+        "mswitch openflow packet-out br0 'packet=ffffffffffff5254001234560806 actions=FLOOD'",
+        "mswitch openflow packet-out br0 'in_port=1 packet=ffffffffffff5254001234560806 actions=TABLE'",
+    ))]
+    PacketOut(Changes),
     /// Add groups
     #[command(after_help = examples!(
         "mswitch openflow add-group br0 group_id=1,type=select,bucket=weight:2,output:1,bucket=output:2",

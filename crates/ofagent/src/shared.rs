@@ -15,6 +15,9 @@ use tokio::time::{Duration, Instant};
 
 use crate::snoop::Snoopers;
 
+/// Time of the clock at its start.
+const EPOCH: std::time::Duration = std::time::Duration::from_secs(10 * 365 * 24 * 3600);
+
 /// A switch that connections and packets share.
 pub struct SharedSwitch {
     inner: Mutex<Inner>,
@@ -74,9 +77,10 @@ impl SharedSwitch {
         })
     }
 
-    /// Nanoseconds on the clock that [`SharedSwitch::with`] goes by.
+    /// Nanoseconds on the clock that [`SharedSwitch::with`] goes by. It starts at ten years, so that restored flows have
+    /// times before the start.
     pub fn now(&self) -> u64 {
-        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        u64::try_from((EPOCH + self.start.elapsed()).as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// Uses the switch, at a time in nanoseconds, and wakes the connections that messages wait for.

@@ -91,6 +91,8 @@ pub(crate) struct Datapath {
     /// Whether some controller speaks a version before 1.3.
     pub(crate) old_controllers: bool,
     pub(crate) follower: Option<Box<dyn Follower>>,
+    /// Changes so far, but for those of packet-outs.
+    pub(crate) changes: u64,
     next_flow: u64,
     next_number: u32,
     /// Actions defined since the unused ones were forgotten.
@@ -144,6 +146,7 @@ impl Datapath {
             limits,
             old_controllers: false,
             follower: None,
+            changes: 0,
             next_flow: 0,
             next_number: 0,
             defined: 0,
@@ -185,8 +188,10 @@ impl Datapath {
         for table in tables {
             self.expand_conjunctions(table, &mut transaction)?;
         }
+        let changes = !transaction.is_private && !transaction.updates.is_empty();
         // What the model permits fits the program, whose tables are larger; a mistake here changes nothing.
         let bundle = self.state.apply(transaction.updates, now).map_err(|_| ErrorCode::FmfcUnknown)?;
+        self.changes += u64::from(changes);
         for cell in transaction.bands {
             if let Some(counter) = self.state.arrays().counter(Layout::get().band_counts, cell.into()) {
                 counter.set(0, 0);

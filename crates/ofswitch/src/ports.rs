@@ -41,6 +41,24 @@ pub(crate) fn text(name: &str, bytes: usize) -> Text {
     Text(name.as_bytes().get(..end).unwrap_or_default().to_vec())
 }
 
+/// The mode of a full-duplex link with a speed in kbit/s, as a bit of messages; 0: unknown, or none is defined for it.
+fn mode(speed: u32, version: Version) -> u32 {
+    let bit = match (speed / 1000, version) {
+        (0, _) => return 0,
+        (10, _) => 1,
+        (100, _) => 3,
+        (1000, _) => 5,
+        (10_000, _) => 6,
+        (_, Version::V1_0) => return 0,
+        (40_000, _) => 7,
+        (100_000, _) => 8,
+        (1_000_000, _) => 9,
+        // Another one.
+        _ => 10,
+    };
+    1 << bit
+}
+
 impl PortEntry {
     /// Whether packets may leave through it.
     pub(crate) fn is_live(&self) -> bool {
@@ -52,11 +70,9 @@ impl PortEntry {
         let mut state = PortState::empty();
         state.set(PortState::LINK_DOWN, !self.info.is_up);
         state.set(PortState::LIVE, version >= Version::V1_4 && self.is_live());
-        let ethernet = EthernetPort {
-            current_speed: self.info.speed,
-            max_speed: self.info.speed,
-            ..EthernetPort::default()
-        };
+        // The highest speed is unknown.
+        let current = mode(self.info.speed, version);
+        let ethernet = EthernetPort { current, current_speed: self.info.speed, ..EthernetPort::default() };
         Port {
             number: self.info.number,
             address: Mac(self.info.address),
@@ -100,5 +116,20 @@ impl PortEntry {
         let before = self.config;
         self.config = before & !request.mask | request.config & request.mask & known;
         Ok(before != self.config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_are_those_of_the_version() {
+        let of = |mbit: u32| [Version::V1_0, Version::V1_3].map(|version| mode(mbit * 1000, version));
+        assert_eq!(of(0), [0, 0]);
+        assert_eq!(of(1000), [1 << 5, 1 << 5]);
+        assert_eq!(of(10_000), [1 << 6, 1 << 6]);
+        assert_eq!((of(25_000), of(40_000)), ([0, 1 << 10], [0, 1 << 7]));
+        assert_eq!(of(1_000_000), [0, 1 << 9]);
     }
 }

@@ -1,5 +1,7 @@
 //! What a switch is told when it is made.
 
+use std::collections::BTreeMap;
+
 use openflow::Version;
 
 /// Bounds of what controllers may make a switch keep.
@@ -68,6 +70,8 @@ pub struct Settings {
     pub versions: Vec<Version>,
     /// Name of the switch, for descriptions.
     pub name: String,
+    /// Names of tables, ahead of those that controllers give.
+    pub tables: BTreeMap<u8, String>,
     /// Bounds.
     pub limits: Limits,
     /// Start of the random numbers that sampling uses.
@@ -80,6 +84,7 @@ impl Default for Settings {
             datapath_id: 1,
             versions: Version::ALL.to_vec(),
             name: "None".to_owned(),
+            tables: BTreeMap::new(),
             limits: Limits::default(),
             seed: 1,
         }

@@ -182,6 +182,12 @@ pub trait Port: Send + Sync {
         None
     }
 
+    /// Returns the speed of its link in Mbit/s: that of a network card, or [`VIRTUAL_SPEED`]. `None` if it is unknown, or
+    /// if the port has no link.
+    fn speed(&self) -> Option<u32> {
+        None
+    }
+
     /// Returns the record of its clients' faults; `None` for types without clients of their own.
     fn faults(&self) -> Option<&faults::Faults> {
         None
@@ -207,6 +213,9 @@ pub trait Port: Send + Sync {
     /// not be called from an async task. A second call does nothing.
     fn close(&self);
 }
+
+/// Speed of virtual links in Mbit/s, for those that ask: the kernel says the same of TAP and veth interfaces.
+pub const VIRTUAL_SPEED: u32 = 10_000;
 
 /// Status of a port.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -1,6 +1,9 @@
 //! `[bridge.openflow]`: a bridge's OpenFlow connections.
 
+use std::collections::BTreeMap;
+
 use super::Depth;
+use super::mistyped::article;
 use super::report::Report;
 use super::section::Section;
 use crate::keys;
@@ -8,9 +11,11 @@ use crate::model::LogicConfig;
 use crate::openflow::LOGIC;
 use crate::openflow::settings::{
     OpenFlowConfig, SettingError, TLS_KEYS, check_backoff, check_flows, check_probe, parse_controllers,
-    parse_datapath_id, parse_fail_mode, parse_file, parse_socket, parse_versions,
+    parse_datapath_id, parse_fail_mode, parse_file, parse_socket, parse_table_name, parse_table_number,
+    parse_versions,
 };
 
+const TABLES: &str = "names of tables such as { 0 = \"classify\", 1 = \"acl\" }";
 const CONTROLLERS: &str = "a list of addresses such as [\"tcp:192.0.2.1:6653\"]";
 
 /// Reads the section of a bridge; the defaults if it is missing.
@@ -60,6 +65,10 @@ pub(super) fn read(
     for (key, file) in TLS_KEYS.iter().zip(&mut config.tls) {
         text(&section, key, "a path", report, file, |text| parse_file(text).map(Some));
     }
+    if let Some((keep, _)) = section.boolean("keep-flows", report) {
+        config.keep_flows = keep;
+    }
+    tables(&section, report, &mut config.tables);
     if let Err(error) = config.check_tls(depth > Depth::Form) {
         report.add(&section.span_of("controllers"), &section.context, format!("`controllers`: {error}"));
     }
@@ -78,6 +87,36 @@ fn text<T>(
     match parse(text) {
         Ok(parsed) => *value = parsed,
         Err(error) => report.add(&span, &section.context, format!("`{key}`: {error}")),
+    }
+}
+
+/// Reads the names of flow tables.
+fn tables(section: &Section<'_>, report: &mut Report<'_>, names: &mut BTreeMap<u8, String>) {
+    let Some((table, _)) = section.table("tables", TABLES, report) else { return };
+    for (number, name) in table.iter() {
+        let parsed = match name.get_ref().as_str() {
+            None => {
+                let kind = article(name.get_ref().type_str());
+                report.add(
+                    &name.span(),
+                    &section.context,
+                    format!("`tables` holds {kind}; expected {TABLES}"),
+                );
+                continue;
+            }
+            Some(text) => parse_table_name(text).map_err(|error| (name.span(), error)),
+        };
+        let number = parse_table_number(number.get_ref()).map_err(|error| (number.span(), error));
+        let done = number.and_then(|number| {
+            let parsed = parsed?;
+            match names.iter().find(|(_, other)| **other == parsed) {
+                Some((first, _)) => Err((name.span(), SettingError::SameTableName(*first, number))),
+                None => Ok(drop(names.insert(number, parsed))),
+            }
+        });
+        if let Err((span, error)) = done {
+            report.add(&span, &section.context, format!("`tables`: {error}"));
+        }
     }
 }
 

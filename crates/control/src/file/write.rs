@@ -34,7 +34,7 @@ pub fn write(config: &Config, secrets: Secrets) -> String {
 pub(super) struct Node {
     /// The identity of the table in its list.
     pub(super) id: String,
-    /// The keys and their values; the value of `params` is a table.
+    /// The keys and their values; the values of `params` and `tables` are tables.
     pub(super) keys: Table,
     /// Tables such as `[daemon]`; `None` if they are empty.
     pub(super) tables: Vec<(&'static str, Option<Node>)>,
@@ -155,6 +155,13 @@ pub(crate) fn openflow(config: &OpenFlowConfig) -> Table {
         if value != default {
             table.insert(key.into(), i64::from(value).into());
         }
+    }
+    if config.keep_flows {
+        table.insert("keep-flows".into(), true.into());
+    }
+    if !config.tables.is_empty() {
+        let names = config.tables.iter().map(|(number, name)| (number.to_string(), name.clone().into()));
+        table.insert("tables".into(), Value::Table(names.collect()));
     }
     table
 }
@@ -316,6 +323,8 @@ mod tests {
         probe = 0
         max-backoff = 3
         max-flows = 1000
+        keep-flows = true
+        tables = { 0 = "classify", 10 = "acl" }
 
         [[bridge.port]]
         name = "x"

@@ -1,4 +1,4 @@
-//! What OpenFlow is told of ports: numbers, addresses, links.
+//! What OpenFlow is told of ports: numbers, addresses, links, speeds.
 
 use std::path::Path;
 
@@ -27,7 +27,7 @@ pub(crate) fn facts_of(switch: &Switch, bridge: &str, port: &Port, id: DatapathI
         is_local: name == bridge && matches!(port.config.spec, Spec::Tap(_)),
         address: address_of(&port.config.spec, name).unwrap_or_else(|| port_address(id, name)),
         is_up: switch.counters(port.at).is_ok_and(|counters| counters.up),
-        speed: 0,
+        speed: port.open.as_ref().and_then(|open| open.speed()).map_or(0, |speed| speed.saturating_mul(1000)),
     }
 }
 

@@ -16,6 +16,8 @@ impl Running {
         let mut ports: Vec<_> =
             self.logic().ports().into_iter().map(|port| (port.number, port.name)).collect();
         ports.sort();
+        let (flows, tables) =
+            self.logic().switch().with(|switch, _| (switch.flow_count() as u64, switch.table_names()));
         let shown =
             |path: Option<std::path::PathBuf>| path.map_or(String::new(), |path| path.display().to_string());
         proto::OpenFlow {
@@ -25,11 +27,16 @@ impl Running {
             standalone: self.logic().is_standalone(),
             management: shown(self.management()),
             snoop: shown(self.snoop()),
-            flows: self.logic().switch().with(|switch, _| switch.flow_count()) as u64,
+            flows,
+            kept: shown(self.kept()),
             controllers: controllers.into_iter().map(controller).collect(),
             ports: ports
                 .into_iter()
                 .map(|(number, name)| proto::OpenFlowPort { name, number: number.0 })
+                .collect(),
+            tables: tables
+                .into_iter()
+                .map(|(number, name)| proto::OpenFlowTable { number: number.into(), name })
                 .collect(),
         }
     }

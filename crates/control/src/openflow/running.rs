@@ -1,7 +1,7 @@
 //! A bridge with the logic `openflow`: the logic, its controllers and its sockets, as configured.
 //!
 //! Invariants:
-//! - A change of controllers or of the fail mode leaves the other connections as they are; any other change ends all
+//! - A change of controllers, of the fail mode, of tables' names or of `keep-flows` leaves the other connections as they are; any other change ends all
 //!   connections and keeps flows, groups and meters.
 //! - While the bridge has no controller to connect to and its fail mode is `standalone`, it has forwarded like a
 //!   learning switch since: a visible flow of priority 0 does that, as in Open vSwitch.
@@ -21,6 +21,7 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 use super::identity::datapath_id;
+use super::kept::Kept;
 use super::settings::{DatapathId, OpenFlowConfig};
 
 /// Interval at which lost controllers are looked at.
@@ -42,6 +43,17 @@ pub(crate) struct Running {
     place: Place,
     logic: Arc<OpenFlow>,
     state: Mutex<State>,
+    /// The file of its flows; taken after `state`, and held while it is written.
+    kept: Mutex<Option<Kept>>,
+}
+
+/// What becomes of flows when a bridge stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flows {
+    /// The daemon ends: they stay, if the configuration says so.
+    Stay,
+    /// The bridge is removed, or gets another logic.
+    Go,
 }
 
 #[derive(Default)]
@@ -50,7 +62,7 @@ struct State {
     agent: Option<Agent>,
     /// The settings in effect; `None` after a failure.
     applied: Option<OpenFlowConfig>,
-    /// The flow of a bridge without controllers was added.
+    /// The flow of a bridge without controllers was added, or such a bridge's flows were restored.
     has_normal_flow: bool,
     /// The end of the agent.
     stopping: Option<JoinHandle<()>>,
@@ -61,9 +73,17 @@ impl Running {
     /// the ports are known.
     pub(crate) fn start(place: &Place, name: &str, config: &OpenFlowConfig) -> Result<Arc<Self>, String> {
         let logic = OpenFlow::new(settings(place, name, config)).map_err(|error| error.to_string())?;
-        let running = Self { name: name.into(), place: place.clone(), logic, state: Mutex::default() };
+        let kept = Mutex::new(Kept::new(name, datapath_id(&place.control, name)));
+        let running = Self { name: name.into(), place: place.clone(), logic, state: Mutex::default(), kept };
         let first = OpenFlowConfig { controllers: Vec::new(), ..config.clone() };
         let mut state = running.lock();
+        if let Some(kept) = &mut *running.lock_kept() {
+            match config.keep_flows {
+                true => state.has_normal_flow = kept.restore(running.logic.switch()),
+                // Flows from before would be a surprise later.
+                false => kept.remove(),
+            }
+        }
         state.agent = Some(running.start_agent(&first)?);
         state.applied = Some(first);
         if config.controllers.iter().all(Target::is_passive) {
@@ -85,6 +105,10 @@ impl Running {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn lock_kept(&self) -> MutexGuard<'_, Option<Kept>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Applies the settings. Returns the result if anything changed. Blocks for up to a second while connections end.
     pub(crate) fn follow(&self, wanted: &OpenFlowConfig) -> Option<Result<(), String>> {
         let mut state = self.lock();
@@ -103,14 +127,21 @@ impl Running {
         let live = |config: &OpenFlowConfig| OpenFlowConfig {
             controllers: wanted.controllers.clone(),
             fail_mode: wanted.fail_mode,
+            tables: wanted.tables.clone(),
+            keep_flows: wanted.keep_flows,
             ..config.clone()
         };
         let is_live = state.agent.is_some() && state.applied.as_ref().is_some_and(|it| live(it) == *wanted);
-        if !is_live {
+        if !wanted.keep_flows {
+            self.lock_kept().iter_mut().for_each(Kept::remove);
+        }
+        let settings = settings(&self.place, &self.name, wanted);
+        if is_live {
+            self.logic.switch().with(|switch, _| switch.configure(settings));
+        } else {
             if let Some(agent) = state.agent.take() {
                 self.place.runtime.block_on(agent.shutdown());
             }
-            let settings = settings(&self.place, &self.name, wanted);
             self.logic.switch().with(|switch, _| switch.configure(settings));
             state.agent = Some(self.start_agent(wanted)?);
         }
@@ -148,13 +179,19 @@ impl Running {
         }
     }
 
-    /// Ends all connections and removes the sockets. Blocks for up to a second.
-    pub(crate) fn stop(&self) {
+    /// Ends all connections and removes the sockets, then saves flows. Blocks for up to a second, and while it saves.
+    pub(crate) fn stop(&self, flows: Flows) {
         self.begin_stop();
         let stopping = self.lock().stopping.take();
         if let Some(stopping) = stopping {
             // A task that has panicked has ended, too.
             let _ = self.place.runtime.block_on(stopping);
+        }
+        match flows {
+            Flows::Stay if self.applied().keep_flows => self.save(Kept::save),
+            Flows::Stay => {}
+            // What looks after the bridge may be about to save.
+            Flows::Go => self.lock_kept().take().iter_mut().for_each(Kept::remove),
         }
     }
 
@@ -183,6 +220,18 @@ impl Running {
     /// Returns the path of the snoop socket, if there is one.
     pub(super) fn snoop(&self) -> Option<PathBuf> {
         self.lock().applied.as_ref()?.snoop.path(&self.place.control, &self.name, "snoop")
+    }
+
+    /// Returns the path of the file that keeps flows, if they are kept.
+    pub(super) fn kept(&self) -> Option<PathBuf> {
+        let keeps = self.applied().keep_flows;
+        self.lock_kept().as_ref().filter(|_| keeps).map(|kept| kept.path().to_owned())
+    }
+
+    fn save(&self, save: impl FnOnce(&mut Kept, &SharedSwitch)) {
+        if let Some(kept) = &mut *self.lock_kept() {
+            save(kept, self.logic.switch());
+        }
     }
 
     /// Joins the logic to its bridge in the fabric: packets of controllers, and counters of ports.
@@ -215,7 +264,16 @@ async fn watch(bridge: Weak<Running>) {
         tokio::time::sleep(TICK).await;
         let Some(bridge) = bridge.upgrade() else { return };
         // Another thread may hold the lock while connections end.
-        let looked = tokio::task::spawn_blocking(move || bridge.update_fail_mode(&mut bridge.lock()));
+        let looked = tokio::task::spawn_blocking(move || {
+            let keeps = {
+                let mut state = bridge.lock();
+                bridge.update_fail_mode(&mut state);
+                state.applied.as_ref().is_some_and(|config| config.keep_flows) && state.agent.is_some()
+            };
+            if keeps {
+                bridge.save(Kept::save_if_due);
+            }
+        });
         if looked.await.is_err() {
             tracing::error!("looking after an OpenFlow bridge failed; this is a bug in mswitch");
         }
@@ -232,6 +290,7 @@ fn settings(place: &Place, bridge: &str, config: &OpenFlowConfig) -> ofswitch::S
         versions: config.versions.clone(),
         name: bridge.into(),
         limits: ofswitch::Limits { flows, flows_per_table, ..limits },
+        tables: config.tables.clone(),
         seed: fastrand::u64(..),
     }
 }

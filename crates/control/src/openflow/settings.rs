@@ -2,6 +2,7 @@
 //!
 //! Invariant: settings that the file's reader accepts are written as text that it accepts again.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -31,6 +32,10 @@ pub struct OpenFlowConfig {
     pub max_backoff: u32,
     /// Largest number of flows.
     pub max_flows: u32,
+    /// Whether flows, groups and meters outlive the daemon.
+    pub keep_flows: bool,
+    /// Names of flow tables, all different.
+    pub tables: BTreeMap<u8, String>,
     /// Files for controllers with TLS, in the order of [`TLS_KEYS`].
     pub tls: [Option<PathBuf>; 3],
 }
@@ -47,6 +52,8 @@ impl Default for OpenFlowConfig {
             probe: DEFAULT_PROBE,
             max_backoff: DEFAULT_BACKOFF,
             max_flows: MAX_FLOWS,
+            keep_flows: false,
+            tables: BTreeMap::new(),
             tls: [None, None, None],
         }
     }
@@ -90,6 +97,8 @@ const DEFAULT_BACKOFF: u32 = 8;
 pub const MAX_CONTROLLERS: usize = 16;
 /// The most flows, and the default.
 pub const MAX_FLOWS: u32 = 2_000_000;
+/// Most bytes of a flow table's name; messages have 32 with its terminator.
+const MAX_TABLE_NAME: usize = 31;
 /// Seconds of the longest probe interval and the longest delay.
 const MAX_SECONDS: u32 = 3600;
 
@@ -185,6 +194,17 @@ pub enum SettingError {
         "`{0}` is not a datapath id; expected 16 hexadecimal digits, not all 0, such as `00000242ac110002`"
     )]
     DatapathId(String),
+    /// A key of `tables` is not a table's number.
+    #[error("`{0}` is not the number of a flow table; expected 0 to {last}", last = ofswitch::TABLES - 1)]
+    TableNumber(String),
+    /// An invalid name of a table.
+    #[error(
+        "`{0}` is not a name of a flow table; expected a letter, then up to 30 letters, digits, `.`, `_` or `-`"
+    )]
+    TableName(String),
+    /// Two tables have the same name.
+    #[error("tables {0} and {1} have the same name; choose another one")]
+    SameTableName(u8, u8),
     /// A number out of range.
     #[error("{value} is out of range; expected {least} to {most}")]
     Range {
@@ -258,6 +278,19 @@ pub fn parse_datapath_id(text: &str) -> Result<DatapathId, SettingError> {
     id.map(DatapathId).ok_or_else(|| SettingError::DatapathId(text.into()))
 }
 
+/// Parses the number of a flow table.
+pub fn parse_table_number(text: &str) -> Result<u8, SettingError> {
+    let number = text.parse().ok().filter(|number: &u8| *number < ofswitch::TABLES);
+    // `07` and `+7` would be second keys of table 7.
+    number.filter(|number| number.to_string() == text).ok_or_else(|| SettingError::TableNumber(text.into()))
+}
+
+/// Parses the name of a flow table: one that `ovs-ofctl` shows without quotes, and that fits messages.
+pub fn parse_table_name(text: &str) -> Result<String, SettingError> {
+    let is_name = openflow::text::is_table_name(text) && text.len() <= MAX_TABLE_NAME;
+    is_name.then(|| text.to_owned()).ok_or_else(|| SettingError::TableName(text.into()))
+}
+
 /// Parses the path of a file.
 pub fn parse_file(text: &str) -> Result<PathBuf, SettingError> {
     match Path::new(text) {
@@ -311,6 +344,21 @@ mod tests {
         assert_eq!(parse_socket("off"), Ok(SocketPlace::Off));
         for mode in [FailMode::Secure, FailMode::Standalone] {
             assert_eq!(parse_fail_mode(fail_mode_name(mode)), Ok(mode));
+        }
+    }
+
+    #[test]
+    fn tables_have_numbers_and_names() {
+        assert_eq!((parse_table_number("0"), parse_table_number("253")), (Ok(0), Ok(253)));
+        for text in ["254", "256", "07", "+7", "acl", ""] {
+            let error = parse_table_number(text).unwrap_err().to_string();
+            assert_eq!(error, format!("`{text}` is not the number of a flow table; expected 0 to 253"));
+        }
+        let long = "a".repeat(32);
+        assert_eq!(parse_table_name(&long[1..]), Ok(long[1..].to_owned()));
+        for text in [&long, "", "7", "a b", "a\"", "ä", "-"] {
+            let error = parse_table_name(text).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("`{text}` is not a name of a flow table; ")), "{error}");
         }
     }
 

@@ -3,7 +3,9 @@
 //! The daemon says where the bridge's management socket is; all else is asked there, in the syntax of `ovs-ofctl`.
 
 mod connection;
+mod differences;
 mod shown;
+mod tables;
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +22,9 @@ use crate::cli::{Changes, OpenFlowCommand, OpenFlowSet, Output};
 use crate::failure::Failure;
 use crate::render;
 use connection::{Change, Connection};
+use differences::{Differences, Wanted};
 use shown::{Flow, FlowTable, Group, Meter, OpenFlowPort, Shown};
+use tables::TableNames;
 
 /// Version for flows: that of bundles, and the last one with `load`.
 const FLOWS: Version = Version::V1_4;
@@ -31,10 +35,12 @@ const GROUPS: Version = Version::V1_5;
 pub(super) async fn run(client: &mut Client, command: OpenFlowCommand) -> Result<(), Failure> {
     match command {
         OpenFlowCommand::Flows { bridge, filter, stats, output } => {
-            let mut connection = connect(client, &bridge, FLOWS).await?;
+            let (mut connection, names) = connect(client, &bridge, FLOWS).await?;
             let version = connection.version();
             let filter = filter.join(",");
-            let flow = text::parse_flow(&filter, FlowModCommand::Delete, version);
+            let resolved =
+                names.resolve(&filter).map_err(|failure| failure.about(format_args!("`{filter}`")))?;
+            let flow = text::parse_flow(&resolved, FlowModCommand::Delete, version);
             let flow = flow.map_err(|error| Failure::usage(format_args!("`{filter}`: {error}")))?;
             let parts = connection.list(Request::Flow(request(flow))).await?;
             let entries = parts.into_iter().flat_map(|part| match part {
@@ -47,12 +53,13 @@ pub(super) async fn run(client: &mut Client, command: OpenFlowCommand) -> Result
                 if stats.no_stats {
                     shown.forget_statistics();
                 }
+                shown.name_tables(&names);
                 flows.push(shown);
             }
             list(output, &flows, "no flows")
         }
         OpenFlowCommand::Groups { bridge, stats, output } => {
-            let mut connection = connect(client, &bridge, GROUPS).await?;
+            let (mut connection, names) = connect(client, &bridge, GROUPS).await?;
             let request = match stats {
                 true => Request::Group(IdRequest(group::ALL)),
                 false => Request::GroupDesc(GroupDescRequest::default()),
@@ -61,13 +68,15 @@ pub(super) async fn run(client: &mut Client, command: OpenFlowCommand) -> Result
             let version = connection.version();
             let groups = parts.iter().flat_map(|part| match part {
                 Reply::Group(groups) => groups.iter().map(Group::counted).collect(),
-                Reply::GroupDesc(groups) => groups.iter().map(|group| Group::new(group, version)).collect(),
+                Reply::GroupDesc(groups) => {
+                    groups.iter().map(|group| Group::new(group, version, &names)).collect()
+                }
                 _ => Vec::<Group>::new(),
             });
             list(output, &groups.collect::<Vec<_>>(), "no groups")
         }
         OpenFlowCommand::Meters { bridge, stats, output } => {
-            let mut connection = connect(client, &bridge, GROUPS).await?;
+            let (mut connection, _) = connect(client, &bridge, GROUPS).await?;
             let all = IdRequest(meter::ALL);
             let parts =
                 connection.list(if stats { Request::Meter(all) } else { Request::MeterConfig(all) }).await?;
@@ -79,9 +88,10 @@ pub(super) async fn run(client: &mut Client, command: OpenFlowCommand) -> Result
             list(output, &meters.collect::<Vec<_>>(), "no meters")
         }
         OpenFlowCommand::Tables { bridge, all, output } => {
-            let parts = connect(client, &bridge, FLOWS).await?.list(Request::Table).await?;
+            let (mut connection, names) = connect(client, &bridge, FLOWS).await?;
+            let parts = connection.list(Request::Table).await?;
             let tables = parts.iter().flat_map(|part| match part {
-                Reply::Table(tables) => tables.iter().map(FlowTable::new).collect(),
+                Reply::Table(tables) => tables.iter().map(|table| FlowTable::new(table, &names)).collect(),
                 _ => Vec::<FlowTable>::new(),
             });
             let tables: Vec<_> = tables.filter(|table| all || table.is_used()).collect();
@@ -89,7 +99,8 @@ pub(super) async fn run(client: &mut Client, command: OpenFlowCommand) -> Result
         }
         OpenFlowCommand::Ports { bridge, output } => {
             let request = Request::PortDesc(PortDescRequest::default());
-            let parts = connect(client, &bridge, FLOWS).await?.list(request).await?;
+            let (mut connection, _) = connect(client, &bridge, FLOWS).await?;
+            let parts = connection.list(request).await?;
             let ports = parts.iter().flat_map(|part| match part {
                 Reply::PortDesc(ports) => ports.iter().map(OpenFlowPort::new).collect(),
                 _ => Vec::<OpenFlowPort>::new(),
@@ -110,6 +121,27 @@ pub(super) async fn run(client: &mut Client, command: OpenFlowCommand) -> Result
             let command = if strict { FlowModCommand::DeleteStrict } else { FlowModCommand::Delete };
             flows(client, or_all(changes), command).await
         }
+        OpenFlowCommand::ReplaceFlows(changes) => {
+            let (mut connection, differences) = compare(client, &changes).await?;
+            connection.change(differences.changes()).await
+        }
+        OpenFlowCommand::DiffFlows(changes) => {
+            let compared = compare(client, &changes).await;
+            let (_, differences) = compared.map_err(Failure::of_comparison)?;
+            match differences.text() {
+                text if text.is_empty() => Ok(()),
+                text => {
+                    super::print(&text)?;
+                    Err(Failure::differs())
+                }
+            }
+        }
+        OpenFlowCommand::PacketOut(changes) => {
+            change(client, changes, FLOWS, |line, version| {
+                Ok(Body::PacketOut(text::parse_packet_out(line, version)?))
+            })
+            .await
+        }
         OpenFlowCommand::AddGroup(changes) => groups(client, changes, GroupModCommand::Add).await,
         OpenFlowCommand::ModGroup(changes) => groups(client, changes, GroupModCommand::Modify).await,
         OpenFlowCommand::DelGroups(changes) => groups(client, or_all(changes), GroupModCommand::Delete).await,
@@ -125,15 +157,43 @@ pub(super) async fn run(client: &mut Client, command: OpenFlowCommand) -> Result
     }
 }
 
-async fn connect(client: &mut Client, bridge: &str, newest: Version) -> Result<Connection, Failure> {
+/// Connects to a bridge. Returns the names of its tables, too.
+async fn connect(
+    client: &mut Client,
+    bridge: &str,
+    newest: Version,
+) -> Result<(Connection, TableNames), Failure> {
     let request = proto::GetOpenFlowRequest { bridge: bridge.to_owned() };
-    let management = client.get_open_flow(request).await?.into_inner().management;
+    let proto::OpenFlow { management, tables, .. } = client.get_open_flow(request).await?.into_inner();
     if management.is_empty() {
         return Err(Failure::new(format_args!(
             "bridge \"{bridge}\" has no management socket; remove `management` from its `[bridge.openflow]`"
         )));
     }
-    Connection::open(Path::new(&management), newest).await
+    Ok((Connection::open(Path::new(&management), newest).await?, TableNames::new(tables)))
+}
+
+/// Compares the flows of a bridge with those of a command.
+async fn compare(client: &mut Client, changes: &Changes) -> Result<(Connection, Differences), Failure> {
+    let lines = lines(changes)?;
+    let (mut connection, names) = connect(client, &changes.bridge, FLOWS).await?;
+    let version = connection.version();
+    let mut wanted = Vec::new();
+    for (place, line) in lines {
+        let text = format!("{place}`{line}`");
+        let resolved = names.resolve(&line).map_err(|failure| failure.about(&text))?;
+        let flow = text::parse_flow(&resolved, FlowModCommand::Add, version);
+        let flow = flow.map_err(|error| Failure::usage(format_args!("{text}: {error}")))?;
+        wanted.push(Wanted { flow, line, text });
+    }
+    let all = text::parse_flow("", FlowModCommand::Delete, version).map_err(Failure::new)?;
+    let parts = connection.list(Request::Flow(request(all))).await?;
+    let there = parts.into_iter().flat_map(|part| match part {
+        Reply::Flow(flows) => flows,
+        _ => Vec::new(),
+    });
+    let differences = Differences::new(&there.collect::<Vec<_>>(), wanted, version, &names)?;
+    Ok((connection, differences))
 }
 
 /// Asks for the flows that a deletion would remove.
@@ -181,11 +241,15 @@ async fn change(
     parse: impl Fn(&str, Version) -> Result<Body, text::ParseError>,
 ) -> Result<(), Failure> {
     let lines = lines(&changes)?;
-    let mut connection = connect(client, &changes.bridge, newest).await?;
+    let (mut connection, names) = connect(client, &changes.bridge, newest).await?;
     let version = connection.version();
-    let parsed = lines.into_iter().map(|(place, line)| match parse(&line, version) {
-        Ok(body) => Ok(Change { body, text: format!("{place}`{line}`") }),
-        Err(error) => Err(Failure::usage(format_args!("{place}`{line}`: {error}"))),
+    let parsed = lines.into_iter().map(|(place, line)| {
+        let text = format!("{place}`{line}`");
+        let resolved = names.resolve(&line).map_err(|failure| failure.about(&text))?;
+        match parse(&resolved, version) {
+            Ok(body) => Ok(Change { body, text }),
+            Err(error) => Err(Failure::usage(format_args!("{text}: {error}"))),
+        }
     });
     connection.change(parsed.collect::<Result<_, _>>()?).await
 }

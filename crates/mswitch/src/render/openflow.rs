@@ -21,6 +21,14 @@ pub(crate) fn controllers(openflow: &proto::OpenFlow) -> String {
         ("versions", openflow.versions.join(", ")),
         ("fail mode", mode),
         ("flows", units::count(openflow.flows)),
+        (
+            "kept in",
+            if openflow.kept.is_empty() {
+                "none, flows go with the daemon".into()
+            } else {
+                openflow.kept.clone()
+            },
+        ),
         ("management", or_none(&openflow.management)),
         ("snoop", or_none(&openflow.snoop)),
     ] {
@@ -121,6 +129,7 @@ mod tests {
             "datapath id  00000242ac110002\n",
             "fail mode    standalone, forwarding without a controller\n",
             "flows        1,200\n",
+            "kept in      none, flows go with the daemon\n",
             "snoop        none\n",
             "tcp:10.0.0.9:6653  connected",
             "ptcp:6634          listens on 0.0.0.0:6634",

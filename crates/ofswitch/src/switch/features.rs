@@ -1,12 +1,14 @@
 //! What tables can do (OpenFlow 1.3.5, section 7.3.5.5): all of them the same.
 
-use openflow::Version;
+use std::collections::BTreeMap;
+
 use openflow::error::ErrorCode;
 use openflow::field::{Access, FIELDS, Field, Masks};
 use openflow::message::{
     FieldIds, TableConfig, TableFeature, TableFeatures, TableIds, TypeId, TypeIds, Words,
 };
 use openflow::oxm::{OxmHeader, OxmId};
+use openflow::{Text, Version};
 
 use super::Switch;
 use crate::ports::text;
@@ -34,6 +36,19 @@ fn header(field: &Field, id: OxmId, masked: bool) -> OxmHeader {
 }
 
 impl Switch {
+    /// A table's name: the configured one, or that of a controller; empty if it has none, as in Open vSwitch.
+    pub(super) fn table_name(&self, number: u8) -> Text {
+        let given = || self.datapath.model.settings.get(usize::from(number))?.name.clone();
+        let configured = self.settings.tables.get(&number).map(|name| text(name, 32));
+        configured.or_else(given).unwrap_or_default()
+    }
+
+    /// Names of the tables that have one, by number.
+    pub fn table_names(&self) -> BTreeMap<u8, String> {
+        let name = |number| String::from_utf8_lossy(&self.table_name(number).0).into_owned();
+        (0..TABLES).map(|number| (number, name(number))).filter(|(_, name)| !name.is_empty()).collect()
+    }
+
     /// What all tables can do.
     pub(super) fn table_features(&self, version: Version) -> Vec<TableFeatures> {
         (0..TABLES).map(|number| self.features_of(number, version)).collect()
@@ -82,12 +97,11 @@ impl Switch {
             properties.push(TableFeature::PacketTypes(Words(vec![0])));
         }
         let settings = self.datapath.model.settings.get(usize::from(number));
-        let name = settings.and_then(|settings| settings.name.clone());
         TableFeatures {
             table_id: number,
             command: 0,
             features: u32::from(version >= Version::V1_5),
-            name: name.unwrap_or_else(|| text(&format!("table{number}"), 32)),
+            name: self.table_name(number),
             metadata_match: u64::MAX,
             metadata_write: u64::MAX,
             capabilities: match version >= Version::V1_4 {

@@ -3,7 +3,8 @@
 //! - `requests.rs`: what controllers ask; `statistics.rs`: multipart replies; `bundles.rs`, `monitors.rs`: these;
 //! - `packets.rs`: packets through the program, packet-in and packet-out; `notices.rs`: what controllers are told;
 //! - `features.rs`: what tables can do; `translate.rs`: matches and actions in a connection's version;
-//! - `plane.rs`: for those that run the program themselves; `rehearsal.rs`: what would happen to a packet.
+//! - `plane.rs`: for those that run the program themselves; `rehearsal.rs`: what would happen to a packet;
+//! - `saved.rs`: what outlives the switch.
 
 mod bundles;
 mod features;
@@ -13,6 +14,7 @@ mod packets;
 mod plane;
 mod rehearsal;
 mod requests;
+mod saved;
 mod statistics;
 mod translate;
 
@@ -32,6 +34,7 @@ use crate::tables::Miss;
 pub use packets::Effect;
 pub use plane::TableSummary;
 pub use rehearsal::Rehearsal;
+pub use saved::{RestoreError, Saved, Snapshot};
 
 /// A port that cannot be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -14,7 +14,7 @@ use crate::program::outputs::Record;
 pub struct TableSummary {
     /// Number.
     pub number: u8,
-    /// Name, if a controller gave it one.
+    /// Name, if it has one.
     pub name: Option<String>,
     /// The table in the program.
     pub id: TableId,
@@ -99,14 +99,14 @@ impl Switch {
 
     /// The flow tables that have flows or have been looked up.
     pub fn table_summaries(&self) -> Vec<TableSummary> {
-        let model = &self.datapath.model;
+        let (model, names) = (&self.datapath.model, self.table_names());
         let summary = |(number, table): (usize, &crate::flows::FlowTable)| {
             let id = *Layout::get().tables.get(number)?;
             let (lookups, hits) = self.datapath.state.table(id).map_or((0, 0), |state| state.lookups());
             let settings = model.settings.get(number)?;
             Some(TableSummary {
                 number: number as u8,
-                name: settings.name.as_ref().map(|name| String::from_utf8_lossy(&name.0).into_owned()),
+                name: names.get(&(number as u8)).cloned(),
                 id,
                 flows: table.len(),
                 capacity: settings.size(&self.settings.limits),

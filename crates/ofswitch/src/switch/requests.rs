@@ -234,6 +234,8 @@ impl Switch {
             Body::TlvTableMod(maps) => datapath.model.tunnels.change(maps),
             _ => Err(ErrorCode::BrcBadType),
         })?;
+        // Maps of tunnel options change nothing in the pipeline.
+        self.datapath.changes += 1;
         self.tell(&events, Some((id, message.xid)), now);
         self.forward(id, message, bytes);
         Ok(())

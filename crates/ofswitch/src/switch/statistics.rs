@@ -269,14 +269,13 @@ impl Switch {
             let state = layout.tables.get(number).and_then(|id| self.datapath.state.table(*id));
             let (lookups, matched) = state.map_or((0, 0), |state| state.lookups());
             let settings = model.settings.get(number);
-            let name = settings.and_then(|settings| settings.name.clone());
             TableStats {
                 table_id: number as u8,
                 active: u32::try_from(table.len()).unwrap_or(u32::MAX),
                 lookups,
                 matched,
                 max_entries: settings.map_or(0, |settings| settings.size(&self.settings.limits)),
-                name: name.unwrap_or_else(|| text(&format!("table{number}"), 32)),
+                name: self.table_name(number as u8),
                 match_fields: all,
                 wildcards: all,
                 instructions: 0x3f,

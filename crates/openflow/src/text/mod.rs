@@ -1,27 +1,31 @@
 //! The text form that `ovs-ofctl` prints: matches, actions and flows, for people and for tests.
 //!
 //! [`parse_flow`], [`parse_group`], [`parse_meter`] and [`parse_instructions`] read what the others print, and
-//! `ovs-ofctl`'s arguments.
+//! `ovs-ofctl`'s arguments; [`parse_packet_out`] reads a packet to send.
 //!
 //! [`match_text`] and [`actions_text`] write what `ovs-ofctl` writes for the same bytes; [`flow_mod_text`] is a line of
-//! `ovs-ofctl snoop`, [`flow_entry_text`] one of `dump-flows`.
+//! `ovs-ofctl snoop`, [`flow_entry_text`] one of `dump-flows`. [`replace_tables`] writes tables by name, and back.
 
 mod actions;
 mod fields;
 mod flows;
 mod groups;
 mod meters;
+mod packets;
 mod parse;
 mod parse_actions;
 mod parse_fields;
+mod tables;
 
 pub use actions::{actions_text, instructions_text};
 pub use fields::match_text;
 pub use flows::{flow_entry_text, flow_mod_text};
 pub use groups::{group_stats_text, group_text, parse_group};
 pub use meters::{meter_stats_text, meter_text, parse_meter};
+pub use packets::parse_packet_out;
 pub use parse::parse_flow;
 pub use parse_actions::{parse_actions, parse_instructions};
+pub use tables::{is_table_name, replace_tables};
 
 /// A text that cannot be read.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

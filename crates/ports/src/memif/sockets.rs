@@ -362,6 +362,10 @@ impl Port for ServerPort {
         self.port.status()
     }
 
+    fn speed(&self) -> Option<u32> {
+        Some(crate::VIRTUAL_SPEED)
+    }
+
     fn faults(&self) -> Option<&Faults> {
         Some(&self.port.guard.faults)
     }

@@ -127,15 +127,15 @@ pub(super) fn bus_address(socket: &OwnedFd, name: &str) -> String {
     String::from_utf8(text).unwrap_or_default()
 }
 
-/// Returns speed and duplex of interface `name` in the namespace of `socket`, in words; `None` if unknown.
-pub(super) fn speed_and_duplex(socket: &OwnedFd, name: &str) -> (Option<String>, Option<&'static str>) {
+/// Returns speed in Mbit/s and duplex of interface `name` in the namespace of `socket`; `None` if unknown.
+pub(super) fn speed_and_duplex(socket: &OwnedFd, name: &str) -> (Option<u32>, Option<&'static str>) {
     let mut settings = Settings { command: GET_SETTINGS, ..Settings::default() };
     // SAFETY: with this command the kernel writes a `struct ethtool_cmd`.
     if !unsafe { ask(socket, name, &mut settings) } {
         return (None, None);
     }
     let speed = u32::from(settings.speed_high) << 16 | u32::from(settings.speed);
-    let speed = (!UNKNOWN.contains(&speed)).then(|| format!("{speed} Mbit/s"));
+    let speed = (!UNKNOWN.contains(&speed)).then_some(speed);
     let duplex = match settings.duplex {
         HALF => Some("half"),
         FULL => Some("full"),

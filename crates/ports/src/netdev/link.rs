@@ -125,7 +125,8 @@ struct Shown {
     caps: Option<Caps>,
     /// The driver with the reason for its choice, and the number of queues.
     driver: Option<(String, usize)>,
-    speed: Option<String>,
+    /// Mbit/s.
+    speed: Option<u32>,
     duplex: Option<&'static str>,
     /// NUMA node of the network card.
     node: Option<usize>,
@@ -441,15 +442,21 @@ impl Inner {
         let attachment = Attachment { rx, tx, caps, mtu, on_fault: self.on_fault() };
         let node = Topology::host().of_device(&bus_address(self.namespace.socket(), &interface.name));
         let placed = AttachOptions { placement: numa::near(node), ..AttachOptions::default() };
+        // Whoever hears of the link asks for its speed.
+        self.show_speed(interface);
         self.switch.attach_with(self.at, attachment, placed).map_err(refused)?;
         let options = held.options.clone();
         held.attached = Some(Attached { statistics, options, mtu: interface.mtu, up: true });
-        self.show_speed(interface);
         let mut shown = self.shown();
         shown.caps = Some(caps);
         shown.node = node;
         shown.driver = Some((format!("{driver} ({reason})"), queues));
         Ok(())
+    }
+
+    /// Returns the speed of the interface in Mbit/s, if it is known.
+    pub(super) fn speed(&self) -> Option<u32> {
+        self.shown().speed
     }
 
     fn show_speed(&self, interface: &Interface) {
@@ -588,7 +595,7 @@ impl Inner {
             ("index", interface.map(|interface| interface.index.to_string())),
             ("mac", interface.and_then(|interface| interface.mac).map(|mac| mac.to_string())),
             ("mtu", interface.map(|interface| interface.mtu.to_string())),
-            ("speed", shown.speed.clone()),
+            ("speed", shown.speed.map(|speed| format!("{speed} Mbit/s"))),
             ("duplex", shown.duplex.map(str::to_owned)),
             (numa::DETAIL, shown.node.map(|node| node.to_string())),
             ("queues", Some(queues)),

@@ -59,6 +59,10 @@ impl Port for NetdevPort {
         self.0.status()
     }
 
+    fn speed(&self) -> Option<u32> {
+        self.0.speed()
+    }
+
     fn reconfigure(&self, spec: &Spec) -> Result<bool, OpenError> {
         match spec {
             Spec::Netdev(wanted) => self.0.reconfigure(wanted),

@@ -72,6 +72,10 @@ impl Port for AsNetdev {
         status
     }
 
+    fn speed(&self) -> Option<u32> {
+        self.inner.speed()
+    }
+
     fn reconfigure(&self, spec: &Spec) -> Result<bool, OpenError> {
         let Spec::Tap(wanted) = spec else { return Ok(false) };
         if wanted.interface != self.options.interface {

@@ -505,6 +505,10 @@ impl Port for TapPort {
         Status { link, details: details.collect() }
     }
 
+    fn speed(&self) -> Option<u32> {
+        Some(crate::VIRTUAL_SPEED)
+    }
+
     fn reconfigure(&self, spec: &Spec) -> Result<bool, OpenError> {
         let Spec::Tap(wanted) = spec else { return Ok(false) };
         let before = self.0.options().clone();

@@ -47,6 +47,10 @@ impl Port for VhostUserPort {
         self.port.status()
     }
 
+    fn speed(&self) -> Option<u32> {
+        Some(crate::VIRTUAL_SPEED)
+    }
+
     fn set_admin(&self, up: bool) {
         self.port.set_admin(up);
     }

@@ -10,6 +10,8 @@ use crate::failure::Failure;
 use crate::render::table::{Column, table};
 use crate::render::units;
 
+use super::tables::TableNames;
+
 /// Something that a bridge lists.
 pub(super) trait Shown: Serialize {
     /// Its lines.
@@ -71,6 +73,11 @@ impl Flow {
         self.text = format!("{} actions={actions}", parts.join(","));
     }
 
+    /// Shows tables by name in the text.
+    pub(super) fn name_tables(&mut self, names: &TableNames) {
+        self.text = names.show(&self.text);
+    }
+
     pub(super) fn new(flow: &FlowEntry, version: Version) -> Result<Self, Failure> {
         let malformed =
             |_| Failure::new("the bridge sent a flow with a malformed match; this is a bug in mswitch");
@@ -124,8 +131,9 @@ struct GroupStatistics {
 }
 
 impl Group {
-    pub(super) fn new(group: &GroupDesc, version: Version) -> Self {
-        Self { group: group.group, statistics: None, text: text::group_text(group, version) }
+    pub(super) fn new(group: &GroupDesc, version: Version, names: &TableNames) -> Self {
+        let text = names.show(&text::group_text(group, version));
+        Self { group: group.group, statistics: None, text }
     }
 
     pub(super) fn counted(stats: &GroupStats) -> Self {
@@ -169,15 +177,17 @@ impl Meter {
 #[derive(Debug, Serialize)]
 pub(super) struct FlowTable {
     table: u8,
+    /// `null`: the table has no name.
+    name: Option<String>,
     flows: u32,
     lookups: u64,
     matched: u64,
 }
 
 impl FlowTable {
-    pub(super) fn new(stats: &TableStats) -> Self {
+    pub(super) fn new(stats: &TableStats, names: &TableNames) -> Self {
         let TableStats { table_id: table, active: flows, lookups, matched, .. } = *stats;
-        Self { table, flows, lookups, matched }
+        Self { table, name: names.name(table).cloned(), flows, lookups, matched }
     }
 
     /// Whether it has flows or has been looked up.
@@ -187,11 +197,17 @@ impl FlowTable {
 }
 
 pub(super) fn tables(tables: &[FlowTable]) -> String {
-    let columns =
-        [Column::Right("TABLE"), Column::Right("FLOWS"), Column::Right("LOOKUPS"), Column::Right("MATCHED")];
+    let columns = [
+        Column::Right("TABLE"),
+        Column::Left("NAME"),
+        Column::Right("FLOWS"),
+        Column::Right("LOOKUPS"),
+        Column::Right("MATCHED"),
+    ];
     let row = |table: &FlowTable| {
         vec![
             table.table.to_string(),
+            table.name.clone().unwrap_or_else(|| "-".into()),
             units::count(table.flows.into()),
             units::count(table.lookups),
             units::count(table.matched),
