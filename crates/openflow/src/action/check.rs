@@ -62,17 +62,41 @@ impl Action {
     /// Whether the action may be in an action set.
     fn fits_the_set(&self) -> bool {
         use Action as A;
-        match self {
-            A::CopyTtlIn | A::CopyTtlOut | A::DecNwTtl | A::DecTtlIds(_) | A::DecMplsTtl => true,
-            A::PopVlan | A::PopPbb | A::PopMpls(_) | A::PushMpls(_) | A::PushPbb(_) | A::PushVlan(_) => true,
-            A::SetQueue(_) | A::Group(_) | A::Output(_) => true,
-            A::SetField(_) | A::RegLoad(_) | A::RegLoad2(_) => true,
-            A::SetVlanVid(_) | A::SetVlanPcp(_) | A::SetDlSrc(_) | A::SetDlDst(_) => true,
-            A::SetNwSrc(_) | A::SetNwDst(_) | A::SetNwTos(_) | A::SetNwEcn(_) | A::SetNwTtl(_) => true,
-            A::SetMplsLabel(_) | A::SetMplsTc(_) | A::SetMplsTtl(_) => true,
-            A::SetTpSrc(_) | A::SetTpDst(_) => true,
-            _ => false,
-        }
+        let changes_headers = matches!(
+            self,
+            A::CopyTtlIn
+                | A::CopyTtlOut
+                | A::DecNwTtl
+                | A::DecTtlIds(_)
+                | A::DecMplsTtl
+                | A::PopVlan
+                | A::PopPbb
+                | A::PopMpls(_)
+                | A::PushMpls(_)
+                | A::PushPbb(_)
+                | A::PushVlan(_)
+        );
+        let sets_a_field = matches!(
+            self,
+            A::SetField(_)
+                | A::RegLoad(_)
+                | A::RegLoad2(_)
+                | A::SetVlanVid(_)
+                | A::SetVlanPcp(_)
+                | A::SetDlSrc(_)
+                | A::SetDlDst(_)
+                | A::SetNwSrc(_)
+                | A::SetNwDst(_)
+                | A::SetNwTos(_)
+                | A::SetNwEcn(_)
+                | A::SetNwTtl(_)
+                | A::SetMplsLabel(_)
+                | A::SetMplsTc(_)
+                | A::SetMplsTtl(_)
+                | A::SetTpSrc(_)
+                | A::SetTpDst(_)
+        );
+        changes_headers || sets_a_field || matches!(self, A::SetQueue(_) | A::Group(_) | A::Output(_))
     }
 
     /// Checks the action where it stands. Clears `suits` if packets lack what it changes, which is reported last.
