@@ -9,6 +9,7 @@ SHELL := bash
 CARGO := cargo
 SECONDS_PER_FUZZ_TARGET ?= 300
 PAIRS ?= 5
+CASES ?= 2500
 PREFIX ?= /usr/local
 STRIP ?= strip
 GENERATOR_FOLDER := $(abspath $(or $(CARGO_TARGET_DIR),target))/generator
@@ -172,6 +173,11 @@ conformance: ## OpenFlow 1.3 cases of os-ken's switch tester: Open vSwitch, then
 	tests/conformance/conformance.py run ovs
 	status=0; tests/conformance/conformance.py run mswitch --require 98 || status=$$?; \
 	  tests/conformance/conformance.py compare mswitch ovs; exit $$status
+
+.PHONY: differential
+differential: ## random OpenFlow tables and packets: interpreter, machine code, Open vSwitch; CASES tables of 50 packets
+	@$(call install-packages,$(BUILD_PACKAGES) openvswitch-switch)
+	$(CARGO) run --locked --release -p mswitch-differential -- --cases $(CASES)
 
 .PHONY: controllers
 controllers: ## Ryu's and Faucet's applications drive Open vSwitch, then mswitch, with hosts in namespaces

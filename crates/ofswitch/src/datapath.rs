@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use openflow::error::ErrorCode;
 use pipeline::ir::{ActionCall, Entry, EntryResult, GroupTableId, KeyMatch, Match};
-use pipeline::state::{Bucket, Group, GroupKind, State, Update};
+use pipeline::state::{Bucket, Group, GroupKind, Installed, State, TableState, Update};
 
 use crate::flows::{Flow, FlowTable};
 use crate::follow::Follower;
@@ -41,8 +41,17 @@ pub(crate) struct Model {
 pub(crate) struct Joined {
     pub(crate) conditions: Vec<Match>,
     pub(crate) priority: u16,
+    /// The flow whose actions it has, and that counts its packets.
+    pub(crate) actor: Arc<Flow>,
     pub(crate) copies: Vec<u32>,
     pub(crate) learns: Vec<u32>,
+}
+
+impl Joined {
+    /// The entry, in its table.
+    pub(crate) fn installed<'s>(&self, table: &'s TableState) -> Option<&'s Arc<Installed>> {
+        table.find(&self.conditions, self.priority.into())
+    }
 }
 
 /// What happened to a flow.
@@ -72,6 +81,8 @@ pub(crate) struct Transaction {
     pub(crate) events: Vec<Event>,
     /// Counters that replaced flows leave to those that replace them.
     inherited: Vec<(Arc<Flow>, Counts)>,
+    /// Packets and bytes of entries that go, for the conjunctive flows that they stood for.
+    pub(crate) carried: Vec<(Arc<Flow>, u64, u64)>,
     /// Tables whose conjunctive flows have changed.
     pub(crate) conjunctive: Vec<u8>,
     /// Table and cookie of learned flows that are deleted with the flows that taught them.
@@ -197,6 +208,13 @@ impl Datapath {
                 counter.set(0, 0);
             }
         }
+        // What a changed flow inherits has that already.
+        for (flow, packets, bytes) in transaction.carried {
+            if let Some(installed) = self.installed(&flow) {
+                let (before, bytes_before) = installed.stats.hits.get();
+                installed.stats.hits.set(before + packets, bytes_before + bytes);
+            }
+        }
         for (flow, counts) in transaction.inherited {
             if let Some(installed) = self.installed(&flow) {
                 installed.stats.hits.set(counts.packets, counts.bytes);
@@ -291,7 +309,7 @@ impl Datapath {
     }
 
     /// The entry of a flow.
-    pub(crate) fn installed(&self, flow: &Flow) -> Option<&Arc<pipeline::state::Installed>> {
+    pub(crate) fn installed(&self, flow: &Flow) -> Option<&Arc<Installed>> {
         let table = Layout::get().table(flow.table)?;
         self.state.table(table)?.find(&flow.conditions, flow.priority.into())
     }
@@ -299,11 +317,14 @@ impl Datapath {
     /// A flow's statistics at a time.
     pub(crate) fn counts(&self, flow: &Flow, now: u64) -> Counts {
         let age = now.saturating_sub(flow.created);
-        match self.installed(flow) {
+        // An entry that clauses are multiplied out to may look like that of a clause, which has none.
+        match self.installed(flow).filter(|_| !flow.is_clause()) {
             None => Counts { age, idle: age, ..Counts::default() },
             Some(installed) => {
                 let (packets, bytes) = installed.stats.hits.get();
-                let last = installed.stats.last_hit.load(std::sync::atomic::Ordering::Relaxed);
+                let joined = self.joined_hits(flow);
+                let last = installed.stats.last_hit.load(std::sync::atomic::Ordering::Relaxed).max(joined.2);
+                let (packets, bytes) = (packets + joined.0, bytes + joined.1);
                 Counts { packets, bytes, age, idle: now.saturating_sub(last) }
             }
         }

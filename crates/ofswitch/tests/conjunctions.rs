@@ -4,8 +4,9 @@
 mod support;
 
 use ofswitch::Limits;
-use openflow::Version;
 use openflow::message::{Body, FlowModCommand, TableConfig, TableMod};
+use openflow::multipart::{FlowStatsRequest, Multipart, Reply, Request};
+use openflow::{PortNo, Version, version};
 use support::{SECOND, World, udp};
 
 /// A switch that permits few combinations.
@@ -90,4 +91,32 @@ fn attempts_to_combine_flows_are_limited() {
     world.flow_mod(FlowModCommand::Add, "priority=10,conj_id=1,actions=output:3");
     assert_eq!(world.errors(), ["OFPFMFC_TABLE_FULL"]);
     assert!(world.switch.is_consistent());
+}
+
+#[test]
+fn packets_are_counted_at_the_flow_of_the_conjunction() {
+    let mut world = World::new(Version::V1_3);
+    world.add("priority=10,cookie=1,ip,nw_src=10.0.0.1,actions=conjunction(1,1/2)");
+    world.add("priority=10,cookie=2,actions=conjunction(1,2/2)");
+    world.add("priority=10,cookie=3,conj_id=1,actions=output:4");
+    let counts = |world: &mut World| -> Vec<(u64, Option<u64>)> {
+        let request = FlowStatsRequest {
+            table_id: version::table::ALL,
+            out_port: PortNo::ANY,
+            out_group: version::group::ANY,
+            ..FlowStatsRequest::default()
+        };
+        world.send(Body::MultipartRequest(Multipart { more: false, content: Request::Flow(request) }));
+        let flows = world.messages().into_iter().filter_map(|message| match message.body {
+            Body::MultipartReply(Multipart { content: Reply::Flow(flows), .. }) => Some(flows),
+            _ => None,
+        });
+        flows.flatten().map(|flow| (flow.cookie, flow.stats.packets())).collect()
+    };
+    world.packet(1, &udp());
+    assert_eq!(counts(&mut world), [(1, Some(0)), (2, Some(0)), (3, Some(1))]);
+    // Another clause makes other entries.
+    world.add("priority=10,cookie=4,ip,nw_src=10.0.0.2,actions=conjunction(1,1/2)");
+    world.packet(1, &udp());
+    assert_eq!(counts(&mut world), [(1, Some(0)), (2, Some(0)), (3, Some(2)), (4, Some(0))]);
 }

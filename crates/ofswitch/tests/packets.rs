@@ -458,3 +458,89 @@ fn outputs_to_all_ports_are_limited_together() {
     assert_eq!(effects.len(), 4097);
     assert_eq!(effects.last().unwrap(), "drop: the packet leaves too many times");
 }
+
+/// Adds flows, sends packets from port 1, and returns reason, table and cookie of each packet-in.
+fn packet_ins(flows: &[&str], packet: &[u8]) -> Vec<(u8, u8, u64)> {
+    let mut world = World::new(Version::V1_3);
+    world.send(Body::SetPacketInFormat(2));
+    world.send(Body::SetAsync(openflow::message::AsyncMasks { packet_in: 0x3f, ..Default::default() }));
+    flows.iter().for_each(|flow| world.add(flow));
+    world.packet(1, packet);
+    let mut found = vec![];
+    for message in world.messages() {
+        let Body::PacketIn2(PacketIn2(properties)) = message.body else { continue };
+        let mut origin = (0xff, 0xff, 0);
+        for property in properties {
+            match property {
+                PacketProperty::Reason(reason) => origin.0 = reason,
+                PacketProperty::TableId(table) => origin.1 = table,
+                PacketProperty::Cookie(cookie) => origin.2 = cookie.0,
+                _ => {}
+            }
+        }
+        found.push(origin);
+    }
+    found
+}
+
+#[test]
+fn packets_for_controllers_state_reason_and_origin_as_open_vswitch_does() {
+    let mut expired = udp();
+    expired[22] = 1;
+    // Versions before 1.4 do not tell the action set from other actions, whatever the form.
+    assert_eq!(packet_ins(&["cookie=7,actions=write_actions(CONTROLLER)"], &udp()), [(1, 0, 7)]);
+    assert_eq!(packet_ins(&["priority=0,cookie=7,actions=controller(userdata=01)"], &udp()), [(0, 0, 7)]);
+    assert_eq!(
+        packet_ins(&["priority=0,cookie=7,actions=controller(reason=invalid_ttl,max_len=99)"], &udp()),
+        [(2, 0, 7)]
+    );
+    assert_eq!(packet_ins(&["ip,cookie=7,actions=write_actions(dec_ttl,output:2)"], &expired), [(2, 0, 7)]);
+}
+
+#[test]
+fn an_action_set_without_an_output_does_nothing() {
+    let mut expired = udp();
+    expired[22] = 1;
+    assert_eq!(packet_ins(&["ip,actions=write_actions(dec_ttl)"], &expired), []);
+    assert_eq!(
+        run(&["actions=write_actions(output:2),goto_table:1", "table=1,actions=exit"], &udp()),
+        ["drop: no destination"]
+    );
+}
+
+#[test]
+fn action_sets_and_buckets_leave_ip_behind_labels_alone() {
+    let packet = udp();
+    let (ethernet, rest) = packet.split_at(12);
+    let labelled = format!("{} 8847 0000 7109 {}", hex(ethernet), hex(&rest[2..]));
+    let actions =
+        "set_field:9.9.9.9->ip_dst,dec_ttl,push_mpls:0x8847,set_mpls_label:7,set_mpls_ttl:9,output:2";
+    let flow = format!("ip,actions=write_actions({actions})");
+    assert_eq!(run(&[&flow], &packet), out(2, &labelled));
+    let mut world = World::new(Version::V1_3);
+    let group = format!("group_id=1,type=indirect,bucket=actions={actions}");
+    let group = openflow::text::parse_group(&group, GroupModCommand::Add, Version::V1_3).unwrap();
+    world.send(Body::GroupMod(group));
+    world.add("ip,actions=group:1");
+    assert_eq!(world.packet(1, &packet), out(2, &labelled));
+}
+
+#[test]
+fn later_fragments_of_ipv6_have_the_protocol_of_fragments() {
+    let fragment = "020000000002020000000001 86dd 60000000 0010 2c40 fe800000000000000000000000000001 \
+                    fe800000000000000000000000000002 1100 0009 00000001 00010002 00080000";
+    assert_eq!(run(&["udp6,actions=output:2"], &unhex(fragment)), ["drop: no flow matches"]);
+    assert_eq!(run(&["ipv6,nw_proto=44,ip_frag=later,actions=output:2"], &unhex(fragment)), out(2, fragment));
+}
+
+#[test]
+fn the_type_of_service_has_no_ecn_bits() {
+    let mut packet = udp();
+    packet[15] = 0x2b;
+    let mut sent = packet.clone();
+    sent[11] = 0x28;
+    assert_eq!(
+        run(&["ip,actions=move:NXM_OF_IP_TOS[]->NXM_OF_ETH_SRC[0..7],output:2"], &packet),
+        out(2, &hex(&sent))
+    );
+}

@@ -2,7 +2,7 @@
 //!
 //! A flow of version 1.0 has a list of actions; it stands for the instruction that applies them ([`Instructions`]).
 
-use crate::action::{Action, check_list, walk_list};
+use crate::action::{Action, check_instructions, walk_list};
 use crate::error::ErrorCode;
 use crate::oxm::Oxm;
 use crate::version::Version;
@@ -142,16 +142,19 @@ impl Instructions {
                 Instruction::Unknown(EXPERIMENTER, _) => return Err(ErrorCode::BicBadExperimenter),
                 Instruction::Unknown(..) => return Err(ErrorCode::BicUnknownInst),
                 Instruction::StatTrigger(_) => return Err(ErrorCode::BicUnsupInst),
-                Instruction::WriteActions(actions) | Instruction::ApplyActions(actions) => {
-                    check_list(actions, version, fields)?;
-                }
-                Instruction::GotoTable(_)
+                Instruction::WriteActions(_)
+                | Instruction::ApplyActions(_)
+                | Instruction::GotoTable(_)
                 | Instruction::WriteMetadata { .. }
                 | Instruction::ClearActions
                 | Instruction::Meter(_) => {}
             }
         }
-        Ok(())
+        let written = self.0.iter().find_map(|instruction| match instruction {
+            Instruction::WriteActions(actions) => Some(actions.as_slice()),
+            _ => None,
+        });
+        check_instructions(self.applied(), written.unwrap_or_default(), version, fields)
     }
 }
 

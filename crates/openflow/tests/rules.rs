@@ -6,9 +6,9 @@ use openflow::error::{EncodeError, ErrorCode, reply};
 use openflow::field::{FIELDS, Field, FieldId};
 use openflow::instruction::{Instruction, Instructions};
 use openflow::matching::{Match, check_fields};
-use openflow::message::{Body, FlowMod, Hello, Role, RoleMessage, SelectionMethod, Versions};
+use openflow::message::{Body, FlowMod, FlowModCommand, Hello, Role, RoleMessage, SelectionMethod, Versions};
 use openflow::oxm::{Oxm, OxmId};
-use openflow::{MAX_DEPTH, Message, PortNo, Version};
+use openflow::{MAX_DEPTH, Message, PortNo, Version, text};
 
 #[test]
 fn the_newest_common_version_is_chosen() {
@@ -213,4 +213,58 @@ fn prerequisites_come_before_what_needs_them() {
     assert_eq!(check_fields(&[outside]), Err(ErrorCode::BmcBadWildcards));
     let partial = Oxm::masked(FieldId::EthType, Version::V1_3, &[8, 0], &[0xff, 0]);
     assert_eq!(check_fields(&[partial]), Err(ErrorCode::BmcBadMask));
+}
+
+/// Code with which a flow, as text, is refused.
+fn refusal(flow: &str) -> Option<&'static str> {
+    let flow = text::parse_flow(flow, FlowModCommand::Add, Version::V1_3).unwrap();
+    let message = Message::new(Version::V1_3, 1, Body::FlowMod(Box::new(flow)));
+    message.check().err().map(|code| code.name())
+}
+
+#[test]
+fn action_sets_are_checked_as_what_actions_before_them_leave() {
+    const INCONSISTENT: Option<&str> = Some("OFPBAC_MATCH_INCONSISTENT");
+    for (flow, expected) in [
+        // Another action of the set may make packets suit.
+        ("actions=write_actions(dec_ttl,output:1)", None),
+        ("actions=dec_ttl,output:1", INCONSISTENT),
+        ("actions=write_actions(set_field:1.2.3.4->ip_src)", INCONSISTENT),
+        ("actions=push_mpls:0x8847,write_actions(set_field:7->mpls_label)", None),
+        // What no action set has goes first.
+        ("actions=dec_ttl,write_actions(note:01)", Some("OFPBAC_BAD_TYPE")),
+        ("actions=dec_ttl,mod_nw_ecn:7", Some("OFPBAC_BAD_ARGUMENT")),
+    ] {
+        assert_eq!(refusal(flow), expected, "{flow}");
+    }
+}
+
+#[test]
+fn actions_on_tags_ask_for_a_tag() {
+    const INCONSISTENT: Option<&str> = Some("OFPBAC_MATCH_INCONSISTENT");
+    for (flow, expected) in [
+        ("actions=set_field:0x1005->vlan_tci,pop_vlan", None),
+        ("actions=load:1->NXM_OF_VLAN_TCI[12],pop_vlan", None),
+        ("vlan_vid=0x1000/0x1000,actions=set_field:0->vlan_tci,pop_vlan", INCONSISTENT),
+        ("mpls,vlan_vid=0x1000/0x1000,actions=pop_mpls:0x0800,pop_vlan", None),
+        ("vlan_vid=0x1000/0x1000,actions=push_vlan:0x8100,pop_vlan,pop_vlan", None),
+        ("vlan_vid=0x1000/0x1000,actions=pop_vlan,pop_vlan", INCONSISTENT),
+        ("actions=load:1->OXM_OF_VLAN_VID[0]", INCONSISTENT),
+        ("actions=set_field:1/1->vlan_vid", INCONSISTENT),
+        ("vlan_vid=0x1000/0x1000,actions=set_field:1/1->vlan_vid", None),
+    ] {
+        assert_eq!(refusal(flow), expected, "{flow}");
+    }
+}
+
+#[test]
+fn registers_of_several_widths_are_matched_once() {
+    for (flow, expected) in [
+        ("reg1=1,xreg0=1,actions=drop", Some("OFPBMC_DUP_FIELD")),
+        ("xreg5=1,xxreg2=1,actions=drop", Some("OFPBMC_DUP_FIELD")),
+        ("reg2=1,xreg0=1,actions=drop", None),
+        ("xreg0=0x100000000/0xf00000000,xxreg1=1,actions=drop", None),
+    ] {
+        assert_eq!(refusal(flow), expected, "{flow}");
+    }
 }

@@ -53,7 +53,7 @@ impl Datapath {
                 cookie: flow.cookie,
             };
             transaction.updates.push(Update::Insert(id, entry));
-            installed.push(Joined { conditions, priority, copies, learns });
+            installed.push(Joined { conditions, priority, actor: flow, copies, learns });
         }
         if !installed.is_empty() {
             self.model.conjunctive.insert(table, installed);
@@ -66,10 +66,29 @@ impl Datapath {
     pub(super) fn withdraw_conjunctions(&mut self, table: u8, transaction: &mut Transaction) {
         let Some(id) = Layout::get().table(table) else { return };
         for joined in self.model.conjunctive.remove(&table).unwrap_or_default() {
+            if let Some(installed) = self.state.table(id).and_then(|state| joined.installed(state)) {
+                let (packets, bytes) = installed.stats.hits.get();
+                transaction.carried.push((joined.actor.clone(), packets, bytes));
+            }
             transaction.updates.push(Update::DeleteMatch(id, joined.conditions, joined.priority.into()));
             self.uninstall(&joined.copies, &joined.learns, transaction);
             transaction.conjunctive.push(table);
         }
+    }
+
+    /// Packets, bytes and time of the last packet of the entries whose actions are a flow's, besides its own entry.
+    pub(crate) fn joined_hits(&self, flow: &Flow) -> (u64, u64, u64) {
+        let entries = Layout::get().table(flow.table).and_then(|id| self.state.table(id));
+        let (Some(entries), Some(_)) = (entries, conj_id(&flow.conditions)) else { return (0, 0, 0) };
+        let all = self.model.conjunctive.get(&flow.table).into_iter().flatten();
+        let of_flow = all.filter(|joined| {
+            joined.actor.priority == flow.priority && joined.actor.conditions == flow.conditions
+        });
+        of_flow.filter_map(|joined| joined.installed(entries)).fold((0, 0, 0), |sum, installed| {
+            let (packets, bytes) = installed.stats.hits.get();
+            let last = installed.stats.last_hit.load(std::sync::atomic::Ordering::Relaxed);
+            (sum.0 + packets, sum.1 + bytes, sum.2.max(last))
+        })
     }
 
     /// The combinations of a table, without those that an ordinary flow of the same priority already decides.

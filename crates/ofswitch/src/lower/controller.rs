@@ -5,7 +5,7 @@ use openflow::error::ErrorCode;
 use pipeline::ir::{Constant, Stmt};
 
 use super::{Lowering, Step};
-use crate::program::outputs::to_controller;
+use crate::program::outputs::{ACTION, TABLE_MISS, to_controller};
 use crate::program::terms::set;
 
 /// User data of one action at most, bytes.
@@ -26,7 +26,9 @@ impl Lowering<'_> {
         if user_data.len() > USER_DATA {
             return Err(ErrorCode::BacBadLen);
         }
-        let reason = self.number(8, reason.into());
+        // Flows that match what no other flow does report a miss, unless they state another reason.
+        let missed = reason == ACTION && self.owner.reason == TABLE_MISS;
+        let reason = self.number(8, if missed { TABLE_MISS } else { reason }.into());
         let max_len = self.number(16, max_len.into());
         let sender = self.sender(id);
         let chunk = |bytes: &[u8]| super::places::constant((bytes.len() * 8) as u16, bytes);
@@ -37,7 +39,7 @@ impl Lowering<'_> {
     }
 
     fn controller2(&mut self, properties: &[ControllerProperty]) -> Step {
-        let (mut max_len, mut id, mut reason, mut meter) = (0xffff, 0, crate::program::outputs::ACTION, None);
+        let (mut max_len, mut id, mut reason, mut meter) = (0xffff, 0, ACTION, None);
         let mut user_data: &[u8] = &[];
         for property in properties {
             match property {

@@ -80,16 +80,8 @@ impl Lowering<'_> {
             let sender = self.sender(*controller);
             expired.push(to_controller(&self.layout.vars, reason, None, sender, []));
         }
-        let stmts = decrement(store, ttl, self.layout.reasons.invalid_ttl, expired);
-        // A packet without such a TTL has none to expire.
-        let present = match id {
-            FieldId::NwTtl => crate::program::terms::either(
-                crate::program::terms::valid(self.layout.headers.ipv4),
-                crate::program::terms::valid(self.layout.headers.ipv6),
-            ),
-            _ => crate::program::terms::valid(self.layout.headers.label),
-        };
-        self.push(crate::program::terms::when(present, stmts));
+        let reason = self.layout.reasons.invalid_ttl;
+        self.push(decrement(&self.layout.headers, id, store, ttl, reason, expired));
         Ok(())
     }
 }

@@ -77,8 +77,14 @@ impl Lowering<'_> {
             Action::CopyTtlOut => self.mark(kept.copy_out),
             Action::PopVlan => self.mark(kept.pop_vlan),
             Action::PopPbb => self.mark(kept.pop_pbb),
-            Action::DecNwTtl | Action::DecTtlIds(_) => self.mark(kept.dec_ttl),
-            Action::DecMplsTtl => self.mark(kept.dec_mpls_ttl),
+            Action::DecNwTtl | Action::DecTtlIds(_) => {
+                self.mark(kept.dec_ttl);
+                self.sign();
+            }
+            Action::DecMplsTtl => {
+                self.mark(kept.dec_mpls_ttl);
+                self.sign();
+            }
             Action::PopMpls(kind) => typed(self, kept.pop_mpls, *kind),
             Action::PushMpls(kind) => typed(self, kept.push_mpls, *kind),
             Action::PushPbb(kind) => typed(self, kept.push_pbb, *kind),
@@ -102,11 +108,9 @@ impl Lowering<'_> {
                 }
                 let port = self.number(32, output.port.0.into());
                 let max_len = self.number(16, output.max_len.into());
-                let sender = self.sender(0);
                 self.push(set(kept.output, port));
                 self.push(set(kept.max_len, max_len));
-                self.push(set(kept.table, sender.table));
-                self.push(set(kept.cookie, sender.cookie));
+                self.sign();
                 self.mark(kept.set_output);
             }
             Action::SetField(set) => return self.keep_field(&set.0),
@@ -146,6 +150,13 @@ impl Lowering<'_> {
             _ => return Err(ErrorCode::BacBadType),
         }
         Ok(())
+    }
+
+    /// Notes the flow as the one that sends packets of the set to controllers.
+    fn sign(&mut self) {
+        let sender = self.sender(0);
+        self.push(set(self.layout.kept.table, sender.table));
+        self.push(set(self.layout.kept.cookie, sender.cookie));
     }
 
     fn keep_field(&mut self, oxm: &Oxm) -> Step {

@@ -7,7 +7,9 @@ use pipeline::bits::Bits;
 use pipeline::ir::{BinOp, Constant, Expr, Stmt, Type};
 
 use super::{Lowering, Step};
-use crate::program::terms::{resize, var};
+use crate::program::outputs;
+use crate::program::terms::{bit, resize, var, when};
+use crate::program::{field_values, is_hidden_by_labels, unlabelled};
 
 impl Lowering<'_> {
     /// The value of part of a field.
@@ -21,6 +23,11 @@ impl Lowering<'_> {
         let (value, low, width) = match field.id {
             // Lookups may match another port than the packet's.
             FieldId::InPort | FieldId::InPortOxm => (var(self.layout.vars.in_port), 0, 32),
+            // The ECN bits are another field's.
+            FieldId::NwTos => {
+                let tos = field_values(&self.layout.keys, [FieldId::NwTos]).pop();
+                (tos.ok_or(ErrorCode::BacBadSetType)?.op(BinOp::And, bit(8, 0xfc)), 0, 8)
+            }
             id => {
                 let spot = self.layout.keys.spot(id).ok_or(ErrorCode::BacBadSetType)?;
                 let key = self.layout.keys.list.get(spot.key as usize).ok_or(ErrorCode::BacBadSetType)?;
@@ -57,7 +64,12 @@ impl Lowering<'_> {
                 None => Stmt::Drop(self.absent(id)?),
             },
         };
-        self.push(stmt);
+        // No match says that the packet has the field.
+        let unchecked = matches!(self.owner.reason, outputs::GROUP | outputs::PACKET_OUT);
+        self.push(match unchecked && is_hidden_by_labels(field) {
+            true => when(unlabelled(&self.layout.headers), vec![stmt]),
+            false => stmt,
+        });
         Ok(())
     }
 

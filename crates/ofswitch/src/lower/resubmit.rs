@@ -19,6 +19,8 @@ impl Lowering<'_> {
             }
             Action::ResubmitTableCt(_) => self.drop_for(self.layout.reasons.tracking),
             Action::Exit => {
+                // Nothing of the action set is executed, either.
+                self.push(Stmt::Call(self.layout.kept.clear));
                 self.push(Stmt::Exit);
                 Ok(())
             }

@@ -8,9 +8,11 @@ use openflow::field::FieldId;
 use pipeline::ir::{ActionId, BinOp, BlockId, Expr, Program, Stmt, Type, VarId};
 
 use super::edits::Edits;
+use super::headers::Headers;
 use super::outputs;
-use super::terms::{bit, set, truth, var, when};
+use super::terms::{bit, both, either, set, truth, var, when};
 use super::vars::Vars;
+use super::{is_hidden_by_labels, unlabelled};
 
 /// The variables. A type, mask or flag of zero means that there is no such action.
 #[derive(Debug, Clone)]
@@ -46,6 +48,7 @@ pub(crate) struct Kept {
 /// What executing the set needs.
 pub(super) struct Means<'a> {
     pub(super) stores: &'a BTreeMap<FieldId, ActionId>,
+    pub(super) headers: &'a Headers,
     pub(super) edits: &'a Edits,
     pub(super) copy_out: ActionId,
     pub(super) copy_in: ActionId,
@@ -120,7 +123,7 @@ impl Kept {
     /// The port of the output, for the field `actset_output`: whether there is one, and its number.
     pub(super) fn output(&self) -> (Expr, Expr) {
         let group = super::terms::not(var(self.set_group));
-        (super::terms::both(var(self.set_output), group), var(self.output))
+        (both(var(self.set_output), group), var(self.output))
     }
 
     /// Executes the set.
@@ -144,7 +147,9 @@ impl Kept {
         ];
         for (id, (value, mask)) in &self.fields {
             let Some(action) = means.stores.get(id) else { continue };
-            let present = var(*mask).op(BinOp::Ne, bit(bits(*id), 0));
+            let kept = var(*mask).op(BinOp::Ne, bit(bits(*id), 0));
+            let present =
+                if is_hidden_by_labels(id.field()) { both(kept, unlabelled(means.headers)) } else { kept };
             body.push(when(present, vec![Stmt::Do(*action, vec![var(*value), var(*mask)])]));
         }
         body.push(flag(self.set_queue, vec![set(v.queue, var(self.queue))]));
@@ -158,6 +163,8 @@ impl Kept {
         let output = flag(self.set_output, vec![Stmt::Do(means.output, output)]);
         let group = vec![set(means.group, var(self.group)), Stmt::Call(means.run_group)];
         body.push(Stmt::If(var(self.set_group), group, vec![output]));
-        vec![when(var(self.any), body)]
+        // A set that sends the packet nowhere does nothing else, either.
+        let sends = either(var(self.set_output), var(self.set_group));
+        vec![when(var(self.any), vec![when(sends, body)])]
     }
 }

@@ -22,7 +22,7 @@ mod vars;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use openflow::field::FieldId;
+use openflow::field::{Field, FieldId, Prerequisite};
 use pipeline::Checked;
 use pipeline::ir::{
     ActionCall, ActionId, Applied, BlockId, Counter, CounterId, CounterKind, Digest, DigestId, Direction,
@@ -123,13 +123,40 @@ impl Layout {
     }
 }
 
-/// Decrements a TTL, or sends the packet to controllers and drops it.
-pub(crate) fn decrement(store: ActionId, ttl: Expr, drop: ReasonId, to_controllers: Vec<Stmt>) -> Vec<Stmt> {
+/// Whether a field is one of a header that labels hide.
+pub(crate) fn is_hidden_by_labels(field: &Field) -> bool {
+    use Prerequisite as P;
+    !matches!(field.prerequisite, P::None | P::InPort | P::VlanVid | P::Mpls | P::Pbb)
+}
+
+/// Whether a packet has no label. Headers behind labels are there for copies of TTLs, and until labels are popped again.
+pub(crate) fn unlabelled(h: &Headers) -> Expr {
+    terms::not(terms::valid(h.label))
+}
+
+/// Whether a packet has a TTL: that of IP, or of the outermost label.
+fn has_ttl(h: &Headers, id: FieldId) -> Expr {
+    match id {
+        FieldId::NwTtl => both(terms::either(terms::valid(h.ipv4), terms::valid(h.ipv6)), unlabelled(h)),
+        _ => terms::valid(h.label),
+    }
+}
+
+/// Decrements a TTL, or sends the packet to controllers and drops it. A packet without such a TTL has none to expire.
+pub(crate) fn decrement(
+    h: &Headers,
+    id: FieldId,
+    store: ActionId,
+    ttl: Expr,
+    drop: ReasonId,
+    to_controllers: Vec<Stmt>,
+) -> Stmt {
     let fine = ttl.clone().op(pipeline::ir::BinOp::Gt, bit(8, 1));
     let less = ttl.op(pipeline::ir::BinOp::Sub, bit(8, 1));
     let mut expired = to_controllers;
     expired.push(Stmt::Drop(drop));
-    vec![Stmt::If(fine, vec![Stmt::Do(store, vec![less, bit(8, 0xff)])], expired)]
+    let less = vec![Stmt::Do(store, vec![less, bit(8, 0xff)])];
+    when(has_ttl(h, id), vec![Stmt::If(fine, less, expired)])
 }
 
 fn reasons(p: &mut Program) -> Reasons {
@@ -283,15 +310,18 @@ fn build() -> Layout {
     let finish = p.declare_block("finish");
     let expired = || {
         let reason = bit(8, outputs::INVALID_TTL.into());
-        vec![outputs::to_controller(v, reason, None, outputs::Sender::nobody(), [])]
+        let sender =
+            outputs::Sender { table: var(kept.table), cookie: var(kept.cookie), controller: bit(16, 0) };
+        vec![outputs::to_controller(v, reason, None, sender, [])]
     };
     let ttl = |id: FieldId| field_values(&keys, [id]).pop().unwrap_or_else(|| bit(8, 0));
     let dec = |id: FieldId| match stores.get(&id) {
-        Some(store) => decrement(*store, ttl(id), reasons.invalid_ttl, expired()),
+        Some(store) => vec![decrement(h, id, *store, ttl(id), reasons.invalid_ttl, expired())],
         None => vec![],
     };
     let means = kept::Means {
         stores: &stores,
+        headers: h,
         edits: &edits,
         copy_out: copy_ttl_out,
         copy_in: copy_ttl_in,

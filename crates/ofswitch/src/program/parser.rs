@@ -247,7 +247,10 @@ impl Builder<'_> {
         let more = lookahead(1, 31).equals(bit(1, 1));
         let kind = mux(offset.op(BinOp::Ne, bit(13, 0)), bit(2, 3), mux(more, bit(2, 1), bit(2, 0)));
         let mut fragment = self.seen(frag, esp | auth);
-        fragment.extend([ParserOp::Do(set(v.ip_frag, kind)), body(bit(32, 48)), next()]);
+        // What follows a later fragment's header is payload, whatever the header says: its protocol is the header's own.
+        let later = var(v.ip_frag).equals(bit(2, 3));
+        let follows = self.set_proto(mux(later, bit(8, 44), last(h.ext, ext::NEXT)));
+        fragment.extend([ParserOp::Do(set(v.ip_frag, kind)), body(bit(32, 48)), follows]);
         self.state(State::HopByHop, "hop_by_hop", ops, again.clone());
         self.state(State::Routing, "routing", routing, again.clone());
         self.state(State::Destination, "destination", destination, again.clone());

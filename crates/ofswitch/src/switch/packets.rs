@@ -229,8 +229,8 @@ impl Switch {
                 reason => reason,
             };
             // Versions before 1.4 do not tell apart what sends a packet.
-            let plain = version < Version::V1_4 && connection.packet_in_format != 2;
-            let sent = if plain && (3..=5).contains(&stated) { outputs::ACTION } else { stated };
+            let sent =
+                if version < Version::V1_4 && (3..=5).contains(&stated) { outputs::ACTION } else { stated };
             if !connection.wants(Notice::PacketIn, sent) {
                 continue;
             }

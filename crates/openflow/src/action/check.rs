@@ -22,10 +22,30 @@ type Checked = Result<(), ErrorCode>;
 
 /// Refuses a list of actions that no switch accepts in a flow with the match `fields`.
 ///
-/// Reading or setting a field asks for its prerequisites in the match, or from an action before.
+/// Reading or setting a field asks for its prerequisites in the match, or from an action before. Other errors go before
+/// packets that lack what an action changes.
 pub fn check_list(actions: &[Action], version: Version, fields: &[Oxm]) -> Result<(), ErrorCode> {
+    check_instructions(actions, &[], version, fields)
+}
+
+/// Refuses actions that are applied, and those that are added to the action set afterwards.
+///
+/// Other actions of the set may give packets what an action of the set changes, so only its fields are asked for.
+pub(crate) fn check_instructions(
+    applied: &[Action],
+    written: &[Action],
+    version: Version,
+    fields: &[Oxm],
+) -> Checked {
+    applied.iter().chain(written).try_for_each(|action| action.check(version))?;
+    if !written.iter().all(Action::fits_the_set) {
+        return Err(ErrorCode::BacBadType);
+    }
     let mut seen = Seen::of(fields);
-    actions.iter().try_for_each(|action| action.check_with(version, &mut seen))
+    let mut suits = true;
+    applied.iter().try_for_each(|action| action.check_with(version, &mut seen, &mut suits))?;
+    written.iter().try_for_each(|action| action.check_with(version, &mut seen, &mut true))?;
+    if suits { Ok(()) } else { Err(ErrorCode::BacMatchInconsistent) }
 }
 
 impl Action {
@@ -39,29 +59,79 @@ impl Action {
         }
     }
 
-    fn check_with(&self, version: Version, seen: &mut Seen) -> Checked {
-        self.check_arguments(version)?;
+    /// Whether the action may be in an action set.
+    fn fits_the_set(&self) -> bool {
+        use Action as A;
+        let changes_headers = matches!(
+            self,
+            A::CopyTtlIn
+                | A::CopyTtlOut
+                | A::DecNwTtl
+                | A::DecTtlIds(_)
+                | A::DecMplsTtl
+                | A::PopVlan
+                | A::PopPbb
+                | A::PopMpls(_)
+                | A::PushMpls(_)
+                | A::PushPbb(_)
+                | A::PushVlan(_)
+        );
+        let sets_a_field = matches!(
+            self,
+            A::SetField(_)
+                | A::RegLoad(_)
+                | A::RegLoad2(_)
+                | A::SetVlanVid(_)
+                | A::SetVlanPcp(_)
+                | A::SetDlSrc(_)
+                | A::SetDlDst(_)
+                | A::SetNwSrc(_)
+                | A::SetNwDst(_)
+                | A::SetNwTos(_)
+                | A::SetNwEcn(_)
+                | A::SetNwTtl(_)
+                | A::SetMplsLabel(_)
+                | A::SetMplsTc(_)
+                | A::SetMplsTtl(_)
+                | A::SetTpSrc(_)
+                | A::SetTpDst(_)
+        );
+        changes_headers || sets_a_field || matches!(self, A::SetQueue(_) | A::Group(_) | A::Output(_))
+    }
+
+    /// Checks the action where it stands. Clears `suits` if packets lack what it changes, which is reported last.
+    fn check_with(&self, version: Version, seen: &mut Seen, suits: &mut bool) -> Checked {
         for field in self.fields() {
             if !seen.fulfil(field.prerequisite) {
                 return Err(ErrorCode::BacMatchInconsistent);
             }
         }
-        if !self.suits(version, seen) {
+        if !self.is_supported_by(seen) {
             return Err(ErrorCode::BacMatchInconsistent);
         }
+        *suits &= self.suits(version, seen);
         match self {
-            Action::SetVlanVid(_) | Action::SetVlanPcp(_) | Action::PushVlan(_) => seen.set_vlan(true),
-            Action::PopVlan => seen.set_vlan(false),
-            Action::PushMpls(eth_type) | Action::PopMpls(eth_type) | Action::PushPbb(eth_type) => {
-                seen.set_payload(*eth_type);
+            Action::SetVlanVid(_) | Action::SetVlanPcp(_) => seen.set_vlan(true),
+            Action::PushVlan(_) => seen.push_vlan(),
+            Action::PopVlan => seen.pop_vlan(),
+            Action::PushMpls(eth_type) | Action::PushPbb(eth_type) => seen.set_payload(*eth_type),
+            Action::PopMpls(eth_type) => seen.set_type(*eth_type),
+            Action::SetField(set) if is_vlan_tci(set.0.field()) => {
+                seen.set_vlan(is_tag(set.0.value_number()))
+            }
+            Action::RegLoad2(set) if is_vlan_tci(set.0.field()) => {
+                seen.set_vlan(is_tag(set.0.value_number()))
+            }
+            Action::RegLoad(load) if is_vlan_tci(load.destination.header.field()) => {
+                seen.set_vlan(is_tag(u128::from(load.value) << load.destination.offset));
             }
             Action::Encap(encap) if encap.packet_type >> 16 == 1 => {
                 seen.set_payload(encap.packet_type as u16)
             }
             Action::Encap(_) | Action::Decap(_) => *seen = Seen::default(),
             // Actions on a copy leave the packet as it is.
-            Action::Clone(nest) => check_nested(&nest.0, version, seen.clone())?,
-            Action::Track(track) => check_nested(&track.actions, version, seen.clone())?,
+            Action::Clone(nest) => check_nested(&nest.0, version, seen.clone(), suits)?,
+            Action::Track(track) => check_nested(&track.actions, version, seen.clone(), suits)?,
             _ => {}
         }
         Ok(())
@@ -85,20 +155,29 @@ impl Action {
         parts.iter().filter_map(|part| part.header.field()).collect()
     }
 
-    /// Whether the packets that a flow matches have what the action changes. Version 1.0 leaves others unchanged.
-    fn suits(&self, version: Version, seen: &Seen) -> bool {
+    /// Whether the packets that a flow matches have what the action needs in every version.
+    fn is_supported_by(&self, seen: &Seen) -> bool {
         use crate::field::Prerequisite as P;
         let any = |prerequisites: &[P]| prerequisites.iter().any(|prerequisite| seen.fulfil(*prerequisite));
         match self {
-            Action::SetField(set) if set.0.field().is_some_and(|field| field.id == FieldId::VlanVid) => {
-                any(&[P::VlanVid])
-            }
+            Action::SetField(set) if is_vlan_vid(set.0.field()) => any(&[P::VlanVid]),
+            Action::RegLoad2(set) if is_vlan_vid(set.0.field()) => any(&[P::VlanVid]),
+            Action::RegLoad(load) if is_vlan_vid(load.destination.header.field()) => any(&[P::VlanVid]),
             Action::ResubmitTableCt(_) => any(&[P::Ct]),
             Action::Nat(nat) => match (&nat.range.ipv4_min, &nat.range.ipv6_min) {
                 (Some(_), _) => any(&[P::Ipv4]),
                 (_, Some(_)) => any(&[P::Ipv6]),
                 _ => any(&[P::Ip]),
             },
+            _ => true,
+        }
+    }
+
+    /// Whether the packets that a flow matches have what the action changes. Version 1.0 leaves others unchanged.
+    fn suits(&self, version: Version, seen: &Seen) -> bool {
+        use crate::field::Prerequisite as P;
+        let any = |prerequisites: &[P]| prerequisites.iter().any(|prerequisite| seen.fulfil(*prerequisite));
+        match self {
             _ if version == Version::V1_0 => true,
             Action::SetVlanVid(_) | Action::SetVlanPcp(_) | Action::PopVlan => any(&[P::VlanVid]),
             Action::SetNwSrc(_) | Action::SetNwDst(_) => any(&[P::Ipv4]),
@@ -201,8 +280,8 @@ impl Action {
     }
 }
 
-fn check_nested(actions: &[Action], version: Version, mut seen: Seen) -> Checked {
-    actions.iter().try_for_each(|action| action.check_with(version, &mut seen))
+fn check_nested(actions: &[Action], version: Version, mut seen: Seen, suits: &mut bool) -> Checked {
+    actions.iter().try_for_each(|action| action.check_with(version, &mut seen, suits))
 }
 
 fn argument(right: bool) -> Checked {
@@ -245,8 +324,10 @@ fn check_set(oxm: &Oxm, by: Access, may_mask: bool) -> Checked {
     }
     // The standard forbids to set the ingress port, which Nicira's field allows.
     let forbidden = field.access < by || field.id == FieldId::InPortOxm;
-    // Setting a VLAN's id also sets the bit that says that there is one.
-    let tag = field.id == FieldId::VlanVid && oxm.value_number() & oxm.mask_number() & 0x1000 == 0;
+    // The standard's action on a VLAN's id also sets the bit that says that there is one.
+    let tag = by == Access::SetField
+        && field.id == FieldId::VlanVid
+        && oxm.value_number() & oxm.mask_number() & 0x1000 == 0;
     if forbidden || tag || !field.accepts(&oxm.value) {
         return Err(ErrorCode::BacBadSetArgument);
     }
@@ -289,6 +370,21 @@ fn check_track(track: &Track) -> Checked {
         _ => false,
     };
     argument(track.actions.iter().all(allowed))
+}
+
+/// Whether it is the id of a tag, which must be there.
+fn is_vlan_vid(field: Option<&'static Field>) -> bool {
+    field.is_some_and(|field| field.id == FieldId::VlanVid)
+}
+
+/// Whether it is a tag's control information, which adds and removes tags.
+fn is_vlan_tci(field: Option<&'static Field>) -> bool {
+    field.is_some_and(|field| field.id == FieldId::VlanTci)
+}
+
+/// Whether control information says that there is a tag.
+fn is_tag(control: u128) -> bool {
+    control & 0x1000 != 0
 }
 
 fn is_connection_field(field: Option<&'static Field>) -> bool {

@@ -14,6 +14,7 @@ mod spread;
 mod standard;
 mod tracking;
 
+pub(crate) use check::check_instructions;
 pub use check::check_list;
 pub use controller::{Controller, Controller2, ControllerProperty, DecTtlIds};
 pub use encap::{Decap, Encap, EncapProperty};

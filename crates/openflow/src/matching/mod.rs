@@ -137,6 +137,30 @@ fn walk_list<C: Coder>(c: &mut C, fields: &mut Vec<Oxm>) -> Step {
     result
 }
 
+/// The first register of 32 bits that a field stands for, and their number.
+fn registers(id: FieldId) -> Option<(usize, usize)> {
+    let at = id as usize;
+    let among = |first: FieldId, count: usize, words: usize| {
+        let n = at.checked_sub(first as usize).filter(|n| *n < count)?;
+        Some((n * words, words))
+    };
+    among(FieldId::Reg0, 16, 1)
+        .or_else(|| among(FieldId::XReg0, 8, 2))
+        .or_else(|| among(FieldId::XxReg0, 4, 4))
+}
+
+/// Whether an earlier field matches bits of registers that a later one stands for, too.
+fn share_registers(earlier: FieldId, matched: &Oxm, later: FieldId) -> bool {
+    let (Some((first, count)), Some((from, more))) = (registers(earlier), registers(later)) else {
+        return false;
+    };
+    let is_matched = |register: usize| {
+        let low = 32 * (first + count - 1 - register);
+        matched.mask_number() >> low & 0xffff_ffff != 0
+    };
+    (first.max(from)..(first + count).min(from + more)).any(is_matched)
+}
+
 /// Refuses a list of fields that no switch accepts as a match.
 pub fn check_fields(fields: &[Oxm]) -> Result<(), ErrorCode> {
     let mut seen = Seen::default();
@@ -146,7 +170,9 @@ pub fn check_fields(fields: &[Oxm]) -> Result<(), ErrorCode> {
         if !seen.fulfil(field.prerequisite) {
             return Err(ErrorCode::BmcBadPrereq);
         }
-        if ids.contains(&field.id) {
+        let again =
+            |(id, earlier): (&FieldId, &Oxm)| *id == field.id || share_registers(*id, earlier, field.id);
+        if ids.iter().zip(fields).any(again) {
             return Err(ErrorCode::BmcDupField);
         }
         // Only Ethernet packets are supported, and they need not be asked for.

@@ -7,7 +7,8 @@ use crate::oxm::Oxm;
 #[derive(Clone, Default)]
 pub(crate) struct Seen {
     in_port: bool,
-    vlan: bool,
+    /// VLAN tags that are there for sure.
+    tags: u8,
     eth_type: Option<u128>,
     nw_proto: Option<u128>,
     icmpv6_type: Option<u128>,
@@ -35,14 +36,30 @@ impl Seen {
         seen
     }
 
-    /// An action added or removed a VLAN tag.
+    /// An action set the outermost VLAN tag, or removed it if there was one.
     pub(crate) fn set_vlan(&mut self, tagged: bool) {
-        self.vlan = tagged;
+        self.tags = if tagged { self.tags.max(1) } else { 0 };
     }
 
-    /// An action changed the Ethernet type: what follows is not known.
+    /// An action added a VLAN tag.
+    pub(crate) fn push_vlan(&mut self) {
+        self.tags = self.tags.saturating_add(1);
+    }
+
+    /// An action removed a VLAN tag.
+    pub(crate) fn pop_vlan(&mut self) {
+        self.tags = self.tags.saturating_sub(1);
+    }
+
+    /// An action changed the Ethernet type behind the tags: what follows is not known.
     pub(crate) fn set_payload(&mut self, eth_type: u16) {
-        *self = Seen { in_port: self.in_port, eth_type: Some(eth_type.into()), ..Seen::default() };
+        let Seen { in_port, tags, .. } = *self;
+        *self = Seen { in_port, tags, eth_type: Some(eth_type.into()), ..Seen::default() };
+    }
+
+    /// An action removed a label in front of this Ethernet type.
+    pub(crate) fn set_type(&mut self, eth_type: u16) {
+        self.eth_type = Some(eth_type.into());
     }
 
     /// Takes note of a field.
@@ -50,7 +67,7 @@ impl Seen {
         let value = oxm.value_number();
         match id {
             FieldId::InPort | FieldId::InPortOxm => self.in_port = true,
-            FieldId::VlanTci | FieldId::VlanVid => self.vlan = value & VLAN_PRESENT != 0,
+            FieldId::VlanTci | FieldId::VlanVid => self.tags = u8::from(value & VLAN_PRESENT != 0),
             FieldId::EthType => self.eth_type = Some(value),
             FieldId::NwProto => self.nw_proto = Some(value),
             FieldId::Icmpv6Type => self.icmpv6_type = Some(value),
@@ -81,7 +98,7 @@ impl Seen {
         match prerequisite {
             Prerequisite::None => true,
             Prerequisite::InPort => self.in_port,
-            Prerequisite::VlanVid => self.vlan,
+            Prerequisite::VlanVid => self.tags > 0,
             Prerequisite::Mpls => ethertype(&[0x8847, 0x8848]),
             Prerequisite::Pbb => ethertype(&[0x88e7]),
             Prerequisite::Ipv4 => ethertype(&[0x0800]),
