@@ -111,7 +111,10 @@ fn tables(section: &Section<'_>, report: &mut Report<'_>, names: &mut BTreeMap<u
             let parsed = parsed?;
             match names.iter().find(|(_, other)| **other == parsed) {
                 Some((first, _)) => Err((name.span(), SettingError::SameTableName(*first, number))),
-                None => Ok(drop(names.insert(number, parsed))),
+                None => {
+                    names.insert(number, parsed);
+                    Ok(())
+                }
             }
         });
         if let Err((span, error)) = done {
