@@ -312,6 +312,8 @@ impl State {
         let (logic, openflow) = self.build_logic(wanted)?;
         if let Some(openflow) = &openflow {
             openflow.join(bridge.id)?;
+            // The first packets meet a logic that knows its ports.
+            self.tell_ports(openflow, &wanted.name, bridge);
         }
         for station in &wanted.stations {
             if let (Some(table), Some(port)) = (logic.views().stations, bridge.ports.get(&station.port)) {

@@ -62,6 +62,8 @@ struct Entry {
 #[derive(Debug, Default)]
 pub(crate) struct Ports {
     entries: BTreeMap<PortIndex, Entry>,
+    /// Facts from before the fabric told of any port: the ports take part from the first packet on.
+    early: BTreeMap<PortIndex, PortFacts>,
     configs: BTreeMap<u32, PortConfig>,
     /// Numbers by name, of removed ports too.
     remembered: BTreeMap<String, u32>,
@@ -77,6 +79,11 @@ impl Ports {
             let new = || Entry { name: settings.name.clone(), admin_up: false, facts: None, number: 0 };
             self.entries.entry(*index).or_insert_with(new).admin_up = settings.admin_up;
         }
+        let early: Vec<PortFacts> = std::mem::take(&mut self.early).into_values().collect();
+        if !early.is_empty() {
+            self.set_facts(&early);
+            self.early.clear();
+        }
     }
 
     pub(crate) fn remove(&mut self, index: PortIndex) {
@@ -91,8 +98,11 @@ impl Ports {
 
     /// Facts from the control plane. Requested numbers are assigned first.
     pub(crate) fn set_facts(&mut self, facts: &[PortFacts]) {
+        let early = self.entries.is_empty();
         for facts in facts {
-            if let Some(entry) = self.entries.get_mut(&facts.index) {
+            if early {
+                self.early.insert(facts.index, facts.clone());
+            } else if let Some(entry) = self.entries.get_mut(&facts.index) {
                 entry.facts = Some(facts.clone());
             }
         }
@@ -325,6 +335,17 @@ mod tests {
 
     fn numbers(ports: &Ports) -> Vec<(u16, u32)> {
         ports.numbered().iter().map(|port| (port.index.0, port.number.0)).collect()
+    }
+
+    #[test]
+    fn facts_may_come_before_the_ports() {
+        let mut ports = Ports::default();
+        ports.set_facts(&[facts(0, None), facts(1, Some(7)), facts(5, None)]);
+        assert_eq!(numbers(&ports), []);
+        set(&mut ports, &["a", "b"]);
+        assert_eq!(numbers(&ports), [(0, 1), (1, 7)]);
+        set(&mut ports, &["a", "b", "c", "d", "e", "f"]);
+        assert_eq!(numbers(&ports), [(0, 1), (1, 7)], "facts about ports that there were not are forgotten");
     }
 
     #[test]

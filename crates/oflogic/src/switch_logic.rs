@@ -105,7 +105,8 @@ impl OpenFlow {
 
     /// Passes the control plane's facts about ports. To be called whenever links or addresses change, and after ports
     /// were added or removed: a port takes part, and has a number, once its facts are known. Ports that are not named
-    /// keep theirs. On return controllers have been told.
+    /// keep theirs. Facts that are passed before a bridge has the logic hold from its first packet on. On return
+    /// controllers have been told.
     pub fn set_ports(&self, facts: &[PortFacts]) {
         self.core.change_ports(|ports| ports.set_facts(facts));
         self.core.tell(&self.switch);
