@@ -4,7 +4,7 @@
 //! applies the updates as one bundle. If anything in between is refused, the model as it was before takes its place
 //! again: so a message, and a bundle of messages, takes effect as a whole or not at all.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use openflow::error::ErrorCode;
@@ -33,7 +33,30 @@ pub(crate) struct Model {
     pub(crate) tunnels: Tunnels,
     pub(crate) flows: usize,
     /// Entries that stand for conjunctive flows, by table.
-    pub(crate) conjunctive: BTreeMap<u8, Vec<Joined>>,
+    pub(crate) conjunctive: BTreeMap<u8, Expansion>,
+}
+
+/// The entries that stand for a table's conjunctive flows.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Expansion {
+    pub(crate) entries: Vec<Joined>,
+    /// Places of the entries with a flow's actions, by the flow's priority and match. There may be as many flows on
+    /// `conj_id` as there are entries, and statistics ask for each.
+    by_actor: HashMap<(u16, Arc<Vec<Match>>), Vec<usize>>,
+}
+
+impl Expansion {
+    pub(crate) fn push(&mut self, joined: Joined) {
+        let actor = (joined.actor.priority, joined.actor.conditions.clone());
+        self.by_actor.entry(actor).or_default().push(self.entries.len());
+        self.entries.push(joined);
+    }
+
+    /// The entries with a flow's actions.
+    pub(crate) fn of_actor(&self, flow: &Flow) -> impl Iterator<Item = &Joined> {
+        let places = self.by_actor.get(&(flow.priority, flow.conditions.clone()));
+        places.into_iter().flatten().filter_map(|place| self.entries.get(*place))
+    }
 }
 
 /// An entry that stands for conjunctive flows, with the numbers of what belongs to it.
@@ -290,7 +313,8 @@ impl Datapath {
     pub(crate) fn is_consistent(&self) -> bool {
         let of_table = |(number, table): (usize, &FlowTable)| {
             let plain: Vec<_> = table.iter().filter(|flow| !flow.is_clause()).collect();
-            let joined = self.model.conjunctive.get(&(number as u8)).map_or(0, Vec::len);
+            let joined =
+                self.model.conjunctive.get(&(number as u8)).map_or(0, |expansion| expansion.entries.len());
             let entries = Layout::get().tables.get(number).and_then(|id| self.state.table(*id));
             let wanted = plain.len() + joined;
             plain.iter().all(|flow| self.installed(flow).is_some())

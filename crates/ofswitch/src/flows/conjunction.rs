@@ -15,7 +15,7 @@ use pipeline::ir::{Entry, EntryResult, KeyMatch};
 use pipeline::state::Update;
 
 use super::Flow;
-use crate::datapath::{Datapath, Joined, Transaction};
+use crate::datapath::{Datapath, Expansion, Joined, Transaction};
 use crate::lower::matching::{Conditions, intersection};
 use crate::lower::{Owner, instructions};
 use crate::program::{Layout, outputs};
@@ -39,7 +39,7 @@ impl Datapath {
         let Some(id) = Layout::get().table(table) else { return Ok(()) };
         let wanted = self.combinations(table)?;
         self.withdraw_conjunctions(table, transaction);
-        let mut installed = Vec::new();
+        let mut installed = Expansion::default();
         for (conditions, priority, flow) in wanted {
             let owner = Owner { table, cookie: flow.cookie, reason: outputs::ACTION };
             let lowered = self.lower(None, |world| instructions(world, owner, &flow.instructions))?;
@@ -55,7 +55,7 @@ impl Datapath {
             transaction.updates.push(Update::Insert(id, entry));
             installed.push(Joined { conditions, priority, actor: flow, copies, learns });
         }
-        if !installed.is_empty() {
+        if !installed.entries.is_empty() {
             self.model.conjunctive.insert(table, installed);
         }
         Ok(())
@@ -65,7 +65,7 @@ impl Datapath {
     /// a flow of the same match has taken their place.
     pub(super) fn withdraw_conjunctions(&mut self, table: u8, transaction: &mut Transaction) {
         let Some(id) = Layout::get().table(table) else { return };
-        for joined in self.model.conjunctive.remove(&table).unwrap_or_default() {
+        for joined in self.model.conjunctive.remove(&table).unwrap_or_default().entries {
             if let Some(installed) = self.state.table(id).and_then(|state| joined.installed(state)) {
                 let (packets, bytes) = installed.stats.hits.get();
                 transaction.carried.push((joined.actor.clone(), packets, bytes));
@@ -80,10 +80,8 @@ impl Datapath {
     pub(crate) fn joined_hits(&self, flow: &Flow) -> (u64, u64, u64) {
         let entries = Layout::get().table(flow.table).and_then(|id| self.state.table(id));
         let (Some(entries), Some(_)) = (entries, conj_id(&flow.conditions)) else { return (0, 0, 0) };
-        let all = self.model.conjunctive.get(&flow.table).into_iter().flatten();
-        let of_flow = all.filter(|joined| {
-            joined.actor.priority == flow.priority && joined.actor.conditions == flow.conditions
-        });
+        let expansion = self.model.conjunctive.get(&flow.table);
+        let of_flow = expansion.into_iter().flat_map(|expansion| expansion.of_actor(flow));
         of_flow.filter_map(|joined| joined.installed(entries)).fold((0, 0, 0), |sum, installed| {
             let (packets, bytes) = installed.stats.hits.get();
             let last = installed.stats.last_hit.load(std::sync::atomic::Ordering::Relaxed);
