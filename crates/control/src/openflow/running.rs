@@ -1,8 +1,8 @@
 //! A bridge with the logic `openflow`: the logic, its controllers and its sockets, as configured.
 //!
 //! Invariants:
-//! - A change of controllers, of the fail mode, of tables' names or of `keep-flows` leaves the other connections as they are; any other change ends all
-//!   connections and keeps flows, groups and meters.
+//! - A change of controllers, of the fail mode, of tables' names or of `keep-flows` leaves the other connections as they
+//!   are; any other change ends all connections and keeps flows, groups and meters.
 //! - While the bridge has no controller to connect to and its fail mode is `standalone`, it has forwarded like a
 //!   learning switch since: a visible flow of priority 0 does that, as in Open vSwitch.
 
@@ -45,6 +45,8 @@ pub(crate) struct Running {
     state: Mutex<State>,
     /// The file of its flows; taken after `state`, and held while it is written.
     kept: Mutex<Option<Kept>>,
+    /// Its path.
+    kept_in: Option<PathBuf>,
 }
 
 /// What becomes of flows when a bridge stops.
@@ -73,8 +75,11 @@ impl Running {
     /// the ports are known.
     pub(crate) fn start(place: &Place, name: &str, config: &OpenFlowConfig) -> Result<Arc<Self>, String> {
         let logic = OpenFlow::new(settings(place, name, config)).map_err(|error| error.to_string())?;
-        let kept = Mutex::new(Kept::new(name, datapath_id(&place.control, name)));
-        let running = Self { name: name.into(), place: place.clone(), logic, state: Mutex::default(), kept };
+        let kept = Kept::new(name, datapath_id(&place.control, name));
+        let kept_in = kept.as_ref().map(|kept| kept.path().to_owned());
+        let kept = Mutex::new(kept);
+        let state = Mutex::default();
+        let running = Self { name: name.into(), place: place.clone(), logic, state, kept, kept_in };
         let first = OpenFlowConfig { controllers: Vec::new(), ..config.clone() };
         let mut state = running.lock();
         if let Some(kept) = &mut *running.lock_kept() {
@@ -224,8 +229,7 @@ impl Running {
 
     /// Returns the path of the file that keeps flows, if they are kept.
     pub(super) fn kept(&self) -> Option<PathBuf> {
-        let keeps = self.applied().keep_flows;
-        self.lock_kept().as_ref().filter(|_| keeps).map(|kept| kept.path().to_owned())
+        self.kept_in.clone().filter(|_| self.applied().keep_flows)
     }
 
     fn save(&self, save: impl FnOnce(&mut Kept, &SharedSwitch)) {
