@@ -18,8 +18,8 @@ impl Form<'_> {
     pub(crate) fn is_received(&self, front: &[u8], len: u32) -> bool {
         self.to == len
             && self.head.len() == self.from as usize
-            // Most packets have no new bytes. To compare none costs more than to compare many where there is nothing behind
-            // the address: some CPUs take hundreds of cycles to suppress the fault.
+            // Most packets have no new bytes. To compare none costs more than to compare many where there is nothing
+            // behind the address: some CPUs take hundreds of cycles to suppress the fault.
             && (self.head.is_empty()
                 || front.get(..self.head.len()).is_some_and(|front| front == self.head))
     }

@@ -128,7 +128,8 @@ impl Compiled {
         self.lock().engine.iter_mut().for_each(|engine| engine.forget(actions));
     }
 
-    /// Frees what no packet uses any more, and makes lookups faster where there is something to do.
+    /// Frees what no packet uses any more, and makes lookups faster where there is something to do: tables, whose new
+    /// forms need other code, and code that has been refused before.
     pub(crate) fn tidy(&self) {
         if let Some(engine) = &mut self.lock().engine {
             engine.reclaim();

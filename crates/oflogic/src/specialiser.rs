@@ -11,8 +11,8 @@ use crate::engine::Compiled;
 
 /// Time for which changes gather.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Pauses after a specialisation, in units of its duration: the thread takes a tenth of a CPU at most.
-const PAUSES: u32 = 9;
+/// Rest after a specialisation, in units of its duration: the thread takes a tenth of a CPU at most.
+const REST: u32 = 9;
 
 /// Wishes for specialised code.
 #[derive(Debug, Default)]
@@ -46,11 +46,12 @@ impl Wishes {
         self.changed.notify_one();
     }
 
-    /// Waits for a wish, and then for `pause`; returns false at the end.
-    fn take(&self, pause: Duration) -> bool {
+    /// Waits for a wish and the changes that come with it, and until `earliest`; returns false at the end.
+    fn take(&self, earliest: Instant) -> bool {
         let waiting = |wish: &mut Wish| !wish.is_pending && !wish.is_ending;
         let guard = self.changed.wait_while(self.lock(), waiting).unwrap_or_else(PoisonError::into_inner);
         let gathering = |wish: &mut Wish| !wish.is_ending;
+        let pause = PAUSE.max(earliest.saturating_duration_since(Instant::now()));
         let guard = self.changed.wait_timeout_while(guard, pause, gathering);
         let (mut wish, _) = guard.unwrap_or_else(PoisonError::into_inner);
         wish.is_pending = false;
@@ -60,11 +61,11 @@ impl Wishes {
 
 /// Specialises code whenever that is wished for, until the end.
 pub(crate) fn run(compiled: &Compiled) {
-    let mut pause = PAUSE;
-    while compiled.wishes.take(pause) {
+    let mut earliest = Instant::now();
+    while compiled.wishes.take(earliest) {
         let begin = Instant::now();
         compiled.specialise();
-        pause = PAUSE.max(begin.elapsed() * PAUSES);
+        earliest = Instant::now() + begin.elapsed() * REST;
     }
 }
 
@@ -77,13 +78,15 @@ mod tests {
         let wishes = Wishes::default();
         wishes.add();
         wishes.add();
-        assert!(wishes.take(Duration::ZERO));
+        let begin = Instant::now();
+        assert!(wishes.take(begin));
+        assert!(begin.elapsed() >= PAUSE, "changes gather");
         std::thread::scope(|scope| {
-            let second = scope.spawn(|| wishes.take(Duration::from_secs(600)));
+            let second = scope.spawn(|| wishes.take(begin + Duration::from_secs(600)));
             wishes.end();
             assert!(!second.join().unwrap(), "no wish is left, and the pause is cut short");
         });
         wishes.add();
-        assert!(!wishes.take(Duration::ZERO), "it has ended");
+        assert!(!wishes.take(begin), "it has ended");
     }
 }

@@ -40,13 +40,31 @@ pub struct OpenFlow {
     threads: Vec<JoinHandle<()>>,
 }
 
+/// The machine code that a logic has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Code {
+    /// A thread specialises it.
+    Tended,
+    /// Ticks specialise it.
+    Untended,
+    Nothing,
+}
+
 impl OpenFlow {
     /// Makes the logic, without ports and flows.
     ///
     /// # Errors
     /// Its thread does not start.
     pub fn new(settings: Settings) -> Result<Arc<Self>, StartError> {
-        Self::make(settings, true)
+        Self::make(settings, Code::Tended)
+    }
+
+    /// Makes the logic without the thread that specialises code, which [`Logic::tick`] alone does. For comparisons.
+    ///
+    /// # Errors
+    /// As [`OpenFlow::new`].
+    pub fn untended(settings: Settings) -> Result<Arc<Self>, StartError> {
+        Self::make(settings, Code::Untended)
     }
 
     /// Makes the logic without machine code: the reference interpreter runs the tables, slowly. For comparisons.
@@ -54,14 +72,14 @@ impl OpenFlow {
     /// # Errors
     /// As [`OpenFlow::new`].
     pub fn interpreted(settings: Settings) -> Result<Arc<Self>, StartError> {
-        Self::make(settings, false)
+        Self::make(settings, Code::Nothing)
     }
 
-    fn make(settings: Settings, compiles: bool) -> Result<Arc<Self>, StartError> {
+    fn make(settings: Settings, code: Code) -> Result<Arc<Self>, StartError> {
         let seed = settings.seed;
         let plane = Plane {
             ports: ArcSwap::from_pointee(PortMap::default()),
-            compiled: Compiled::new(compiles),
+            compiled: Compiled::new(code != Code::Nothing),
             flags: AtomicU64::new(0),
             standalone: AtomicBool::new(false),
             learning: Learning::new(&[])?,
@@ -79,7 +97,11 @@ impl OpenFlow {
             let core = core.clone();
             move || run(&core, &switch)
         })?);
-        logic.threads.push(thread("openflow-code").spawn(move || specialiser::run(&core.plane.compiled))?);
+        if code == Code::Tended {
+            logic
+                .threads
+                .push(thread("openflow-code").spawn(move || specialiser::run(&core.plane.compiled))?);
+        }
         Ok(Arc::new(logic))
     }
 

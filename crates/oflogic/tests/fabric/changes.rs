@@ -55,6 +55,19 @@ fn every_packet_meets_the_old_flow_or_the_new_one() {
 }
 
 #[test]
+fn code_is_specialised_without_a_tick() {
+    let rig = Rig::new(By::Itself);
+    for flow in ["actions=output:2", "priority=9,ip,nw_src=10.0.0.0/8,actions=set_queue:3,output:3"] {
+        rig.add(&[flow]);
+        wait_for("specialised code", || rig.is_specialised().then_some(()));
+    }
+    // Other flags of packets make it general.
+    rig.ask(Body::SetConfig(SwitchConfig { flags: 1, miss_send_len: 128 }));
+    wait_for("code for the flags", || rig.is_specialised().then_some(()));
+    assert_eq!(rig.run(1, [plain(2, 1, 0)])[1].len(), 1);
+}
+
+#[test]
 fn flows_change_while_code_is_specialised_for_those_before() {
     let rig = Rig::new(By::Code);
     rig.add(&["actions=goto_table:1", "table=1,actions=output:2"]);

@@ -170,6 +170,8 @@ pub enum By {
     Code,
     /// Code that is specialised for the flows before packets come.
     Specialised,
+    /// Code that the logic specialises by itself.
+    Itself,
     Interpreter,
 }
 
@@ -200,7 +202,8 @@ impl Rig {
         let options = SwitchOptions { workers: vec![None; workers], ..SwitchOptions::default() };
         let switch = Arc::new(Switch::start(&options).unwrap());
         let logic = match by {
-            By::Code | By::Specialised => OpenFlow::new(Settings::default()),
+            By::Code | By::Specialised => OpenFlow::untended(Settings::default()),
+            By::Itself => OpenFlow::new(Settings::default()),
             By::Interpreter => OpenFlow::interpreted(Settings::default()),
         };
         let logic = logic.unwrap();
@@ -272,7 +275,7 @@ impl Rig {
         }
     }
 
-    /// Lets the logic specialise its code, as it does from second to second.
+    /// Lets the logic specialise its code.
     pub fn specialise(&self) {
         self.logic.tick(0);
     }
