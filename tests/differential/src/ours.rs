@@ -80,10 +80,10 @@ impl Ours {
             let address = [2, 0, 0, 0, 1, number as u8];
             let name = format!("p{number}");
             let port = PortInfo { number: PortNo(number), name, address, is_up: true, speed: 0 };
-            switch.set_port(port, 0).map_err(|error| Error(error.to_string()))?;
+            switch.set_port(port, 0).map_err(|error| Error::Other(error.to_string()))?;
         }
         let connection = switch.connect(ConnectionKind::Service);
-        let connection = connection.ok_or_else(|| Error("too many connections".to_owned()))?;
+        let connection = connection.ok_or_else(|| Error::Other("too many connections".to_owned()))?;
         let mut ours = Self { switch, connection, code: None };
         ours.exchange(&greeting())?;
         Ok(ours)
@@ -96,11 +96,17 @@ impl Ours {
     pub fn compiled(specialised: bool) -> Result<Self> {
         let mut ours = Self::interpreted()?;
         let options = Options { limits: LIMITS, ..Options::default() };
-        let engine = Engine::new(ours.switch.state(), options).map_err(|error| Error(error.to_string()))?;
+        let engine =
+            Engine::new(ours.switch.state(), options).map_err(|error| Error::Other(error.to_string()))?;
         let followed = Arc::new(Mutex::new(Followed { engine, failure: None }));
         ours.switch.set_follower(|_| Box::new(Following(followed.clone())));
         ours.code = Some(Code { followed, worker: Worker::new(), random: 1, specialised });
         Ok(ours)
+    }
+
+    /// Whether packets run code that is specialised for the flows. Some tables have none.
+    pub fn is_specialised(&self) -> bool {
+        self.code.as_ref().is_some_and(|code| lock(&code.followed).engine.is_specialised())
     }
 
     /// Packet-ins that wait.
@@ -184,7 +190,7 @@ impl Subject for Ours {
             }
         }
         match self.code.as_ref().and_then(|code| lock(&code.followed).failure.take()) {
-            Some(failure) => Err(Error(failure)),
+            Some(failure) => Err(Error::Other(failure)),
             None => Ok(replies),
         }
     }

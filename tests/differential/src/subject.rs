@@ -19,17 +19,25 @@ const MARKING: &str = "table=0,priority=65535,dl_type=0x9999,actions=ALL,IN_PORT
 
 /// Why a comparison cannot go on.
 #[derive(Debug)]
-pub struct Error(pub String);
+pub enum Error {
+    /// Open vSwitch does not run, or has ended.
+    OpenVSwitch(std::io::Error),
+    /// Anything else.
+    Other(String),
+}
 
 impl std::fmt::Display for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
+        match self {
+            Error::OpenVSwitch(error) => write!(f, "Open vSwitch: {error}"),
+            Error::Other(text) => f.write_str(text),
+        }
     }
 }
 
 impl From<std::io::Error> for Error {
     fn from(error: std::io::Error) -> Self {
-        Error(format!("Open vSwitch: {error}"))
+        Error::OpenVSwitch(error)
     }
 }
 
@@ -109,6 +117,10 @@ pub trait Subject {
                 outcome.packets.extend(self.send(burst)?);
             }
         }
+        if outcome.packets.len() != case.packets() {
+            let (found, sent) = (outcome.packets.len(), case.packets());
+            return Err(Error::Other(format!("{}: {found} results of {sent} packets", self.name())));
+        }
         self.settle()?;
         outcome.flows = flows(&self.exchange(&[flow_request(), barrier()])?);
         Ok(outcome)
@@ -145,18 +157,18 @@ pub fn greeting() -> Vec<Vec<u8>> {
 /// A group or flow cannot be written as a message.
 pub fn messages(case: &Case) -> Result<Vec<Vec<u8>>> {
     let flow = |xid, text: &str, command| {
-        let flow =
-            text::parse_flow(text, command, VERSION).map_err(|error| Error(format!("{text}: {error}")))?;
+        let flow = text::parse_flow(text, command, VERSION)
+            .map_err(|error| Error::Other(format!("{text}: {error}")))?;
         Message::new(VERSION, xid, Body::FlowMod(Box::new(flow)))
             .encode()
-            .map_err(|error| Error(format!("{text}: {error}")))
+            .map_err(|error| Error::Other(format!("{text}: {error}")))
     };
     let group = |xid, text: &str, command| {
-        let group =
-            text::parse_group(text, command, VERSION).map_err(|error| Error(format!("{text}: {error}")))?;
+        let group = text::parse_group(text, command, VERSION)
+            .map_err(|error| Error::Other(format!("{text}: {error}")))?;
         Message::new(VERSION, xid, Body::GroupMod(group))
             .encode()
-            .map_err(|error| Error(format!("{text}: {error}")))
+            .map_err(|error| Error::Other(format!("{text}: {error}")))
     };
     let mut messages = vec![
         flow(2, "", FlowModCommand::Delete)?,

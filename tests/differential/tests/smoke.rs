@@ -25,6 +25,17 @@ fn code_does_what_the_interpreter_does() {
 }
 
 #[test]
+fn most_tables_have_specialised_code() {
+    let mut ours = Ours::compiled(true).unwrap();
+    let special = (1..30).filter(|seed| {
+        ours.run(&Case::new(*seed, 1)).unwrap();
+        ours.is_specialised()
+    });
+    let special = special.count();
+    assert!(special > 10, "{special} of 29");
+}
+
+#[test]
 fn cases_are_valid_and_have_every_kind_of_action() {
     let mut texts = String::new();
     for seed in 1..400 {
