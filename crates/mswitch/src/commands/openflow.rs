@@ -175,6 +175,9 @@ async fn connect(
 
 /// Compares the flows of a bridge with those of a command.
 async fn compare(client: &mut Client, changes: &Changes) -> Result<(Connection, Differences), Failure> {
+    if changes.changes.is_empty() && changes.file.is_none() {
+        return Err(Failure::usage("no flow is named; name the wanted ones, or a file with `--file`"));
+    }
     let lines = lines(changes)?;
     let (mut connection, names) = connect(client, &changes.bridge, FLOWS).await?;
     let version = connection.version();

@@ -1,6 +1,6 @@
 //! Differences between the flows of a bridge and wanted ones: for `replace-flows` and `diff-flows`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use openflow::message::{Body, FlowMod, FlowModCommand, FlowModFlags};
 use openflow::multipart::FlowEntry;
@@ -28,6 +28,29 @@ struct Content {
     instructions: String,
 }
 
+impl Content {
+    fn there(flow: &FlowEntry, version: Version) -> Self {
+        Self {
+            cookie: flow.cookie,
+            timeouts: [flow.idle_timeout, flow.hard_timeout],
+            importance: flow.importance,
+            flags: flow.flags - ABOUT_CHANGES,
+            instructions: text::instructions_text(&flow.instructions, version),
+        }
+    }
+
+    fn wanted(flow: &FlowMod, version: Version) -> Self {
+        let FlowMod { cookie, idle_timeout, hard_timeout, importance, flags, instructions, .. } = flow;
+        Self {
+            cookie: *cookie,
+            timeouts: [*idle_timeout, *hard_timeout],
+            importance: *importance,
+            flags: *flags - ABOUT_CHANGES,
+            instructions: text::instructions_text(instructions, version),
+        }
+    }
+}
+
 /// A wanted flow.
 pub(super) struct Wanted {
     pub(super) flow: FlowMod,
@@ -40,7 +63,15 @@ pub(super) struct Wanted {
 /// The differences: flows that only the bridge has, and wanted ones that it lacks or has otherwise.
 pub(super) struct Differences {
     gone: Vec<(Change, String)>,
-    new: Vec<(Change, String)>,
+    new: Vec<New>,
+}
+
+/// A wanted flow that is not there.
+struct New {
+    change: Change,
+    line: String,
+    /// The flow in its place.
+    there: Option<String>,
 }
 
 impl Differences {
@@ -57,33 +88,29 @@ impl Differences {
             shown.forget_statistics();
             shown.name_tables(names);
             let fields = flow.matching.to_fields().map_err(Failure::new)?;
-            let content = Content {
-                cookie: flow.cookie,
-                timeouts: [flow.idle_timeout, flow.hard_timeout],
-                importance: flow.importance,
-                flags: flow.flags - ABOUT_CHANGES,
-                instructions: text::instructions_text(&flow.instructions, version),
-            };
-            existing.insert(key(flow.table_id, flow.priority, &fields), (content, flow, shown));
+            let key = key(flow.table_id, flow.priority, &fields);
+            existing.insert(key, (Content::there(flow, version), flow, shown));
         }
         let mut new = Vec::new();
-        let mut found = Vec::new();
-        for Wanted { flow, line, text } in wanted {
+        let mut found = BTreeSet::new();
+        // Of several wanted flows with one match the last one counts.
+        for Wanted { flow, line, text } in wanted.into_iter().rev() {
             let fields = flow.matching.to_fields().map_err(Failure::new)?;
             let key = key(flow.table_id, flow.priority, &fields);
-            let content = Content {
-                cookie: flow.cookie,
-                timeouts: [flow.idle_timeout, flow.hard_timeout],
-                importance: flow.importance,
-                flags: flow.flags - ABOUT_CHANGES,
-                instructions: text::instructions_text(&flow.instructions, version),
-            };
-            if existing.get(&key).is_none_or(|(there, ..)| *there != content) {
-                new.push((Change { body: Body::FlowMod(Box::new(flow)), text }, line));
+            if found.contains(&key) {
+                continue;
             }
-            found.push(key);
+            let content = Content::wanted(&flow, version);
+            let there = existing.get(&key);
+            if there.is_none_or(|(there, ..)| *there != content) {
+                let change = Change { body: Body::FlowMod(Box::new(flow)), text };
+                let there = there.map(|(_, _, shown)| shown.text().to_owned());
+                new.push(New { change, line, there });
+            }
+            found.insert(key);
         }
-        found.iter().for_each(|key| drop(existing.remove(key)));
+        new.reverse();
+        existing.retain(|key, _| !found.contains(key));
         let gone = existing.into_values().map(|(_, flow, shown)| {
             let text = shown.text().to_owned();
             let delete = FlowMod {
@@ -103,13 +130,17 @@ impl Differences {
 
     /// The changes that give the bridge the wanted flows.
     pub(super) fn changes(self) -> Vec<Change> {
-        self.gone.into_iter().chain(self.new).map(|(change, _)| change).collect()
+        let gone = self.gone.into_iter().map(|(change, _)| change);
+        gone.chain(self.new.into_iter().map(|new| new.change)).collect()
     }
 
     /// The differences as lines behind `-` and `+`.
     pub(super) fn text(&self) -> String {
         let gone = self.gone.iter().map(|(_, text)| format!("-{text}\n"));
-        let new = self.new.iter().map(|(_, line)| format!("+{line}\n"));
+        let new = self.new.iter().map(|New { line, there, .. }| {
+            let there = there.as_ref().map_or(String::new(), |there| format!("-{there}\n"));
+            format!("{there}+{line}\n")
+        });
         gone.chain(new).collect()
     }
 }
