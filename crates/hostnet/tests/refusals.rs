@@ -190,6 +190,8 @@ fn changes_of_the_interface_are_reported() {
         let test = scope.spawn(|| {
             lab.host.enter();
             let handover = lab.handover();
+            // The end of duplicate address detection is a change of the address.
+            lab.settle();
             let mut changes = handover.changes().unwrap();
             let mut reports = |script: &str| {
                 lab.host.sh(script);

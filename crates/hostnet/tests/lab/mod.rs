@@ -182,6 +182,11 @@ impl Lab {
              ip addr add 10.0.0.254/24 dev p0
              ip addr add 2001:db8::fe/64 dev p0 nodad");
         let lab = Self { host, peer, directory: tempfile::tempdir().unwrap() };
+        // The kernel gives an interface its link-local address some time after the link comes up.
+        for interface in ["eth0", "host0", "eth1"] {
+            let addresses = format!("ip -6 addr show dev {interface} scope link");
+            until("link-local addresses are there", || !lab.host.sh(&addresses).is_empty());
+        }
         lab.settle();
         lab
     }
