@@ -73,19 +73,39 @@ impl<T> SpinLock<T> {
     /// Takes the lock. Returns false without it if `stop` returns true while another thread has it.
     #[inline]
     fn lock(&self, stop: impl Fn() -> bool) -> bool {
-        let mut tries = 0u32;
-        while self.locked.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            tries += 1;
-            if tries.is_multiple_of(256) {
+        self.try_lock() || self.wait(stop)
+    }
+
+    #[inline]
+    fn try_lock(&self) -> bool {
+        self.locked.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Waits for the lock. The holder works on the lock's cache line, which each look takes away from it: so looks are
+    /// reads, and become rarer.
+    #[cold]
+    fn wait(&self, stop: impl Fn() -> bool) -> bool {
+        /// Looks between questions to `stop`.
+        const LOOKS: u32 = 16;
+        /// Most pauses between two looks, as a power of two.
+        const LONGEST: u32 = if cfg!(loom) { 0 } else { 4 };
+        let mut looks = 0u32;
+        loop {
+            for _ in 0..1 << looks.min(LONGEST) {
+                relax();
+            }
+            if !self.locked.load(Ordering::Relaxed) && self.try_lock() {
+                return true;
+            }
+            looks += 1;
+            if looks.is_multiple_of(LOOKS) {
                 if stop() {
                     return false;
                 }
                 #[cfg(not(loom))]
                 std::thread::yield_now();
             }
-            relax();
         }
-        true
     }
 
     /// Runs `f` with the value and unlocks. The caller has taken the lock.

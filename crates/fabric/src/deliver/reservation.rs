@@ -10,6 +10,9 @@
 /// Most runs that can be unfinished at once: one per worker and ring.
 pub const MAX_IN_FLIGHT: usize = 64;
 
+/// Reservations without another unfinished run after which a worker counts as alone.
+const ALONE: u32 = 16;
+
 /// A reserved run that is being filled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a run that is never completed stops the ring"]
@@ -29,13 +32,22 @@ pub struct Reservation {
     published: u32,
     oldest: u32,
     next: u32,
+    /// Reservations since one that met an unfinished run.
+    alone: u32,
     runs: [Run; MAX_IN_FLIGHT],
 }
 
 impl Reservation {
     /// Nothing reserved; the next slot is `start`.
     pub fn new(start: u32) -> Self {
-        Self { reserved: start, published: start, runs: [Run::default(); MAX_IN_FLIGHT], oldest: 0, next: 0 }
+        Self {
+            reserved: start,
+            published: start,
+            oldest: 0,
+            next: 0,
+            alone: ALONE,
+            runs: [Run::default(); MAX_IN_FLIGHT],
+        }
     }
 
     /// The first unreserved slot.
@@ -59,12 +71,21 @@ impl Reservation {
         if self.next == self.oldest {
             // One worker alone uses one run, and so one cache line.
             (self.oldest, self.next) = (0, 0);
+            self.alone = self.alone.saturating_add(1);
+        } else {
+            self.alone = 0;
         }
         let ticket = Ticket(self.next);
         self.runs[ticket.0 as usize % MAX_IN_FLIGHT] = Run { end, done: false };
         self.next = self.next.wrapping_add(1);
         self.reserved = end;
         Some(ticket)
+    }
+
+    /// Whether one worker at a time has reserved of late: the next run is most likely the same one's.
+    #[inline]
+    pub fn is_alone(&self) -> bool {
+        self.alone >= ALONE
     }
 
     /// Marks a run as filled. Returns the new end of the publishable slots, if it moved.

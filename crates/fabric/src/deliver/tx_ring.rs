@@ -568,11 +568,10 @@ impl<B: RingBacking> TxRing<B> {
         if delivered > 0 {
             counters.add_batch_alone(delivered.into(), bytes);
         }
-        // The next list is most likely as long: its buffers are prefetched while other work is done.
-        let early = match state.viewed == state.reservation.next_free() && !state.dead {
-            true => self.extend_view(state, wanted),
-            false => Ok(false),
-        };
+        // The next list is most likely as long: its buffers are prefetched while other work is done. Another worker's
+        // cache would have to fetch them from this one's.
+        let is_next = state.reservation.is_alone() && state.viewed == state.reservation.next_free();
+        let early = if is_next && !state.dead { self.extend_view(state, wanted) } else { Ok(false) };
         Completed { published: end.is_some(), sound: early.map(|_| ()) }
     }
 }
