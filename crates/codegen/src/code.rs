@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pipeline::Checked;
 use pipeline::interp::Limits;
-use pipeline::ir::{ActionId, BlockId, ParserId, Send, Slot, StageId, VarId};
+use pipeline::ir::{ActionId, BlockId, ParserId, Send, Slot, StageId};
 
 use crate::layout::Layout;
 use crate::memory::Executable;
@@ -57,6 +57,34 @@ impl Functions {
     }
 }
 
+/// A variable that the environment fills in.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BoundVar {
+    pub(crate) slot: Slot,
+    /// First word in the frame.
+    at: u32,
+    /// Words behind it.
+    more: u32,
+    /// Bits of the first word.
+    mask: u64,
+}
+
+impl BoundVar {
+    pub(crate) fn new(slot: Slot, at: i32, width: u16) -> Self {
+        let mask = if width < 64 { (1 << width) - 1 } else { u64::MAX };
+        let more = u32::from(width.div_ceil(64)).saturating_sub(1);
+        Self { slot, at: at.cast_unsigned() / 8, more, mask }
+    }
+
+    /// Words with their values, for a number.
+    #[inline]
+    pub(crate) fn words(self, number: u64) -> impl Iterator<Item = (usize, u64)> {
+        let at = self.at as usize;
+        let rest = (1..=self.more as usize).map(move |i| (at + i, 0));
+        std::iter::once((at, number & self.mask)).chain(rest)
+    }
+}
+
 /// A compiled program.
 #[derive(Debug)]
 pub struct Code {
@@ -69,7 +97,7 @@ pub struct Code {
     /// preparations.
     pub(crate) functions: Functions,
     /// Variables that the environment fills in.
-    pub(crate) slots: Vec<(VarId, Slot)>,
+    pub(crate) slots: Vec<BoundVar>,
     /// Whether one of them is the time in the stage.
     pub(crate) has_time: bool,
     /// For each stage, whether deparsing changes only the packet's form.
@@ -84,6 +112,8 @@ pub struct Code {
     pub(crate) is_unchanging: bool,
     /// Functions that prepare the first lookup, by block: they lay out its key at the address that is their argument.
     pub(crate) prepares: BTreeMap<BlockId, usize>,
+    /// Whether a decided packet's way may follow from the ingress port, other than that it does not go back there.
+    pub(crate) uses_ingress: bool,
     /// Addresses of actions by their slots, in specialised code.
     pub(crate) actions: Vec<usize>,
 }

@@ -17,9 +17,10 @@ use pipeline::Checked;
 use pipeline::interp::Limits;
 use pipeline::ir::{Action, ActionId, BlockId, Expr, Param, Program, Selection, Stmt, TableId, VarId};
 
-use crate::code::{ActionCode, Code, Functions, new_id};
+use crate::code::{ActionCode, BoundVar, Code, Functions, new_id};
 use crate::emit::{Emit, Shared, signature};
 use crate::layout::Layout;
+use crate::special::decided::{Origin, Origins};
 use crate::special::{Defined, Reads, each, is_identity};
 
 /// Bounds of compilation.
@@ -78,7 +79,7 @@ const RUNTIME_FRAME: usize = 1024;
 /// Why it is not compiled.
 pub fn compile(program: &Checked, options: &Options) -> Result<Code, Unsupported> {
     let layout = Layout::new(program).ok_or(Unsupported::Frame)?;
-    let (functions, ..) = functions(program, &layout, options, &Defined::new(), false)?;
+    let (functions, ..) = functions(program, &layout, options, &Defined::new(), None)?;
     let deparser = |block: Option<BlockId>| {
         block.and_then(|block| program.blocks.get(block.index())).map(|(_, body)| body.as_slice())
     };
@@ -91,13 +92,14 @@ pub fn compile(program: &Checked, options: &Options) -> Result<Code, Unsupported
         id: new_id(),
         limits: options.limits,
         has_time: true,
-        slots: slots(program, |_| true),
+        slots: slots(program, &layout, |_| true),
         emits_only: deparsers_emit_only(program),
         identity: identity.collect(),
         keys: key_functions(program),
         reads_payload: true,
         is_unchanging: false,
         prepares: BTreeMap::new(),
+        uses_ingress: true,
         actions: vec![],
         program: program.clone(),
         functions,
@@ -117,8 +119,10 @@ pub(crate) fn compile_residual(
     let invalid = |errors| Unsupported::Compiler(format!("residual program: {errors:?}"));
     let program = Checked::new(program).map_err(invalid)?;
     let layout = Layout::of(&program, Some((reads, tables))).ok_or(Unsupported::Frame)?;
-    let (functions, first_defined, prepares) = functions(&program, &layout, options, actions, true)?;
-    let slots = slots(&program, |id| reads.var(id));
+    let origins = Origins::of(&program, actions);
+    let (functions, first_defined, prepares) =
+        functions(&program, &layout, options, actions, Some(&origins))?;
+    let slots = slots(&program, &layout, |id| reads.var(id));
     let mut addresses = Vec::new();
     let own = (0..program.actions.len()).map(|i| (i, program.blocks.len() + i));
     let defined = actions.keys().enumerate();
@@ -134,7 +138,7 @@ pub(crate) fn compile_residual(
     Ok(Code {
         id: new_id(),
         limits: general.limits,
-        has_time: slots.iter().any(|(_, slot)| *slot == pipeline::ir::Slot::StageTime),
+        has_time: slots.iter().any(|bound| bound.slot == pipeline::ir::Slot::StageTime),
         slots,
         emits_only: deparsers_emit_only(&program),
         identity: general.identity.clone(),
@@ -142,6 +146,7 @@ pub(crate) fn compile_residual(
         reads_payload: reads.payload,
         is_unchanging: false,
         prepares,
+        uses_ingress: origins.uses_ingress,
         actions: addresses,
         program,
         functions,
@@ -150,23 +155,25 @@ pub(crate) fn compile_residual(
 }
 
 /// Compiles the functions of a program in the order that [`Code`] has them, then defined actions; returns the index of
-/// the first of these.
+/// the first of these. A residual has origins.
 fn functions(
     program: &Checked,
     layout: &Layout,
     options: &Options,
     defined: &Defined,
-    special: bool,
+    origins: Option<&Origins>,
 ) -> Result<(Functions, usize, BTreeMap<BlockId, usize>), Unsupported> {
     let mut compiler = Compiler::new(options)?;
+    let special = origins.is_some();
     let keys = if special { vec![] } else { key_functions(program) };
     let limits = &options.limits;
-    let cx = Shared { program, layout, limits, special, keys: &keys, constants: RefCell::default() };
+    let cx = Shared { program, layout, limits, origins, keys: &keys, constants: RefCell::default() };
+    let args = |id| origins.map_or(Origin::Packet, |origins| origins.args(id));
     for (_, body) in &program.blocks {
-        compiler.body(&cx, &[], body)?;
+        compiler.body(&cx, &[], args(None), body)?;
     }
-    for action in &program.actions {
-        compiler.body(&cx, &action.params, &action.body)?;
+    for (i, action) in program.actions.iter().enumerate() {
+        compiler.body(&cx, &action.params, args(Some(ActionId::at(i))), &action.body)?;
     }
     for parser in &program.parsers {
         compiler.function(&cx, &[], |e| e.parser(parser))?;
@@ -185,8 +192,8 @@ fn functions(
         }
     }
     let first_defined = compiler.offsets.len();
-    for action in defined.values() {
-        compiler.body(&cx, &action.params, &action.body)?;
+    for (id, action) in defined {
+        compiler.body(&cx, &action.params, args(Some(*id)), &action.body)?;
     }
     let mut prepares = BTreeMap::new();
     if special {
@@ -236,9 +243,10 @@ fn first_blocks(program: &Program) -> Vec<BlockId> {
 }
 
 /// Variables that the environment fills in, of those that are read.
-fn slots(program: &Program, is_read: impl Fn(VarId) -> bool) -> Vec<(VarId, pipeline::ir::Slot)> {
-    let vars = program.vars.iter().enumerate();
-    vars.filter_map(|(i, var)| Some((VarId::at(i), var.slot?))).filter(|(id, _)| is_read(*id)).collect()
+fn slots(program: &Program, layout: &Layout, is_read: impl Fn(VarId) -> bool) -> Vec<BoundVar> {
+    let vars = program.vars.iter().enumerate().map(|(i, var)| (VarId::at(i), var));
+    let bound = vars.filter(|(id, _)| is_read(*id));
+    bound.filter_map(|(id, var)| Some(BoundVar::new(var.slot?, layout.var(id), var.ty.width()))).collect()
 }
 
 fn deparsers_emit_only(program: &Program) -> Vec<bool> {
@@ -261,7 +269,7 @@ pub(crate) fn compile_action(
         program: &code.program,
         layout: &code.layout,
         limits: &code.limits,
-        special: false,
+        origins: None,
         keys: &code.keys,
         constants: RefCell::default(),
     };
@@ -318,13 +326,14 @@ impl Compiler {
         &mut self,
         cx: &'a Shared<'a>,
         params: &'a [Param],
+        args: Origin,
         body: &'a [Stmt],
     ) -> Result<(), Unsupported> {
-        match self.empty.filter(|_| body.is_empty() && cx.special) {
+        match self.empty.filter(|_| body.is_empty() && cx.is_special()) {
             Some(offset) => self.offsets.push(offset),
-            None => self.function(cx, params, |e| e.function(body))?,
+            None => self.function(cx, params, |e| e.function_of(args, body))?,
         }
-        if body.is_empty() && cx.special {
+        if body.is_empty() && cx.is_special() {
             self.empty = self.offsets.last().copied();
         }
         Ok(())

@@ -41,8 +41,10 @@ pub(crate) mod word {
     pub(crate) const ACTIONS: usize = 8;
     /// Whether the elements of a stack have perhaps been written since the data was cleared.
     pub(crate) const TOUCHED: usize = 9;
+    /// Whether the packet's way follows from more than the entry and the port that it is remembered for.
+    pub(crate) const UNDECIDED: usize = 10;
     /// First of the entries hit, one for each table.
-    pub(crate) const HITS: usize = 10;
+    pub(crate) const HITS: usize = 11;
 }
 
 /// Bytes that every frame has at least, so that reads of a value of any width stay inside.

@@ -36,6 +36,7 @@ mod layout;
 mod memory;
 mod records;
 mod runtime;
+mod shortcut;
 mod special;
 mod view;
 

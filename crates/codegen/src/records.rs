@@ -7,6 +7,7 @@ use pipeline::state::{Installed, InstalledGroup, State};
 
 use crate::code::{ActionCode, Actions, Code, Owned};
 use crate::compile::{Options, Unsupported, compile_action};
+use crate::shortcut::Shortcut;
 use crate::view::{Call, GroupView, Outcome, ProfileView, Record};
 
 /// Places of actions among the addresses of actions in specialised code. That of an action which is forgotten is used
@@ -82,7 +83,12 @@ pub(crate) fn record(
         EntryResult::Member(member) => Outcome::Member(*member),
         EntryResult::Group(group) => Outcome::Group(*group),
     };
-    Ok(Some(Record { outcome, stats: installed.stats.clone(), installed: installed.clone() }))
+    Ok(Some(Record {
+        outcome,
+        shortcut: Shortcut::default(),
+        stats: installed.stats.clone(),
+        installed: installed.clone(),
+    }))
 }
 
 pub(crate) fn default(

@@ -16,6 +16,7 @@ use pipeline::state::{
 
 use crate::code::{ActionCode, Actions, Code, Function};
 use crate::form::Reader;
+use crate::shortcut::Shortcut;
 use crate::special::Special;
 
 /// An action with its arguments, as generated code calls it.
@@ -55,6 +56,7 @@ impl Call {
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) outcome: Outcome,
+    pub(crate) shortcut: Shortcut,
     /// Those of the entry, without a detour.
     pub(crate) stats: Arc<EntryStats>,
     pub(crate) installed: Arc<Installed>,
@@ -63,7 +65,7 @@ pub(crate) struct Record {
 impl Record {
     /// Prefetches what a hit needs besides the record.
     pub(crate) fn prefetch(&self) {
-        tables::prefetch(&self.stats.hits);
+        tables::prefetch(self.stats.own());
         if let Outcome::Call(call) = &self.outcome {
             call._args.first().into_iter().for_each(tables::prefetch);
         }
@@ -144,12 +146,6 @@ pub struct View {
 }
 
 impl View {
-    /// Whether it pays to look up a batch at once where code begins.
-    pub(crate) fn has_large_tables(&self) -> bool {
-        let first = self.special.as_ref().and_then(|special| special.first_table);
-        first.and_then(|id| self.tables.get(id.index())).is_some_and(|table| table.reader.is_large)
-    }
-
     /// A copy, for the control side.
     pub(crate) fn copy(&self) -> Self {
         Self {

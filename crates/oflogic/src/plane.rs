@@ -61,10 +61,10 @@ struct Memory {
 }
 
 impl Local {
-    /// `seed`: of the worker's random numbers.
-    pub(crate) fn new(seed: u64) -> Self {
+    /// `number`: the thread's; `seed`: of the worker's random numbers.
+    pub(crate) fn new(number: usize, seed: u64) -> Self {
         let memory = Memory {
-            worker: Worker::new(),
+            worker: if number == 0 { Worker::alone() } else { Worker::new() },
             effects: Effects::default(),
             ends: Vec::new(),
             packets: Vec::new(),

@@ -187,7 +187,7 @@ impl SwitchLogic for OpenFlow {
         self.core
             .plane
             .locals
-            .prepare(threads, |number| Ok(Local::new(self.seed.wrapping_add(number as u64))))
+            .prepare(threads, |number| Ok(Local::new(number, self.seed.wrapping_add(number as u64))))
     }
 
     fn ports_changed(&self, ports: &[(PortIndex, Arc<PortSettings>)]) {

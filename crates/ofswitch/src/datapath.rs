@@ -234,13 +234,13 @@ impl Datapath {
         // What a changed flow inherits has that already.
         for (flow, packets, bytes) in transaction.carried {
             if let Some(installed) = self.installed(&flow) {
-                let (before, bytes_before) = installed.stats.hits.get();
-                installed.stats.hits.set(before + packets, bytes_before + bytes);
+                let (before, bytes_before) = installed.stats.hits();
+                installed.stats.set_hits(before + packets, bytes_before + bytes);
             }
         }
         for (flow, counts) in transaction.inherited {
             if let Some(installed) = self.installed(&flow) {
-                installed.stats.hits.set(counts.packets, counts.bytes);
+                installed.stats.set_hits(counts.packets, counts.bytes);
             }
         }
         if let Some(follower) = self.follower.as_mut().filter(|_| !transaction.is_private) {
@@ -345,7 +345,7 @@ impl Datapath {
         match self.installed(flow).filter(|_| !flow.is_clause()) {
             None => Counts { age, idle: age, ..Counts::default() },
             Some(installed) => {
-                let (packets, bytes) = installed.stats.hits.get();
+                let (packets, bytes) = installed.stats.hits();
                 let joined = self.joined_hits(flow);
                 let last = installed.stats.last_hit.load(std::sync::atomic::Ordering::Relaxed).max(joined.2);
                 let (packets, bytes) = (packets + joined.0, bytes + joined.1);

@@ -141,7 +141,7 @@ impl Datapath {
     pub(crate) fn meter_stats(&self, id: u32, entry: &MeterEntry, flows: u32, now: u64) -> MeterStats {
         let layout = Layout::get();
         let installed = self.state.table(layout.meters).and_then(|table| table.find(&exact_match(id), 0));
-        let (packets, bytes) = installed.map_or((0, 0), |installed| installed.stats.hits.get());
+        let (packets, bytes) = installed.map_or((0, 0), |installed| installed.stats.hits());
         let band = |(_, cell): &(Band, u32)| {
             let counter = self.state.arrays().counter(layout.band_counts, (*cell).into());
             let (packets, bytes) = counter.map_or((0, 0), |counter| counter.get());

@@ -228,7 +228,7 @@ impl Pair {
         let tables = (0..state.program().tables.len()).map(pipeline::ir::TableId::at);
         let of_table = |id| {
             let table = state.table(id)?;
-            let entries: Vec<_> = table.entries().map(|entry| (entry.id, entry.stats.hits.get())).collect();
+            let entries: Vec<_> = table.entries().map(|entry| (entry.id, entry.stats.hits())).collect();
             Some(format!("{:?} {entries:?}", table.lookups()))
         };
         tables.filter_map(of_table).collect()

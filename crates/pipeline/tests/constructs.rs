@@ -327,7 +327,7 @@ fn a_rehearsal_foresees_the_next_packet_and_changes_nothing() {
         let last = stats.last_hit.load(std::sync::atomic::Ordering::Relaxed);
         let arrays = state.arrays();
         let register = arrays.read(&arrays.lock(), RegisterId(0), 0).unwrap().low_u64();
-        (table.lookups(), stats.hits.get(), last, arrays.counter(CounterId(0), 0).unwrap().get(), register)
+        (table.lookups(), stats.hits(), last, arrays.counter(CounterId(0), 0).unwrap().get(), register)
     };
     for seen in 0..3 {
         let mut world = World { now: 1000 + seen, ..World::default() };
@@ -411,7 +411,7 @@ fn every_kind_of_match() {
     assert_eq!(ports(&state, &[2, 0, 0, 4]), [2]);
 
     let table = state.table(TableId(2)).unwrap();
-    let hits: Vec<_> = table.entries().map(|entry| entry.stats.hits.get()).collect();
+    let hits: Vec<_> = table.entries().map(|entry| entry.stats.hits()).collect();
     assert_eq!(hits, [(1, 4), (1, 4), (1, 4)]);
     assert_eq!(table.lookups(), (4, 3));
 }
@@ -530,7 +530,7 @@ fn a_modification_keeps_counts_and_timeouts_run() {
     state.apply(vec![Update::Modify(TableId(2), modified)], 6_000_000_000).unwrap();
     assert_eq!(ports(&state, &[1, 0, 0, 0]), [2]);
     interp::run(&state, &mut world, &packet, &Limits::default(), false);
-    let hits = state.table(TableId(2)).unwrap().entries().next().unwrap().stats.hits.get();
+    let hits = state.table(TableId(2)).unwrap().entries().next().unwrap().stats.hits();
     assert_eq!(hits, (3, 12));
     assert_eq!(state.expired(14_999_999_999), []);
     assert_eq!(state.expired(15_000_000_000)[0].2, pipeline::state::Expiry::Idle);

@@ -39,6 +39,7 @@ use pipeline::ir::{Param, Program, Type};
 
 use crate::flow;
 use crate::layout::{Layout, word};
+use crate::special::decided::{Origin, Origins};
 
 /// A value: its type, and its limbs, least significant first, with zeros above the width.
 #[derive(Debug, Clone)]
@@ -82,12 +83,20 @@ pub(crate) struct Shared<'a> {
     pub(crate) program: &'a Program,
     pub(crate) layout: &'a Layout,
     pub(crate) limits: &'a Limits,
-    /// Whether the program is a residual: nothing in it exceeds the limits, and keys are those that tables have.
-    pub(crate) special: bool,
+    /// Origins of values, if the program is a residual: nothing in it exceeds the limits then, and keys are those that
+    /// tables have.
+    pub(crate) origins: Option<&'a Origins>,
     /// For each table, the index of the function that lays out all of its keys; tables with equal keys share one.
     pub(crate) keys: &'a [usize],
     /// Operands that code refers to by address.
     pub(crate) constants: std::cell::RefCell<Vec<Arc<crate::code::Operand>>>,
+}
+
+impl Shared<'_> {
+    /// Whether the program is a residual.
+    pub(crate) fn is_special(&self) -> bool {
+        self.origins.is_some()
+    }
 }
 
 /// Emits one function.
@@ -101,6 +110,8 @@ pub(crate) struct Emit<'a, 'f> {
     /// Statements within each other, in this function.
     level: i64,
     params: &'a [Param],
+    /// Origin of the arguments.
+    args_from: Origin,
     atomic: bool,
     /// Position of the parser, bytes.
     at: Option<Variable>,
@@ -145,6 +156,7 @@ impl<'a, 'f> Emit<'a, 'f> {
             depth,
             level: 0,
             params,
+            args_from: Origin::Entry,
             atomic: false,
             at: None,
             is_short: false,
@@ -305,7 +317,7 @@ impl<'a, 'f> Emit<'a, 'f> {
 
     /// Counts steps; ends the pass if there were too many.
     fn steps(&mut self, n: u32) {
-        if n == 0 || self.cx.special {
+        if n == 0 || self.cx.is_special() {
             return;
         }
         let before = self.load_word(word::STEPS);

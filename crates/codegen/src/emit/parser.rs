@@ -31,7 +31,7 @@ impl Emit<'_, '_> {
         self.b.def_var(at, zero);
         self.b.def_var(count, zero);
         self.at = Some(at);
-        self.is_short = self.cx.special && is_short(parser, self.cx.limits.parser_states);
+        self.is_short = self.cx.is_special() && is_short(parser, self.cx.limits.parser_states);
         let ends = Ends {
             states: parser.states.iter().map(|_| self.b.create_block()).collect(),
             accept: self.b.create_block(),
@@ -81,7 +81,7 @@ impl Emit<'_, '_> {
     }
 
     fn parser_step(&mut self, ends: &Ends) {
-        if self.cx.special {
+        if self.cx.is_special() {
             return;
         }
         let before = self.load_word(word::STEPS);

@@ -16,6 +16,7 @@ use crate::flow;
 use crate::keys::KeyLayout;
 use crate::layout::{FIXED, word};
 use crate::runtime::calls;
+use crate::special::decided::Origin;
 
 /// Whether statements go on behind one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +54,18 @@ impl Emit<'_, '_> {
         }
     }
 
+    /// The same for statements whose arguments have an origin.
+    pub(crate) fn function_of(&mut self, args: Origin, body: &[Stmt]) {
+        self.args_from = args;
+        self.function(body);
+    }
+
+    /// Notes that the packet's way follows from more than the entry hit and the ingress port.
+    fn undecided(&mut self) {
+        let yes = self.int(1);
+        self.store_word(yes, word::UNDECIDED);
+    }
+
     /// The statements in front of the first lookup, as far as they only assign and branch; then the lookup's key.
     pub(crate) fn preparation(&mut self, body: &[Stmt]) {
         self.prepares = true;
@@ -63,7 +76,7 @@ impl Emit<'_, '_> {
     pub(super) fn body(&mut self, body: &[Stmt]) -> Next {
         // Depth is a number below 2^32.
         let depth = self.deeper();
-        if !self.cx.special {
+        if !self.cx.is_special() {
             let fits = self.is(IntCC::UnsignedLessThan, depth, self.cx.limits.depth.into());
             self.unless(fits, |e| e.exit(flow::drop_code(Dropped::Limit(Limit::Depth))));
         }
@@ -97,14 +110,22 @@ impl Emit<'_, '_> {
             self.exit(flow::NEXT);
             return Never;
         }
+        let origins = self.cx.origins.filter(|_| matches!(self.kind, Kind::Body));
+        if origins.is_some_and(|origins| !origins.is_decided(stmt, self.args_from)) {
+            self.undecided();
+        }
         match stmt {
             Stmt::If(condition, yes, no) => {
+                let is_not_back = origins.is_some_and(|origins| origins.is_not_back(stmt, self.args_from));
                 let holds = self.holds(condition);
                 let [first, second, end] = [(); 3].map(|()| self.b.create_block());
                 self.branch(holds, first, second);
                 let mut next = Never;
                 for (block, body) in [(first, yes), (second, no)] {
                     self.begin(block);
+                    if is_not_back && block == second {
+                        self.undecided();
+                    }
                     next = self.branch_body(body, end, next);
                 }
                 self.begin_if(end, next)
@@ -318,12 +339,19 @@ impl Emit<'_, '_> {
     fn apply(&mut self, id: TableId, applied: &Applied) -> Next {
         let program = self.cx.program;
         let Some(schema) = program.tables.get(id.index()) else { return Follows };
-        let words = if self.cx.special { self.key_words(schema) } else { vec![] };
+        let words = if self.cx.is_special() { self.key_words(schema) } else { vec![] };
         if self.prepares && words.len() > crate::form::WIDEST {
             self.exit(flow::NEXT);
             return Never;
         }
         if self.prepares {
+            let of_packet = |key: &pipeline::ir::Key| {
+                let origin = self.cx.origins.map(|origins| origins.expr(&key.value, Origin::Packet));
+                origin.is_none_or(|origin| origin == Origin::Packet)
+            };
+            if schema.keys.iter().any(of_packet) {
+                self.undecided();
+            }
             for (i, word) in words.iter().enumerate() {
                 self.store(*word, self.args, 8 * i as i32);
             }
@@ -331,12 +359,12 @@ impl Emit<'_, '_> {
             return Never;
         }
         let (table, depth) = (self.int(id.0.into()), self.deeper());
-        let keys = match self.cx.special {
+        let keys = match self.cx.is_special() {
             true => self.spill(&words),
             false => self.shared_key(id, schema, depth),
         };
         let lookup =
-            if self.cx.special { calls::lookup_narrow as *const () } else { calls::lookup as *const () };
+            if self.cx.is_special() { calls::lookup_narrow as *const () } else { calls::lookup as *const () };
         let call = self.call(lookup, &[self.frame, table, keys, depth]);
         let found = self.is(IntCC::NotEqual, call, 0);
         // Before the action, which may apply the table again.
@@ -348,7 +376,7 @@ impl Emit<'_, '_> {
         self.b.ins().brif(found, run, &[], after, &[BlockArg::Value(none)]);
         self.begin(run);
         let [args, action] = [calls::CALL_ARGS, calls::CALL_ACTION].map(|at| self.load(call, at));
-        let code = if self.cx.special {
+        let code = if self.cx.is_special() {
             let (actions, slot) = (self.load_word(word::ACTIONS), self.load(call, calls::CALL_SLOT));
             let offset = self.shl(slot, 3);
             let at = self.b.ins().iadd(actions, offset);
@@ -360,7 +388,7 @@ impl Emit<'_, '_> {
         self.go_on(flow);
         self.b.ins().jump(after, &[BlockArg::Value(action)]);
         self.begin(after);
-        if *applied == Applied::default() && self.cx.special {
+        if *applied == Applied::default() && self.cx.is_special() {
             return Follows;
         }
         let [first, second, end] = [(); 3].map(|()| self.b.create_block());

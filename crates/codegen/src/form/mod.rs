@@ -83,9 +83,12 @@ impl Reader {
         self.find(&key)
     }
 
-    /// Looks up many keys at once, one behind the other; what entries have is in the caches then.
+    /// Looks up many keys at once, one behind the other; what entries of a large table have is in the caches then.
     pub(crate) fn find_all(&self, keys: &[u64], handles: &mut [u32]) {
         self.lookup.lookup_flat(keys, handles);
+        if !self.is_large {
+            return;
+        }
         handles.iter().for_each(|handle| self.records.prefetch_slot(*handle));
         handles.iter().filter_map(|handle| self.records.get(*handle)).for_each(tables::prefetch);
         let records = handles.iter().filter_map(|handle| self.records.get(*handle));

@@ -125,7 +125,7 @@ calls! {
         let (pass, mut list) = (m.scratch.pass.borrow(), m.scratch.list.borrow_mut());
         let head = &pass.payload.head;
         list.push_bits(head, 0, head.len() * 8);
-        let tail = pass.payload.tail(m.received);
+        let tail = pass.payload.tail(&m.received.get());
         list.push_bits(tail, 0, tail.len() * 8);
         0
     }
@@ -341,6 +341,10 @@ calls! {
         let Some(table) = m.view.tables.get(id.index()) else { return std::ptr::null() };
         // SAFETY: the view has specialised code only as long as it lays out these keys, so many words.
         let key = unsafe { std::slice::from_raw_parts(key, table.reader.narrow.words) };
+        if m.origin.get().is_some() {
+            // The outcome follows from further entries.
+            m.set_word(word::UNDECIDED, 1);
+        }
         let record = match m.first.take() {
             Some((first, handle)) if first == id => table.reader.records.get(handle),
             _ => table.reader.find(key),

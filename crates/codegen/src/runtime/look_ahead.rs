@@ -1,84 +1,187 @@
 //! The first lookups of a batch, together: while one packet's entry comes from memory, others' are on their way, too.
 //!
 //! Specialised code has functions that only lay out the key of the first lookup, if that follows from the packet alone.
-//! They run for all packets; the table is looked up for all keys; then packets run one after the other, and their first
+//! They run for all packets, or for one if the key follows from the ingress port; the table is looked up for all keys.
+//! Packets whose entry has a shortcut take it ([`crate::shortcut`]); the others run one after the other, and their first
 //! lookup takes what was found.
+
+use std::sync::atomic::Ordering::Relaxed;
 
 use pipeline::env::Env;
 use pipeline::interp::Received;
 use pipeline::ir::TableId;
 
-use super::{Effects, Worker};
+use super::{Effects, Form, Machine, Worker};
 use crate::form::WIDEST;
-use crate::view::View;
+use crate::layout::word;
+use crate::shortcut::Leaves;
+use crate::special::Special;
+use crate::view::{Record, TableView, View};
 
-/// Packets whose first lookups are done together.
+/// Packets whose first lookups are done together: a bit each of [`Ahead::looked`].
 const MOST: usize = 64;
 
-/// Packets with the results of their first lookups.
-pub(super) struct Batch<'r> {
-    packets: [Option<Received<'r>>; MOST],
-    found: [Option<(TableId, u32)>; MOST],
-    keys: [u64; MOST * WIDEST],
+/// What first lookups have found.
+#[derive(Debug, Default)]
+pub(super) struct Ahead {
+    /// Keys, one behind the other, of packets that have one.
+    keys: Vec<u64>,
+    /// What was found for each key.
+    found: Vec<u32>,
+    /// Packets that have a key, a bit each.
+    looked: u64,
+    /// The same key for all.
+    is_one: bool,
 }
 
-impl Default for Batch<'_> {
-    fn default() -> Self {
-        Self { packets: [None; MOST], found: [None; MOST], keys: [0; MOST * WIDEST] }
+impl Ahead {
+    /// Handles found for packets, in order.
+    fn handles(&self) -> impl Iterator<Item = Option<u32>> {
+        let mut next = 0;
+        (0..MOST).map(move |i| {
+            if self.looked >> i & 1 == 0 {
+                return None;
+            }
+            let handle = self.found.get(next).copied();
+            next += usize::from(!self.is_one);
+            handle
+        })
     }
 }
 
-impl<'r> Batch<'r> {
-    /// Takes the next packets; whether there are any.
-    pub(super) fn fill(&mut self, packets: &mut impl Iterator<Item = Received<'r>>) -> bool {
-        self.packets.fill_with(|| packets.next());
-        self.found = [None; MOST];
-        self.packets.iter().any(Option::is_some)
-    }
+/// The first lookup of specialised code.
+pub(super) struct First<'a> {
+    special: &'a Special,
+    id: TableId,
+    table: &'a TableView,
+}
 
-    /// Packets, with the table of their first lookup and the handle found.
-    pub(super) fn packets(&self) -> impl Iterator<Item = (&Received<'r>, Option<(TableId, u32)>)> {
-        self.packets.iter().flatten().zip(self.found)
+impl<'a> First<'a> {
+    /// That of a view, if it is known.
+    pub(super) fn of(view: &'a View) -> Option<Self> {
+        let special = view.special.as_deref()?;
+        let id = special.first_table?;
+        let table = view.tables.get(id.index())?;
+        (table.reader.narrow.words <= WIDEST).then_some(Self { special, id, table })
     }
 }
 
 impl Worker {
-    /// Does the first lookups.
-    pub(super) fn look_ahead(
+    /// Takes packets through a program whose first lookup is known; see [`Worker::run_batch`].
+    pub(super) fn run_ahead<'r>(
         &mut self,
-        view: &View,
+        (view, first): (&View, &First<'_>),
         env: &mut dyn Env,
-        batch: &mut Batch<'_>,
+        mut packets: impl Iterator<Item = Received<'r>> + Clone,
+        effects: &mut Effects,
+        ends: &mut Vec<usize>,
+    ) {
+        let mut ahead = std::mem::take(&mut self.ahead);
+        loop {
+            let count = self.look_ahead((view, first), env, packets.clone().take(MOST), effects, &mut ahead);
+            if count == 0 {
+                break;
+            }
+            let now = if first.table.timed { env.now() } else { 0 };
+            for (received, handle) in packets.by_ref().take(count).zip(ahead.handles()) {
+                let record = handle.and_then(|handle| first.table.reader.records.get(handle));
+                let known = record.and_then(|record| {
+                    Some((record, record.shortcut.get(&first.special.code, received.port)?))
+                });
+                match known {
+                    Some((record, leaves)) => self.leave(first, (record, leaves), &received, now, effects),
+                    None => {
+                        let found = handle.map(|handle| (first.id, handle));
+                        self.packet(view, env, &received, found, effects);
+                    }
+                }
+                ends.push(effects.list.len());
+            }
+        }
+        self.ahead = ahead;
+    }
+
+    /// A packet that hits an entry meets its outcome.
+    #[inline]
+    fn leave(
+        &mut self,
+        first: &First<'_>,
+        (record, leaves): (&Record, Leaves),
+        received: &Received<'_>,
+        now: u64,
         effects: &mut Effects,
     ) {
-        let Some(special) = &view.special else { return };
-        let Some(id) = special.first_table else { return };
-        let Some(table) = view.tables.get(id.index()) else { return };
-        let words = table.reader.narrow.words;
-        if words > WIDEST {
-            return;
+        let len = Form::received_len(received);
+        let tallies = self.scratch.tallies.get_mut();
+        tallies.add(first.id.index(), Some(record), first.table.counted, len.into());
+        if first.table.timed {
+            record.stats.last_hit.store(now, Relaxed);
         }
-        // One key behind the other, of the packets that begin with this table.
+        effects.list.push(leaves.effect(len));
+    }
+
+    /// Does the first lookups of packets; returns their number.
+    fn look_ahead<'r>(
+        &mut self,
+        (view, first): (&View, &First<'_>),
+        env: &mut dyn Env,
+        mut packets: impl Iterator<Item = Received<'r>>,
+        effects: &mut Effects,
+        ahead: &mut Ahead,
+    ) -> usize {
+        let words = first.table.reader.narrow.words;
+        let is_for = |received: &Received<'_>| received.flags == first.special.flags;
+        ahead.keys.clear();
+        (ahead.looked, ahead.is_one) = (0, false);
+        let Some(one) = packets.next() else { return 0 };
         let mut count = 0;
-        for (received, found) in batch.packets.iter().flatten().zip(&mut batch.found) {
-            if received.flags != special.flags {
-                continue;
-            }
-            let (machine, _) = self.machine(view, env, received, effects);
+        {
+            let (machine, _) = self.machine(view, env, one, effects);
             machine.begin();
             let mut key = [0; WIDEST];
-            if machine.prepare(key.as_mut_ptr()) == Some(id) {
-                *found = Some((id, 0));
-                let to = batch.keys.iter_mut().skip(count * words);
-                to.zip(key.iter().take(words)).for_each(|(to, word)| *to = *word);
+            for received in std::iter::once(one).chain(packets.by_ref()) {
+                let bit = 1 << count;
                 count += 1;
+                if ahead.is_one && received.port == one.port {
+                    ahead.looked |= if is_for(&received) { bit } else { 0 };
+                    continue;
+                }
+                if !is_for(&received) || ahead.is_one {
+                    continue;
+                }
+                machine.received.set(received);
+                if machine.prepare(key.as_mut_ptr()) == Some(first.id) {
+                    ahead.looked |= bit;
+                    ahead.keys.extend_from_slice(key.get(..words).unwrap_or_default());
+                    ahead.is_one = count == 1 && machine.word(word::UNDECIDED) == 0;
+                }
             }
         }
-        let mut handles = [0; MOST];
-        let (Some(keys), Some(handles)) = (batch.keys.get(..count * words), handles.get_mut(..count)) else {
+        let keys = if ahead.is_one { 1 } else { ahead.looked.count_ones() };
+        ahead.found.clear();
+        ahead.found.resize(keys as usize, tables::MISS);
+        match &mut ahead.found[..] {
+            [found] => *found = first.table.reader.lookup.find(&ahead.keys),
+            found => first.table.reader.find_all(&ahead.keys, found),
+        }
+        count
+    }
+}
+
+impl Machine<'_> {
+    /// Keeps the outcome of a packet that has run with the entry that it hit, if others that hit it meet the same.
+    pub(super) fn keep_outcome(&self, table: TableId) {
+        if self.word(word::UNDECIDED) != 0 {
             return;
-        };
-        table.reader.find_all(keys, handles);
-        batch.found.iter_mut().flatten().zip(handles).for_each(|((_, handle), found)| *handle = *found);
+        }
+        let received = self.received.get();
+        let effects = self.effects.borrow();
+        let Some([effect]) = effects.list.get(self.first_effect..) else { return };
+        let Some(leaves) = Leaves::of(effect, Form::received_len(&received)) else { return };
+        let record = self.word(self.code.layout.hit(table) as usize / 8) as *const Record;
+        // SAFETY: the word is 0 or the address of a record of the view, which outlives the packet (`lookup`).
+        if let Some(record) = unsafe { record.as_ref() } {
+            record.shortcut.keep(self.code, received.port, leaves);
+        }
     }
 }

@@ -29,7 +29,7 @@ use std::sync::MutexGuard;
 
 use pipeline::env::Env;
 use pipeline::interp::{Dropped, Limit, Received};
-use pipeline::ir::{BlockId, Constant, HeaderId, TableId, VarId};
+use pipeline::ir::{BlockId, Constant, HeaderId, TableId};
 use pipeline::state::EntryId;
 
 use crate::code::{Code, Function};
@@ -40,7 +40,7 @@ use crate::view::View;
 pub use effects::{Effect, Effects, Packet};
 use form::Form;
 use list::List;
-use look_ahead::Batch;
+use look_ahead::{Ahead, First};
 use pass::{Arrival, Pass};
 use tally::Tallies;
 
@@ -51,6 +51,7 @@ pub struct Worker {
     /// The code that has used the frame last.
     code: u64,
     scratch: Scratch,
+    ahead: Ahead,
     /// Set while packets run. If it is when they begin, the environment or the source of packets has panicked.
     running: bool,
 }
@@ -76,7 +77,7 @@ pub(crate) struct Machine<'a> {
     pub(crate) view: &'a View,
     /// The view's code, or the specialised one.
     pub(crate) code: &'a Code,
-    pub(crate) received: &'a Received<'a>,
+    pub(crate) received: Cell<Received<'a>>,
     pub(crate) env: RefCell<&'a mut dyn Env>,
     pub(crate) effects: RefCell<&'a mut Effects>,
     /// Effects of earlier packets in the list.
@@ -99,6 +100,14 @@ impl Worker {
         Self::default()
     }
 
+    /// The one worker that counts hits without atomic additions. Of all workers that run the packets of a state, one may
+    /// be such.
+    pub fn alone() -> Self {
+        let mut worker = Self::new();
+        worker.scratch.tallies.get_mut().count_alone();
+        worker
+    }
+
     /// Takes a received packet through the program of a view, and appends what happens to `effects`.
     pub fn run(&mut self, view: &View, env: &mut dyn Env, received: &Received<'_>, effects: &mut Effects) {
         self.begin(view);
@@ -113,21 +122,14 @@ impl Worker {
         &mut self,
         view: &View,
         env: &mut dyn Env,
-        packets: impl IntoIterator<Item = Received<'r>>,
+        packets: impl IntoIterator<Item = Received<'r>, IntoIter: Clone>,
         effects: &mut Effects,
         ends: &mut Vec<usize>,
     ) {
         self.begin(view);
-        let mut packets = packets.into_iter().fuse();
-        if view.has_large_tables() {
-            let mut batch = Batch::default();
-            while batch.fill(&mut packets) {
-                self.look_ahead(view, env, &mut batch, effects);
-                for (received, first) in batch.packets() {
-                    self.packet(view, env, received, first, effects);
-                    ends.push(effects.list.len());
-                }
-            }
+        let packets = packets.into_iter();
+        if let Some(first) = First::of(view) {
+            self.run_ahead((view, &first), env, packets, effects, ends);
         } else {
             for received in packets {
                 self.packet(view, env, &received, None, effects);
@@ -142,7 +144,7 @@ impl Worker {
         let scratch = &mut self.scratch;
         if std::mem::replace(&mut self.running, true) {
             scratch.waiting.get_mut().clear();
-            *scratch.tallies.get_mut() = Tallies::default();
+            scratch.tallies.get_mut().forget();
         }
         scratch.tallies.get_mut().prepare(view);
     }
@@ -157,7 +159,7 @@ impl Worker {
         &'a mut self,
         view: &'a View,
         env: &'a mut dyn Env,
-        received: &'a Received<'a>,
+        received: Received<'a>,
         effects: &'a mut Effects,
     ) -> (Machine<'a>, bool) {
         let special = view.special.as_ref().filter(|special| special.flags == received.flags);
@@ -171,7 +173,7 @@ impl Worker {
         let machine = Machine {
             view,
             code,
-            received,
+            received: Cell::new(received),
             env: RefCell::new(env),
             effects: RefCell::new(effects),
             first_effect,
@@ -195,11 +197,15 @@ impl Worker {
         first: Option<(TableId, u32)>,
         effects: &mut Effects,
     ) {
-        let (machine, is_special) = self.machine(view, env, received, effects);
+        let (machine, is_special) = self.machine(view, env, *received, effects);
         machine.begin();
         if is_special {
             machine.first.set(first);
-            return machine.only_pass();
+            machine.only_pass();
+            if let Some((table, _)) = first {
+                machine.keep_outcome(table);
+            }
+            return;
         }
         machine.set_word(word::STEPS, 0);
         machine.first_pass();
@@ -307,17 +313,6 @@ impl<'a> Machine<'a> {
     pub(crate) fn drop_packet(&self, reason: Dropped) {
         self.sent.set(true);
         self.effects.borrow_mut().list.push(Effect::Drop(reason));
-    }
-
-    /// Sets a variable to the low bits of a number.
-    pub(crate) fn set_var(&self, id: VarId, number: u64) {
-        let Some(var) = self.code.program.vars.get(id.index()) else { return };
-        let (at, width) = (self.code.layout.var(id), var.ty.width());
-        let low = if width < 64 { number & ((1 << width) - 1) } else { number };
-        self.set_word(at as usize / 8, low);
-        for i in 1..usize::from(width.div_ceil(64)) {
-            self.set_word(at as usize / 8 + i, 0);
-        }
     }
 
     /// Whether a header is valid.

@@ -1,7 +1,7 @@
 //! Passes: one packet in one stage.
 
 use pipeline::env::Queue;
-use pipeline::interp::{Dropped, Limit, Received};
+use pipeline::interp::{Dropped, Limit};
 use pipeline::ir::{HeaderId, ParserId, Slot, StageId, TableId, VarId};
 
 use super::{Form, Machine};
@@ -68,7 +68,7 @@ impl Pass {
 impl Machine<'_> {
     /// The pass of the received packet.
     pub(super) fn first_pass(&self) {
-        let to = Form::received_len(self.received);
+        let to = Form::received_len(&self.received.get());
         {
             let mut pass = self.scratch.pass.borrow_mut();
             pass.stage = 0;
@@ -114,7 +114,7 @@ impl Machine<'_> {
     /// Begins the only pass: its variables and headers.
     fn enter_only(&self, stage: &pipeline::ir::Stage) {
         let (code, layout) = (self.code, &self.code.layout);
-        let len = Form::received_len(self.received);
+        let len = Form::received_len(&self.received.get());
         {
             let mut pass = self.scratch.pass.borrow_mut();
             pass.stage = 0;
@@ -124,8 +124,8 @@ impl Machine<'_> {
             pass.about = About { parser: stage.parser, ..About::default() };
             pass.len = len;
         }
-        // The hits, then the data.
-        self.clear_words((word::HITS * 8) as i32, layout.stacks);
+        // Whether it is decided, the hits, then the data.
+        self.clear_words((word::UNDECIDED * 8) as i32, layout.stacks);
         self.clear_stacks();
         if !code.slots.is_empty() {
             let time = if code.has_time { self.env.borrow_mut().now() } else { 0 };
@@ -240,7 +240,7 @@ impl Machine<'_> {
         let (stage_time, queue) = {
             let mut env = self.env.borrow_mut();
             let time = env.now();
-            let class = about.class.unwrap_or(self.received.class);
+            let class = about.class.unwrap_or(self.received.get().class);
             (time, about.egress.map_or_else(Queue::default, |port| env.queue(port, class)))
         };
         self.fill_slots(&about, len, stage_time, queue, must_parse);
@@ -251,9 +251,9 @@ impl Machine<'_> {
 
     /// Sets the variables that are bound to intrinsic metadata.
     fn fill_slots(&self, about: &About, len: u32, stage_time: u64, queue: Queue, must_parse: bool) {
-        let received: &Received<'_> = self.received;
-        for (id, slot) in &self.code.slots {
-            let number = match slot {
+        let received = self.received.get();
+        for bound in &self.code.slots {
+            let number = match bound.slot {
                 // A stage without a parser keeps the error of the stage that parsed.
                 Slot::ParserError if !must_parse => continue,
                 Slot::ParserError => 0,
@@ -271,7 +271,7 @@ impl Machine<'_> {
                 Slot::FlowHash => received.flow_hash.into(),
                 Slot::Flags => received.flags,
             };
-            self.set_var(*id, number);
+            bound.words(number).for_each(|(at, word)| self.set_word(at, word));
         }
     }
 
@@ -282,7 +282,7 @@ impl Machine<'_> {
         let Some(function) = parser.and_then(|id| code.parser(id)) else { return };
         {
             let pass = self.scratch.pass.borrow();
-            let tail = pass.payload.tail(self.received);
+            let tail = pass.payload.tail(&self.received.get());
             let seen = if pass.payload.head.is_empty() {
                 tail
             } else {
@@ -304,8 +304,8 @@ impl Machine<'_> {
         if code.reads_payload {
             self.scratch.pass.borrow_mut().payload.skip(u32::try_from(at).unwrap_or(u32::MAX));
         }
-        for (id, _) in code.slots.iter().filter(|(_, slot)| *slot == Slot::ParserError) {
-            self.set_var(*id, error);
+        for bound in code.slots.iter().filter(|bound| bound.slot == Slot::ParserError) {
+            bound.words(error).for_each(|(at, word)| self.set_word(at, word));
         }
     }
 

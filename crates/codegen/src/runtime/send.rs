@@ -83,7 +83,7 @@ impl Machine<'_> {
                     return self.copy(send, Copy::elsewhere(to), &way);
                 }
                 // Copies that differ by port must be made here.
-                let ports = self.env.borrow().ports(self.received.port, flood);
+                let ports = self.env.borrow().ports(self.received.get().port, flood);
                 ports.into_iter().try_for_each(|port| self.copy(send, Copy::port(port, 0), &way))
             }
         }

@@ -13,6 +13,8 @@ pub(crate) struct Tallies {
     tables: Vec<Tally>,
     /// Tables that were looked up.
     used: Vec<u32>,
+    /// Whether this thread alone counts in [`pipeline::state::EntryStats::add_alone`].
+    alone: bool,
 }
 
 #[derive(Debug)]
@@ -31,6 +33,16 @@ unsafe impl Send for Tally {}
 unsafe impl Sync for Tally {}
 
 impl Tallies {
+    /// Forgets all counts.
+    pub(super) fn forget(&mut self) {
+        *self = Self { alone: self.alone, ..Self::default() };
+    }
+
+    /// Counts as the one thread that may do so alone.
+    pub(super) fn count_alone(&mut self) {
+        self.alone = true;
+    }
+
     /// Makes room for the tables of a view.
     pub(super) fn prepare(&mut self, view: &View) {
         let empty = || Tally { lookups: 0, hits: 0, record: std::ptr::null(), packets: 0, bytes: 0 };
@@ -53,7 +65,7 @@ impl Tallies {
             return;
         }
         if !std::ptr::eq(tally.record, record) {
-            tally.count_entry();
+            tally.count_entry(self.alone);
             tally.record = record;
         }
         tally.packets += 1;
@@ -68,18 +80,20 @@ impl Tallies {
             table.counts.lookups.fetch_add(tally.lookups, Relaxed);
             table.counts.hits.fetch_add(tally.hits, Relaxed);
             (tally.lookups, tally.hits) = (0, 0);
-            tally.count_entry();
+            tally.count_entry(self.alone);
         }
     }
 }
 
 impl Tally {
-    fn count_entry(&mut self) {
+    #[inline]
+    fn count_entry(&mut self, alone: bool) {
         // SAFETY: null, or a record of the view that the worker holds until `flush`, which clears the address.
         if let Some(record) = unsafe { self.record.as_ref() } {
-            let hits = &record.stats.hits;
-            hits.packets.fetch_add(self.packets, Relaxed);
-            hits.bytes.fetch_add(self.bytes, Relaxed);
+            match alone {
+                true => record.stats.add_alone(self.packets, self.bytes),
+                false => record.stats.add(self.packets, self.bytes),
+            }
         }
         (self.record, self.packets, self.bytes) = (std::ptr::null(), 0, 0);
     }

@@ -9,9 +9,10 @@
 //! statements cannot exceed the limits: so the code counts neither steps nor depth.
 //!
 //! - `job.rs`: compilation beside the engine; `prune.rs`: the residual; `parse.rs`: its parser; `fold.rs`: known values; `uses.rs`: what is read;
-//! - `bounds.rs`: bounds of steps and depth; `identity.rs`: whether an unchanged packet needs no deparsing.
+//! - `decided.rs`: what a packet's way follows from; `bounds.rs`: bounds of steps and depth; `identity.rs`: whether an unchanged packet needs no deparsing.
 
 mod bounds;
+pub(crate) mod decided;
 mod fold;
 mod identity;
 mod job;

@@ -130,12 +130,7 @@ fn counts(state: &State) -> Vec<String> {
         lines.push(format!("table {i} {:?}", table.lookups()));
         for entry in table.entries() {
             let stats = &entry.stats;
-            lines.push(format!(
-                "entry {:?} {:?} {}",
-                entry.id,
-                stats.hits.get(),
-                stats.last_hit.load(Relaxed)
-            ));
+            lines.push(format!("entry {:?} {:?} {}", entry.id, stats.hits(), stats.last_hit.load(Relaxed)));
         }
     }
     for i in 0..program.groups.len() {

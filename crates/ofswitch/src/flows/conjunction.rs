@@ -67,7 +67,7 @@ impl Datapath {
         let Some(id) = Layout::get().table(table) else { return };
         for joined in self.model.conjunctive.remove(&table).unwrap_or_default().entries {
             if let Some(installed) = self.state.table(id).and_then(|state| joined.installed(state)) {
-                let (packets, bytes) = installed.stats.hits.get();
+                let (packets, bytes) = installed.stats.hits();
                 transaction.carried.push((joined.actor.clone(), packets, bytes));
             }
             transaction.updates.push(Update::DeleteMatch(id, joined.conditions, joined.priority.into()));
@@ -83,7 +83,7 @@ impl Datapath {
         let expansion = self.model.conjunctive.get(&flow.table);
         let of_flow = expansion.into_iter().flat_map(|expansion| expansion.of_actor(flow));
         of_flow.filter_map(|joined| joined.installed(entries)).fold((0, 0, 0), |sum, installed| {
-            let (packets, bytes) = installed.stats.hits.get();
+            let (packets, bytes) = installed.stats.hits();
             let last = installed.stats.last_hit.load(std::sync::atomic::Ordering::Relaxed);
             (sum.0 + packets, sum.1 + bytes, sum.2.max(last))
         })

@@ -58,7 +58,7 @@ impl Machine<'_> {
 
     fn count_hit(&mut self, schema: &Table, entry: &Installed, pass: &Pass) {
         if schema.counter.is_some() {
-            entry.stats.hits.count(pass.len.into());
+            entry.stats.add(1, pass.len.into());
         }
         if schema.timeouts {
             let now = self.env.now();

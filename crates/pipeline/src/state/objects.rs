@@ -12,12 +12,53 @@ use crate::ir::{ActionCall, Entry, Match};
 /// Counts and times of an entry. They survive a modification of the entry.
 #[derive(Debug, Default)]
 pub struct EntryStats {
-    /// Hits.
-    pub hits: Stats,
+    /// Hits that any thread counts.
+    shared: Stats,
+    /// Hits that one thread counts alone, without atomic additions, which cost it as much as a lookup.
+    own: Stats,
     /// Time of the last hit, or of the insertion: nanoseconds.
     pub last_hit: AtomicU64,
     /// Meter, in tables whose entries have one.
     pub meter: Option<Box<MeterCell>>,
+}
+
+impl EntryStats {
+    /// Statistics of a new entry with this meter.
+    pub(super) fn new(meter: Option<Box<MeterCell>>) -> Self {
+        Self { meter, ..Self::default() }
+    }
+
+    /// Returns packets and bytes.
+    pub fn hits(&self) -> (u64, u64) {
+        let ((packets, bytes), own) = (self.shared.get(), self.own.get());
+        (packets.wrapping_add(own.0), bytes.wrapping_add(own.1))
+    }
+
+    /// Sets packets and bytes.
+    pub fn set_hits(&self, packets: u64, bytes: u64) {
+        let own = self.own.get();
+        self.shared.set(packets.wrapping_sub(own.0), bytes.wrapping_sub(own.1));
+    }
+
+    /// Adds packets and bytes: from any thread.
+    #[inline]
+    pub fn add(&self, packets: u64, bytes: u64) {
+        self.shared.packets.fetch_add(packets, Relaxed);
+        self.shared.bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// Adds packets and bytes. Only one thread may do so: additions of several may be lost.
+    #[inline]
+    pub fn add_alone(&self, packets: u64, bytes: u64) {
+        for (sum, more) in [(&self.own.packets, packets), (&self.own.bytes, bytes)] {
+            sum.store(sum.load(Relaxed).wrapping_add(more), Relaxed);
+        }
+    }
+
+    /// Where [`EntryStats::add_alone`] counts, to be prefetched.
+    pub fn own(&self) -> &Stats {
+        &self.own
+    }
 }
 
 /// An entry in a table.

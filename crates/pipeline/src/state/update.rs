@@ -291,7 +291,7 @@ impl State {
         }
         let number = EntryId(self.next_entry);
         self.next_entry += 1;
-        let stats = EntryStats { meter, ..EntryStats::default() };
+        let stats = EntryStats::new(meter);
         stats.last_hit.store(now, Relaxed);
         let installed = Arc::new(Installed { id: number, entry, since: now, stats: Arc::new(stats) });
         table.index.insert(key, number);

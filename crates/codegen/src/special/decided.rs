@@ -1,0 +1,269 @@
+//! What a packet's way through a residual program follows from: the entries it hits, the port it came from, or more.
+//!
+//! The first lookup finds an entry by the packet's bytes. If all that happens then follows from the entry and the ingress
+//! port, the next packet that hits the entry meets the same outcome, which is kept with the entry
+//! ([`crate::shortcut`]). Code tells so while it runs: a statement whose effect follows from anything else
+//! sets [`crate::layout::word::UNDECIDED`].
+//!
+//! Invariant: of two packets with one ingress port that run the same code and hit the same entry in their only lookup,
+//! neither of which sets the word, all effects are the same but for the packets' bytes. Statements up to the first that
+//! differs would have the same operands, as origins below [`Origin::Packet`] say.
+
+use std::collections::BTreeMap;
+
+use pipeline::ir::{
+    ActionId, BinOp, BlockId, Dest, Expr, ExternArg, LValue, ParserOp, Program, Send, Slot, Stmt, Var, VarId,
+};
+
+use super::{Defined, each};
+
+/// What a value follows from; each level includes those before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Origin {
+    /// The program and entries.
+    Entry,
+    /// The ingress port.
+    Ingress,
+    /// The packet's bytes, the time, state.
+    Packet,
+}
+use Origin::{Entry, Ingress, Packet};
+
+/// Origins of a residual program's values.
+#[derive(Debug)]
+pub(crate) struct Origins {
+    vars: Vec<Origin>,
+    /// Variables that are only ever set to the ingress port.
+    is_ingress: Vec<bool>,
+    /// Arguments of actions that statements run, the latest of each.
+    args: BTreeMap<ActionId, Origin>,
+    /// Whether more than the decision not to send a packet back follows from the ingress port.
+    pub(crate) uses_ingress: bool,
+}
+
+impl Origins {
+    /// Origins in a residual program with actions that were defined at run time.
+    pub(crate) fn of(program: &Program, defined: &Defined) -> Self {
+        let is_port = |var: &Var| var.slot == Some(Slot::IngressPort);
+        let origin = |var: &Var| match var.slot {
+            None | Some(Slot::Flags) => Entry,
+            Some(Slot::IngressPort) => Ingress,
+            Some(_) => Packet,
+        };
+        let mut origins = Self {
+            vars: program.vars.iter().map(origin).collect(),
+            // Narrower ones do not tell all ports apart.
+            is_ingress: program.vars.iter().map(|var| var.ty.width() >= 32).collect(),
+            args: BTreeMap::new(),
+            uses_ingress: false,
+        };
+        for state in program.parsers.iter().flat_map(|parser| &parser.states) {
+            for op in &state.ops {
+                if let ParserOp::Do(stmt) = op {
+                    each(std::slice::from_ref(stmt), &mut |stmt| {
+                        for place in written(stmt) {
+                            origins.raise(place, Packet);
+                            origins.forbid(place);
+                        }
+                    });
+                }
+            }
+        }
+        let deparser = program.stages.first().and_then(|stage| stage.deparser);
+        let blocks = program.blocks.iter().enumerate();
+        let blocks = blocks.filter(|(i, _)| Some(BlockId::at(*i)) != deparser);
+        let own = program.actions.iter().enumerate().map(|(i, action)| (ActionId::at(i), action));
+        let actions = own.chain(defined.iter().map(|(id, action)| (*id, action)));
+        let mut bodies: Vec<_> = blocks.map(|(_, (_, body))| (None, body)).collect();
+        bodies.extend(actions.map(|(id, action)| (Some(id), &action.body)));
+        for (_, body) in &bodies {
+            each(body, &mut |stmt| {
+                let sets_port = matches!(stmt, Stmt::Set(LValue::Var(_), Expr::Var(id))
+                    if program.vars.get(id.index()).is_some_and(is_port));
+                if !sets_port {
+                    written(stmt).into_iter().for_each(|place| origins.forbid(place));
+                }
+            });
+        }
+        loop {
+            let mut changed = false;
+            for (action, body) in &bodies {
+                let args = origins.args(*action);
+                each(body, &mut |stmt| changed |= origins.flow(stmt, args));
+            }
+            if !changed {
+                break;
+            }
+        }
+        for (action, body) in &bodies {
+            let args = origins.args(*action);
+            each(body, &mut |stmt| origins.uses_ingress |= origins.decision(stmt, args) == Ingress);
+        }
+        origins
+    }
+
+    /// The origin of an action's arguments; entries have those of their own.
+    pub(crate) fn args(&self, action: Option<ActionId>) -> Origin {
+        action.and_then(|id| self.args.get(&id).copied()).unwrap_or(Entry)
+    }
+
+    /// Whether a statement, without those inside it, does what follows from the entry and the ingress port.
+    pub(crate) fn is_decided(&self, stmt: &Stmt, args: Origin) -> bool {
+        self.decision(stmt, args) != Packet
+    }
+
+    /// What an expression follows from.
+    pub(crate) fn expr(&self, expr: &Expr, args: Origin) -> Origin {
+        match expr {
+            Expr::Const(_) => Entry,
+            Expr::Var(id) => self.vars.get(id.index()).copied().unwrap_or(Packet),
+            Expr::Param(_) => args,
+            Expr::Field(..)
+            | Expr::Valid(_)
+            | Expr::LastIndex(_)
+            | Expr::FieldLength(..)
+            | Expr::Lookahead(..)
+            | Expr::Remaining => Packet,
+            Expr::Unary(_, of) | Expr::Slice(of, ..) | Expr::Cast(_, of) => self.expr(of, args),
+            Expr::Binary(_, of) => self.expr(&of.0, args).max(self.expr(&of.1, args)),
+            Expr::Mux(of) => self.expr(&of.0, args).max(self.expr(&of.1, args)).max(self.expr(&of.2, args)),
+        }
+    }
+
+    /// Whether a statement sends the packet to a port unless it came from there, and does nothing else. What does not
+    /// send it then sets the word; so its outcome is that for every other ingress port.
+    pub(crate) fn is_not_back(&self, stmt: &Stmt, args: Origin) -> bool {
+        let Stmt::If(Expr::Binary(BinOp::Ne, compared), yes, no) = stmt else { return false };
+        let ([Stmt::Send(send)], [], (Expr::Var(port), to)) = (&yes[..], &no[..], &**compared) else {
+            return false;
+        };
+        self.is_port(*port)
+            && self.expr(to, args) == Entry
+            && self.send(send, args) == Entry
+            && matches!(&send.to, Dest::Port(of) if of == to)
+    }
+
+    fn is_port(&self, id: VarId) -> bool {
+        let at = id.index();
+        self.is_ingress.get(at) == Some(&true) && self.vars.get(at) == Some(&Ingress)
+    }
+
+    /// What a statement's choice or effect follows from; assignments have none, their values are followed.
+    fn decision(&self, stmt: &Stmt, args: Origin) -> Origin {
+        match stmt {
+            Stmt::If(..) if self.is_not_back(stmt, args) => Entry,
+            Stmt::If(on, ..) | Stmt::Switch(on, ..) => self.expr(on, args),
+            Stmt::Set(LValue::Var(_), _)
+            | Stmt::Apply(..)
+            | Stmt::Do(..)
+            | Stmt::Call(_)
+            | Stmt::Goto(_)
+            | Stmt::Return
+            | Stmt::Exit => Entry,
+            Stmt::Send(send) => self.send(send, args),
+            _ => Packet,
+        }
+    }
+
+    /// What a packet's way out follows from.
+    fn send(&self, send: &Send, args: Origin) -> Origin {
+        // Whether a limit cuts the packet follows from its length.
+        let (Dest::Port(to), None) = (&send.to, &send.limit) else { return Packet };
+        let operands = [&send.class, &send.queue].into_iter().flatten().chain([to]);
+        operands.map(|operand| self.expr(operand, args)).max().unwrap_or(Entry)
+    }
+
+    /// Follows values into variables and arguments; whether an origin has changed.
+    fn flow(&mut self, stmt: &Stmt, args: Origin) -> bool {
+        match stmt {
+            Stmt::Set(place, value) => {
+                let origin = self.expr(value, args);
+                self.raise(place, origin)
+            }
+            Stmt::Do(action, given) => {
+                let origin = given.iter().map(|given| self.expr(given, args)).max().unwrap_or(Entry);
+                let before = self.args.entry(*action).or_insert(Entry);
+                let raised = origin > *before;
+                *before = origin.max(*before);
+                raised
+            }
+            _ => written(stmt).into_iter().fold(false, |changed, place| self.raise(place, Packet) | changed),
+        }
+    }
+
+    fn raise(&mut self, place: &LValue, origin: Origin) -> bool {
+        let var = variable(place).and_then(|id| self.vars.get_mut(id.index()));
+        let Some(var) = var.filter(|before| **before < origin) else { return false };
+        *var = origin;
+        true
+    }
+
+    fn forbid(&mut self, place: &LValue) {
+        if let Some(is_ingress) = variable(place).and_then(|id| self.is_ingress.get_mut(id.index())) {
+            *is_ingress = false;
+        }
+    }
+}
+
+/// The variable that a place is, or is part of.
+fn variable(place: &LValue) -> Option<VarId> {
+    match place {
+        LValue::Var(id) => Some(*id),
+        LValue::Slice(of, ..) => variable(of),
+        LValue::Field(..) => None,
+    }
+}
+
+/// Places that a statement assigns to.
+fn written(stmt: &Stmt) -> Vec<&LValue> {
+    match stmt {
+        Stmt::Set(place, _)
+        | Stmt::Hash(place, ..)
+        | Stmt::UpdateChecksum(place, ..)
+        | Stmt::Random(place, ..)
+        | Stmt::RegisterRead(place, ..)
+        | Stmt::Meter(place, ..)
+        | Stmt::MeterEntry(place, ..) => vec![place],
+        Stmt::Extern(_, args) => {
+            let outs = args.iter().filter_map(|arg| match arg {
+                ExternArg::Out(place) => Some(place),
+                ExternArg::In(_) => None,
+            });
+            outs.collect()
+        }
+        _ => vec![],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn uses_ingress(body: &str) -> bool {
+        let source = format!(
+            "program p {{
+              var from: bit<32> = env ingress_port;
+              var alias: bit<32>;
+              action act(port: bit<32>) {{ {body} }}
+              table t {{ key from: exact = from; actions act; size 8; }}
+              block control {{ alias = from; apply t; }}
+              stage s {{ control control; }}
+            }}"
+        );
+        Origins::of(&pipeline::text::parse(&source).unwrap(), &Defined::new()).uses_ingress
+    }
+
+    #[test]
+    fn not_sending_back_is_no_use_of_the_ingress_port() {
+        assert!(!uses_ingress("if (from != $port) { send current port $port; }"));
+        assert!(!uses_ingress("if (alias != $port) { send current port $port; }"));
+        assert!(!uses_ingress("send current port $port;"));
+        assert!(uses_ingress("if (from == $port) { send current port $port; }"));
+        assert!(uses_ingress("if (from != $port) { send current port 32w9; }"));
+        assert!(uses_ingress("if (from != $port) { send current port $port queue alias; }"));
+        assert!(uses_ingress("alias = 32w1; if (alias != $port) { send current port $port; }"));
+        assert!(uses_ingress("send current port from;"));
+    }
+}
