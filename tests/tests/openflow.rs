@@ -307,6 +307,49 @@ fn groups_and_meters_are_in_the_packets_way() {
     assert!(!flows.contains("group:"), "{flows}");
 }
 
+#[test]
+fn limits_and_their_use_are_shown() {
+    let rig = rig("openflow", &format!("{SECURE}max-flows = 3\n"));
+    let of15 = |rest: &[&str]| rig.ofctl(&[&["-O", "OpenFlow15"], rest].concat());
+    of15(&["add-group", "br0", "group_id=1,type=all,bucket=output:1,bucket=output:2"]);
+    of15(&["add-meter", "br0", "meter=7,pktps,bands=type=drop,rate=1"]);
+    of15(&["add-flow", "br0", "table=4,ip,actions=output:1"]);
+    for port in [1, 2] {
+        rig.ofctl(&["add-flow", "br0", &format!("in_port={port},actions=output:3")]);
+    }
+    let (done, text) = rig.try_ofctl(&["add-flow", "br0", "in_port=3,actions=output:1"]);
+    assert!(!done && text.contains("OFPFMFC_TABLE_FULL"), "{text}");
+    let mut monitor = rig.ofctl_in_background("watch", &["monitor", "br0", "watch:"]);
+    rig.until_file("watch", "event=ADDED");
+    let shown = rig.connections();
+    let limits = shown["limits"].as_array().unwrap();
+    for (name, per, used, most) in [
+        ("flows", "bridge", 3, 3),
+        ("flows", "table", 2, 3),
+        ("groups", "bridge", 1, 65_536),
+        ("buckets", "bridge", 2, 1_000_000),
+        ("buckets", "group", 2, 4096),
+        ("meters", "bridge", 1, 16_384),
+        ("bands", "meter", 1, 8),
+        ("ports", "bridge", 3, 4096),
+        ("flow monitors", "connection", 1, 64),
+        ("management connections", "bridge", 1, 64),
+        ("controllers", "bridge", 0, 16),
+        ("packets for controllers", "worker", 0, 256),
+    ] {
+        let wanted =
+            serde_json::json!({ "name": name, "per": per, "used": used, "most": most, "bytes": false });
+        assert!(limits.contains(&wanted), "{wanted}: {shown}");
+    }
+    let code = limits.iter().find(|limit| limit["name"] == "machine code").unwrap();
+    assert!(code["used"].as_u64().unwrap() > 0 && code["bytes"] == true, "{code}");
+    assert!(limits.iter().all(|limit| limit["used"].as_u64() <= limit["most"].as_u64()), "{shown}");
+    let text = rig.daemon.run(&["openflow", "controllers", "br0"]).unwrap();
+    let row = |line: &str| line.split_whitespace().eq(["flows", "bridge", "3", "3"]);
+    assert!(text.lines().any(row), "{text}");
+    monitor.terminate().unwrap();
+}
+
 /// ARP request of 02:…:09 for 10.79.0.1.
 const ARP: &str = "ffffffffffff02000000000908060001080006040001020000000009 0a4f0009 000000000000 0a4f0001";
 
@@ -529,13 +572,7 @@ impl Controller {
 
     /// Accepts the bridge's connection.
     fn accept(&self) -> Switch {
-        let (stream, _) = self.listener.accept().unwrap();
-        stream.set_read_timeout(Some(LIMIT)).unwrap();
-        let mut switch = Switch { stream };
-        let hello = Hello::new(Versions::from_iter([VERSION]));
-        switch.send(1, Body::Hello(hello));
-        assert!(matches!(switch.read().body, Body::Hello(_)));
-        switch
+        Switch::greet(self.listener.accept().unwrap().0)
     }
 }
 
@@ -551,6 +588,16 @@ struct Switch {
 }
 
 impl Switch {
+    /// Exchanges hellos.
+    fn greet(stream: UnixStream) -> Self {
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        let mut switch = Switch { stream };
+        let hello = Hello::new(Versions::from_iter([VERSION]));
+        switch.send(1, Body::Hello(hello));
+        assert!(matches!(switch.read().body, Body::Hello(_)));
+        switch
+    }
+
     fn send(&mut self, xid: u32, body: Body) {
         self.stream.write_all(&Message::new(VERSION, xid, body).encode().unwrap()).unwrap();
     }

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ofswitch::{Limit, PerWhat};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
@@ -70,6 +71,9 @@ pub struct Agent {
     controllers: Vec<Controller>,
     /// Connections that passive targets may still accept.
     passive: Arc<Semaphore>,
+    /// Connections that the management and the snoop socket may still accept.
+    management: Arc<Semaphore>,
+    snoop: Arc<Semaphore>,
     /// The clock and the sockets.
     services: Vec<Running>,
 }
@@ -94,14 +98,18 @@ impl Agent {
             shared: shared.clone(),
             controllers: vec![],
             passive: Arc::new(Semaphore::new(limits.passive)),
+            management: Arc::new(Semaphore::new(limits.management)),
+            snoop: Arc::new(Semaphore::new(limits.snoop)),
             services: vec![],
             settings: settings.clone(),
         };
         if let Some(path) = &settings.management {
-            agent.serve(path, limits.management, Service::Switch(Policy::management(&settings)))?;
+            let slots = agent.management.clone();
+            agent.serve(path, slots, Service::Switch(Policy::management(&settings)))?;
         }
         if let Some(path) = &settings.snoop {
-            agent.serve(path, limits.snoop, Service::Snoop(limits.controller_stall))?;
+            let slots = agent.snoop.clone();
+            agent.serve(path, slots, Service::Snoop(limits.controller_stall))?;
         }
         agent.set_controllers(settings.controllers.clone())?;
         agent.services.push(Running::new(runtime, |stop| tick(shared, stop)));
@@ -109,16 +117,11 @@ impl Agent {
     }
 
     /// Serves a socket that the agent always has.
-    fn serve(&mut self, path: &Path, limit: usize, service: Service) -> Result<(), SocketError> {
+    fn serve(&mut self, path: &Path, slots: Arc<Semaphore>, service: Service) -> Result<(), SocketError> {
         let context = self.runtime.enter();
         let (file, listener) = SocketFile::listen(path, self.settings.access)?;
         drop(context);
-        let door = Door {
-            shared: self.shared.clone(),
-            state: Arc::new(TargetState::new()),
-            slots: Arc::new(Semaphore::new(limit)),
-            service,
-        };
+        let door = Door { shared: self.shared.clone(), state: Arc::new(TargetState::new()), slots, service };
         let listener = Listener::Unix { listener, _file: file };
         self.services.push(Running::new(&self.runtime, |stop| passive::accept(listener, door, stop)));
         Ok(())
@@ -166,6 +169,20 @@ impl Agent {
             .iter()
             .map(|controller| controller.state.show(&controller.target, &self.shared))
             .collect()
+    }
+
+    /// Limits of connections, with their use.
+    pub fn limits(&self) -> Vec<Limit> {
+        let limits = &self.settings.limits;
+        let slots = |name, slots: &Semaphore, most: usize| {
+            Limit::count(name, PerWhat::Bridge, most.saturating_sub(slots.available_permits()), most)
+        };
+        vec![
+            Limit::count("controllers", PerWhat::Bridge, self.controllers.len(), limits.controllers),
+            slots("accepted connections", &self.passive, limits.passive),
+            slots("management connections", &self.management, limits.management),
+            slots("observers", &self.snoop, limits.snoop),
+        ]
     }
 
     /// Sets what a lack of controllers means. Connections are left as they are.

@@ -14,7 +14,7 @@ use pipeline::state::{Bundle, State};
 use crate::specialiser::Wishes;
 
 /// Most bytes of machine code of one bridge.
-const MOST_CODE: usize = 256 << 20;
+pub(crate) const MOST_CODE: usize = 256 << 20;
 /// Most bytes of machine code of the program or of one action.
 const CODE_AT_ONCE: usize = 16 << 20;
 /// Most bytes of a worker's stack that a packet may need.

@@ -6,9 +6,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use codegen::{Form, TableInfo};
 use logic::{Counter, Table, TableSize};
 use ofagent::SharedSwitch;
+use ofswitch::{Limit, PerWhat};
 
+use crate::engine::MOST_CODE;
 use crate::shared::Core;
 use crate::tally::Tally;
+use crate::upcalls::SLOTS;
 
 /// Name of the table of flow tables.
 const TABLES: &str = "tables";
@@ -73,6 +76,16 @@ pub(crate) fn code(core: &Core) -> Table {
         ],
         capacity: 0,
     }
+}
+
+/// Limits of the data path, with their use.
+pub(crate) fn limits(core: &Core) -> Vec<Limit> {
+    let waiting = core.plane.locals.iter().map(|(_, local)| local.upcalls.waiting()).max();
+    let code = core.plane.compiled.figures().bytes;
+    vec![
+        Limit::count("packets for controllers", PerWhat::Worker, waiting.unwrap_or(0), SLOTS),
+        Limit::bytes("machine code", PerWhat::Bridge, code, MOST_CODE),
+    ]
 }
 
 /// Sizes of the tables, without reading the code's figures.

@@ -12,7 +12,7 @@ use fabric::worker::{PerThread, Threads};
 use fabric::{Batch, Injector, PortIndex, PortSettings, SwitchLogic};
 use logic::{Counter, Learning, Logic, LogicError, State, Table, TableSize, Views};
 use ofagent::SharedSwitch;
-use ofswitch::{Settings, Switch};
+use ofswitch::{Limit, Settings, Switch};
 use openflow::PortNo;
 
 use crate::engine::Compiled;
@@ -139,6 +139,13 @@ impl OpenFlow {
     /// Without statistics the controller gets those of the last call.
     pub fn set_statistics(&self, source: impl Fn(PortIndex) -> Option<PortSnapshot> + Send + Sync + 'static) {
         self.core.statistics.store(Some(Arc::new(Box::new(source) as Statistics)));
+    }
+
+    /// Limits of what controllers and packets for them may cost, with their use; those of connections are the agent's.
+    pub fn limits(&self) -> Vec<Limit> {
+        let mut limits = self.switch.with(|switch, _| switch.limits());
+        limits.extend(show::limits(&self.core));
+        limits
     }
 
     /// The ports with their numbers.

@@ -56,6 +56,11 @@ impl Upcalls {
         self.filled.push(slot).is_ok()
     }
 
+    /// Filled slots.
+    pub(crate) fn waiting(&self) -> usize {
+        self.filled.len()
+    }
+
     pub(crate) fn pop(&self) -> Option<Box<Upcall>> {
         self.filled.pop()
     }

@@ -25,6 +25,11 @@ impl Buffers {
         self.kept.len() as u32
     }
 
+    /// Packets that are kept.
+    pub(crate) fn used(&self) -> usize {
+        self.kept.iter().flatten().count()
+    }
+
     /// Keeps a packet; returns its number.
     pub(crate) fn keep(&mut self, in_port: u32, bytes: &[u8]) -> Option<u32> {
         // Never the number that means that there is none.

@@ -183,6 +183,11 @@ impl Connection {
         }
     }
 
+    /// Bytes of the messages of its bundles.
+    pub(crate) fn bundle_bytes(&self) -> usize {
+        self.bundles.values().map(|bundle| bundle.bytes).sum()
+    }
+
     /// Whether it gets asynchronous messages of a kind with a reason.
     pub(crate) fn wants(&self, notice: Notice, reason: u8) -> bool {
         if self.version.is_none() || self.is_closed {

@@ -32,6 +32,10 @@ pub(crate) struct Model {
     pub(crate) free_bands: Vec<u32>,
     pub(crate) tunnels: Tunnels,
     pub(crate) flows: usize,
+    /// Buckets of all groups.
+    pub(crate) buckets: usize,
+    /// Bytes of the messages that describe flows and groups.
+    pub(crate) bytes: usize,
     /// Entries that stand for conjunctive flows, by table.
     pub(crate) conjunctive: BTreeMap<u8, Expansion>,
 }
@@ -172,6 +176,8 @@ impl Datapath {
             free_bands: (0..BANDS).rev().collect(),
             tunnels: Tunnels::default(),
             flows: 0,
+            buckets: 0,
+            bytes: 0,
             conjunctive: BTreeMap::new(),
         };
         Datapath {
@@ -309,7 +315,7 @@ impl Datapath {
         transaction.unlearned.extend(templates.filter_map(|template| template.deletes()));
     }
 
-    /// Whether each flow, but for clauses of conjunctions, has its entry, and there are no others.
+    /// Whether each flow, but for clauses of conjunctions, has its entry, there are no others, and sums are right.
     pub(crate) fn is_consistent(&self) -> bool {
         let of_table = |(number, table): (usize, &FlowTable)| {
             let plain: Vec<_> = table.iter().filter(|flow| !flow.is_clause()).collect();
@@ -322,9 +328,13 @@ impl Datapath {
         };
         let flows: usize = self.model.tables.iter().map(FlowTable::len).sum();
         let groups = self.state.groups(Layout::get().groups).count();
+        let buckets: usize = self.model.groups.values().map(|group| group.buckets.len()).sum();
+        let of_groups: usize = self.model.groups.values().map(|group| group.size).sum();
+        let bytes = of_groups + self.flows().map(|flow| flow.size).sum::<usize>();
         self.model.tables.iter().enumerate().all(of_table)
             && flows == self.model.flows
             && groups == self.model.groups.len()
+            && (buckets, bytes) == (self.model.buckets, self.model.bytes)
     }
 
     /// All flows.
@@ -398,7 +408,7 @@ mod tests {
 
     fn add(datapath: &mut Datapath, flow: &str) -> Result<(), ErrorCode> {
         let flow = text::parse_flow(flow, FlowModCommand::Add, Version::V1_3).unwrap();
-        let change = FlowChange::new(&flow, Version::V1_3, Form::Standard, true, datapath)?;
+        let change = FlowChange::new(&flow, 80, Version::V1_3, Form::Standard, true, datapath)?;
         datapath.change(0, |datapath, transaction| datapath.flow_mod(&change, 0, transaction)).map(drop)
     }
 

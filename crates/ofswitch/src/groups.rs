@@ -17,6 +17,7 @@ use crate::datapath::{Datapath, Transaction, exact, exact_match};
 use crate::flows::Flow;
 use crate::lower::{Body, Owner, bucket};
 use crate::program::{Layout, field_values, hash_into, outputs};
+use crate::switch::group_mods;
 
 /// Reason of flow-removed messages: the flow's group was deleted.
 pub(crate) const GROUP_DELETED: u8 = 3;
@@ -31,6 +32,8 @@ pub(crate) struct GroupEntry {
     learns: Vec<u32>,
     /// Whether it has a hash of its own.
     has_method: bool,
+    /// Bytes of the messages that describe it.
+    pub(crate) size: usize,
 }
 
 impl GroupEntry {
@@ -123,7 +126,11 @@ impl Datapath {
         if before.is_none() && self.model.groups.len() >= self.limits.groups as usize {
             return Err(ErrorCode::GmfcOutOfGroups);
         }
-        if buckets.len() > self.limits.buckets as usize {
+        let before_len = before.as_ref().map_or(0, |before| before.buckets.len());
+        let others = self.model.buckets.saturating_sub(before_len);
+        let too_many = buckets.len() > self.limits.buckets as usize
+            || others + buckets.len() > self.limits.all_buckets as usize;
+        if too_many && buckets.len() > before_len {
             return Err(ErrorCode::GmfcOutOfBuckets);
         }
         if self.loops(id, &buckets) {
@@ -168,7 +175,15 @@ impl Datapath {
             let call = self.define(body.clone())?;
             transaction.updates.push(Update::Insert(layout.methods, exact(id, call)));
         }
-        let entry = GroupEntry { kind, buckets, properties, copies, learns, has_method: method.is_some() };
+        let has_method = method.is_some();
+        let mut entry = GroupEntry { kind, buckets, properties, copies, learns, has_method, size: 0 };
+        entry.size = group_mods(id, &entry).iter().map(Vec::len).sum();
+        let size_before = before.as_ref().map_or(0, |before| before.size);
+        let bytes = self.model.bytes.saturating_sub(size_before) + entry.size;
+        if entry.size > size_before && bytes > self.limits.bytes {
+            return Err(ErrorCode::GmfcOutOfBuckets);
+        }
+        (self.model.buckets, self.model.bytes) = (others + entry.buckets.len(), bytes);
         self.model.groups.insert(id, Arc::new(entry));
         Ok(())
     }
@@ -200,6 +215,8 @@ impl Datapath {
         flows.iter().for_each(|flow| self.remove_flow(flow, GROUP_DELETED, now, transaction));
         let layout = Layout::get();
         for (id, entry) in removed {
+            self.model.buckets = self.model.buckets.saturating_sub(entry.buckets.len());
+            self.model.bytes = self.model.bytes.saturating_sub(entry.size);
             transaction.updates.push(Update::Group(layout.groups, id, None));
             if entry.has_method {
                 transaction.updates.push(Update::DeleteMatch(layout.methods, exact_match(id), 0));

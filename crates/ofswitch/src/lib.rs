@@ -67,4 +67,6 @@ pub use follow::{Follower, PortCounters};
 pub use ports::PortInfo;
 pub use program::TABLES;
 pub use settings::{Limits, Settings};
-pub use switch::{Effect, PortError, Rehearsal, RestoreError, Saved, Snapshot, Switch, TableSummary};
+pub use switch::{
+    Effect, Limit, PerWhat, PortError, Rehearsal, RestoreError, Saved, Snapshot, Switch, TableSummary,
+};

@@ -15,6 +15,10 @@ pub struct Limits {
     pub groups: u32,
     /// Buckets of one group.
     pub buckets: u32,
+    /// Buckets of all groups.
+    pub all_buckets: u32,
+    /// Bytes of the messages that describe all flows and groups.
+    pub bytes: usize,
     /// Meters.
     pub meters: u32,
     /// Bands of one meter.
@@ -25,10 +29,15 @@ pub struct Limits {
     pub bundle_messages: u32,
     /// Bytes of the messages of one connection's bundles.
     pub bundle_bytes: usize,
+    /// Bytes of the messages of all connections' bundles.
+    pub all_bundle_bytes: usize,
     /// Flow monitors of one connection.
     pub monitors: u32,
-    /// Bytes waiting for one connection above which asynchronous messages to it are dropped and counted.
+    /// Bytes waiting for one connection above which asynchronous messages to it are dropped and counted, and its
+    /// requests wait ([`crate::Switch::is_ready`]).
     pub backlog: usize,
+    /// Bytes waiting for all connections above which requests for statistics and descriptions are refused.
+    pub replies: usize,
     /// Connections.
     pub connections: u32,
     /// Packets kept for controllers.
@@ -46,13 +55,17 @@ impl Default for Limits {
             flows: 2_000_000,
             groups: 65_536,
             buckets: 4096,
+            all_buckets: 1_000_000,
+            bytes: 512 << 20,
             meters: 16_384,
             bands: 8,
             bundles: 16,
             bundle_messages: 1_000_000,
             bundle_bytes: 256 << 20,
+            all_bundle_bytes: 1 << 30,
             monitors: 64,
             backlog: 4 << 20,
+            replies: 1 << 30,
             connections: 256,
             buffers: 256,
             ports: 4096,

@@ -1,6 +1,7 @@
 //! A bridge's OpenFlow connections in replies.
 
 use ofagent::{ControllerState, PeerState};
+use ofswitch::{Limit, PerWhat};
 use openflow::message::Role;
 
 use super::running::Running;
@@ -38,7 +39,27 @@ impl Running {
                 .into_iter()
                 .map(|(number, name)| proto::OpenFlowTable { number: number.into(), name })
                 .collect(),
+            limits: self.limits().into_iter().map(limit).collect(),
         }
+    }
+}
+
+fn limit(limit: Limit) -> proto::OpenFlowLimit {
+    let per = match limit.per {
+        PerWhat::Bridge => "bridge",
+        PerWhat::Table => "table",
+        PerWhat::Group => "group",
+        PerWhat::Meter => "meter",
+        PerWhat::Connection => "connection",
+        PerWhat::Bundle => "bundle",
+        PerWhat::Worker => "worker",
+    };
+    proto::OpenFlowLimit {
+        name: limit.name.into(),
+        per: per.into(),
+        used: limit.used,
+        most: limit.most,
+        bytes: limit.is_bytes,
     }
 }
 

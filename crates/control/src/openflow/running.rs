@@ -14,7 +14,7 @@ use fabric::switch::{BridgeId, PortRef};
 use fabric::{Switch, SwitchError};
 use ofagent::{Agent, ControllerState, FailMode, SharedSwitch, SocketAccess, Target};
 use oflogic::OpenFlow;
-use ofswitch::ConnectionKind;
+use ofswitch::{ConnectionKind, Limit};
 use openflow::message::{Body, FlowModCommand, Hello, Versions};
 use openflow::{Message, PortNo, text};
 use tokio::runtime::Handle;
@@ -215,6 +215,13 @@ impl Running {
     /// Returns the controllers.
     pub(super) fn controllers(&self) -> Vec<ControllerState> {
         self.lock().agent.as_ref().map(Agent::controllers).unwrap_or_default()
+    }
+
+    /// Returns the limits of what controllers may cost, with their use.
+    pub(super) fn limits(&self) -> Vec<Limit> {
+        let mut limits = self.logic.limits();
+        limits.extend(self.lock().agent.iter().flat_map(Agent::limits));
+        limits
     }
 
     /// Returns the path of the management socket, if there is one.

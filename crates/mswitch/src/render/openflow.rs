@@ -1,4 +1,4 @@
-//! `mswitch openflow controllers`.
+//! `mswitch openflow controllers`: connections, and limits.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use control::proto;
 use super::table::{Column, table};
 use super::units;
 
-/// The bridge's id and sockets, and a row for each controller's address.
+/// The bridge's id and sockets, a row for each controller's address, and one for each limit.
 pub(crate) fn controllers(openflow: &proto::OpenFlow) -> String {
     let or_none = |path: &str| if path.is_empty() { "none".to_owned() } else { path.to_owned() };
     let mode = match openflow.standalone {
@@ -46,7 +46,22 @@ pub(crate) fn controllers(openflow: &proto::OpenFlow) -> String {
     ];
     let rows = openflow.controllers.iter().flat_map(rows).collect();
     text.push('\n');
-    text + &table(&columns, rows, "no controllers")
+    text += &table(&columns, rows, "no controllers");
+    text.push('\n');
+    text + &limits(&openflow.limits)
+}
+
+/// A row for each limit.
+fn limits(limits: &[proto::OpenFlowLimit]) -> String {
+    let columns = [Column::Left("LIMIT"), Column::Left("PER"), Column::Right("USED"), Column::Right("MOST")];
+    let row = |limit: &proto::OpenFlowLimit| {
+        let (name, number): (_, fn(u64) -> String) = match limit.bytes {
+            true => (format!("bytes of {}", limit.name), units::bytes),
+            false => (limit.name.clone(), units::count),
+        };
+        vec![name, limit.per.clone(), number(limit.used), number(limit.most)]
+    };
+    table(&columns, limits.iter().map(row).collect(), "no limits")
 }
 
 /// A row for each connection, or one for an address without any.
@@ -114,6 +129,14 @@ mod tests {
             last_error: "Connection refused (os error 111)".into(),
             ..Default::default()
         };
+        let limit = |name: &str, per: &str, used, most| proto::OpenFlowLimit {
+            name: name.into(),
+            per: per.into(),
+            used,
+            most,
+            bytes: false,
+        };
+        let bundles = proto::OpenFlowLimit { bytes: true, ..limit("bundles", "bridge", 1536, 1 << 30) };
         let openflow = proto::OpenFlow {
             datapath_id: "00000242ac110002".into(),
             versions: vec!["1.3".into()],
@@ -122,6 +145,7 @@ mod tests {
             management: "/run/mswitch/br0.mgmt".into(),
             flows: 1200,
             controllers: vec![connected, listening, lost],
+            limits: vec![limit("flows", "table", 1000, 1_000_000), bundles],
             ..Default::default()
         };
         let text = controllers(&openflow);
@@ -134,6 +158,8 @@ mod tests {
             "tcp:10.0.0.9:6653  connected",
             "ptcp:6634          listens on 0.0.0.0:6634",
             "Connection refused",
+            "flows             table      1,000  1,000,000\n",
+            "bytes of bundles  bridge  1.50 KiB   1.00 GiB\n",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }

@@ -39,12 +39,14 @@ pub(crate) struct FlowChange {
     flags: FlowModFlags,
     importance: u16,
     instructions: Instructions,
+    size: usize,
 }
 
 impl FlowChange {
-    /// Reads a flow-mod that has passed its check. `tables` says whether version 1.0 names tables.
+    /// Reads a flow-mod of `size` bytes that has passed its check. `tables` says whether version 1.0 names tables.
     pub(crate) fn new(
         request: &FlowMod,
+        size: usize,
         version: Version,
         form: Form,
         tables: bool,
@@ -107,6 +109,7 @@ impl FlowChange {
             flags,
             importance: request.importance,
             instructions: request.instructions.clone(),
+            size,
         })
     }
 
@@ -214,6 +217,7 @@ impl Datapath {
         if before.is_none() {
             self.make_room(table, change.importance, now, transaction)?;
         }
+        self.check_bytes(before.as_ref().map_or(0, |flow| flow.size), change.size)?;
         let flow = Flow {
             table,
             priority: change.priority,
@@ -230,6 +234,7 @@ impl Datapath {
             modified: now,
             copies: vec![],
             learns: vec![],
+            size: change.size,
         };
         let inherited = before.as_ref().map(|flow| self.counts(flow, now));
         let flow = self.put_flow(flow, before.as_deref(), now, transaction)?;
@@ -251,7 +256,9 @@ impl Datapath {
         now: u64,
         transaction: &mut Transaction,
     ) -> Result<(), ErrorCode> {
+        self.check_bytes(flow.size, change.size)?;
         let mut new = Flow::clone(flow);
+        new.size = change.size;
         new.instructions = change.instructions.clone();
         new.version = change.version;
         new.modified = now;
@@ -265,6 +272,13 @@ impl Datapath {
         self.inherit(new.clone(), if resets { Counts::default() } else { counts }, transaction);
         transaction.events.push(Event::Modified(new));
         Ok(())
+    }
+
+    /// Whether a flow of `after` bytes may take the place of one of `before` bytes.
+    fn check_bytes(&self, before: usize, after: usize) -> Result<(), ErrorCode> {
+        // What grows nothing is possible beyond the limit, too.
+        let fits = after <= before || self.model.bytes.saturating_sub(before) + after <= self.limits.bytes;
+        if fits { Ok(()) } else { Err(ErrorCode::FmfcTableFull) }
     }
 
     /// Installs a flow, in the place of `before` if there is one.
@@ -304,9 +318,11 @@ impl Datapath {
         }
         if let Some(before) = before {
             self.uninstall(&before.copies, &before.learns, transaction);
+            self.model.bytes = self.model.bytes.saturating_sub(before.size);
         } else {
             self.model.flows += 1;
         }
+        self.model.bytes += flow.size;
         if let Some(table) = self.model.tables.get_mut(usize::from(flow.table)) {
             table.put(number, flow.clone());
             if table.has_clauses() {
@@ -338,6 +354,7 @@ impl Datapath {
             }
         }
         self.model.flows = self.model.flows.saturating_sub(1);
+        self.model.bytes = self.model.bytes.saturating_sub(flow.size);
         transaction.events.push(Event::Removed(flow.clone(), reason, counts));
     }
 }

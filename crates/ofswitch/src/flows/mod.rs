@@ -48,6 +48,8 @@ pub(crate) struct Flow {
     /// Nested lists and learned flows that belong to it, by number.
     pub(crate) copies: Vec<u32>,
     pub(crate) learns: Vec<u32>,
+    /// Bytes of the message that gave its match or its instructions.
+    pub(crate) size: usize,
 }
 
 impl Flow {

@@ -5,7 +5,9 @@
 use std::sync::Arc;
 
 use openflow::Version;
-use openflow::action::{Action, Learn, LearnDestination, LearnFlags, LearnSource, Output, RegLoad, RegLoad2};
+use openflow::action::{
+    Action, Learn, LearnDestination, LearnFlags, LearnSource, LearnSpec, Output, RegLoad, RegLoad2,
+};
 use openflow::error::ErrorCode;
 use openflow::field::FieldId;
 use openflow::instruction::Instructions;
@@ -77,6 +79,12 @@ fn template_bits(learn: &Learn) -> usize {
 }
 
 impl Template {
+    /// Bytes of a message that would add a learned flow, about.
+    pub(crate) fn size(&self) -> usize {
+        let spec = |spec: &LearnSpec| 24 + usize::from(spec.bits) / 4;
+        64 + self.learn.specs.iter().map(spec).sum::<usize>()
+    }
+
     /// The cookie of learned flows.
     pub(crate) fn cookie(&self) -> u64 {
         self.learn.cookie

@@ -6,7 +6,7 @@ use openflow::message::{Body, BundleAdd, BundleControl, BundleControlKind, PortR
 
 use super::Switch;
 use super::packets::check_packet_out;
-use crate::connection::{ConnectionId, OpenBundle};
+use crate::connection::{Connection, ConnectionId, OpenBundle};
 use crate::flows::FlowChange;
 
 type Done = Result<(), ErrorCode>;
@@ -81,8 +81,9 @@ impl Switch {
             return Err(ErrorCode::BfcMsgUnsup);
         }
         let limits = self.settings.limits;
+        let held_by_all: usize = self.connections.values().map(Connection::bundle_bytes).sum();
         let Some(connection) = self.connections.get_mut(&id) else { return Ok(()) };
-        let held: usize = connection.bundles.values().map(|bundle| bundle.bytes).sum();
+        let held = connection.bundle_bytes();
         if !connection.bundles.contains_key(&add.bundle)
             && connection.bundles.len() >= limits.bundles as usize
         {
@@ -98,10 +99,11 @@ impl Switch {
             return Err(ErrorCode::BfcBadFlags);
         }
         let full = bundle.messages.len() >= limits.bundle_messages as usize;
-        if full || held + add.message.len() > limits.bundle_bytes {
+        let len = add.message.len();
+        if full || held + len > limits.bundle_bytes || held_by_all + len > limits.all_bundle_bytes {
             return Err(ErrorCode::BfcMsgTooMany);
         }
-        bundle.bytes += add.message.len();
+        bundle.bytes += len;
         bundle.messages.push(add.message.clone());
         Ok(())
     }
@@ -121,8 +123,9 @@ impl Switch {
                     let inner = Message::decode(bytes).map_err(|error| error.code)?;
                     match inner.body {
                         Body::FlowMod(flow) => {
+                            let (size, version) = (bytes.len(), inner.version);
                             let change =
-                                FlowChange::new(&flow, inner.version, inner.form, names_tables, datapath)?;
+                                FlowChange::new(&flow, size, version, inner.form, names_tables, datapath)?;
                             datapath.flow_mod(&change, now, transaction)
                         }
                         Body::GroupMod(group) => datapath.group_mod(&group, now, transaction),

@@ -4,7 +4,7 @@
 //! - `packets.rs`: packets through the program, packet-in and packet-out; `notices.rs`: what controllers are told;
 //! - `features.rs`: what tables can do; `translate.rs`: matches and actions in a connection's version;
 //! - `plane.rs`: for those that run the program themselves; `rehearsal.rs`: what would happen to a packet;
-//! - `saved.rs`: what outlives the switch.
+//! - `saved.rs`: what outlives the switch; `usage.rs`: limits and their use.
 
 mod bundles;
 mod features;
@@ -17,6 +17,7 @@ mod requests;
 mod saved;
 mod statistics;
 mod translate;
+mod usage;
 
 use std::collections::BTreeMap;
 
@@ -34,7 +35,9 @@ use crate::tables::Miss;
 pub use packets::Effect;
 pub use plane::TableSummary;
 pub use rehearsal::Rehearsal;
+pub(crate) use saved::group_mods;
 pub use saved::{RestoreError, Saved, Snapshot};
+pub use usage::{Limit, PerWhat};
 
 /// A port that cannot be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -186,8 +186,9 @@ impl Switch {
     fn learn(&mut self, number: u32, values: &pipeline::bits::Bits, now: u64) -> Result<(), ErrorCode> {
         let Some(template) = self.datapath.model.learns.get(&number).cloned() else { return Ok(()) };
         let flow = template.flow(values);
-        let change =
-            FlowChange::new(&flow, LEARNED_VERSION, openflow::message::Form::Nicira, true, &self.datapath)?;
+        let form = openflow::message::Form::Nicira;
+        let size = template.size();
+        let change = FlowChange::new(&flow, size, LEARNED_VERSION, form, true, &self.datapath)?;
         if self.datapath.refresh(&change, now) {
             return Ok(());
         }

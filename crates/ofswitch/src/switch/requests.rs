@@ -212,7 +212,8 @@ impl Switch {
         now: u64,
     ) -> Done {
         let names_tables = self.connections.get(&id).is_some_and(|connection| connection.names_tables);
-        let change = FlowChange::new(flow, message.version, message.form, names_tables, &self.datapath)?;
+        let change =
+            FlowChange::new(flow, bytes.len(), message.version, message.form, names_tables, &self.datapath)?;
         let events = self.datapath.apply_flow_mod(&change, now)?;
         self.tell(&events, Some((id, message.xid)), now);
         if flow.buffer_id != version::NO_BUFFER

@@ -92,7 +92,8 @@ impl Switch {
                 message.check()?;
                 match &message.body {
                     Body::FlowMod(flow) => {
-                        let change = FlowChange::new(flow, message.version, message.form, true, datapath)?;
+                        let (size, version) = (saved.message.len(), message.version);
+                        let change = FlowChange::new(flow, size, version, message.form, true, datapath)?;
                         let ends = u64::from(flow.hard_timeout) * SECOND;
                         let since = now.saturating_sub(saved.age);
                         if ends == 0 {
@@ -190,7 +191,7 @@ fn table_mods(table_id: u8, settings: &TableSettings) -> Vec<Vec<u8>> {
 }
 
 /// Messages that add a group. One with more buckets than fit a message takes several.
-fn group_mods(group: u32, entry: &GroupEntry) -> Vec<Vec<u8>> {
+pub(crate) fn group_mods(group: u32, entry: &GroupEntry) -> Vec<Vec<u8>> {
     let mut actions = Vec::new();
     entry.buckets.iter().for_each(|bucket| flatten(&bucket.actions, &mut actions));
     let has_all = |version: &Version| actions.iter().all(|action| action.exists_in(*version));

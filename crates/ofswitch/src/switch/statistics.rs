@@ -32,6 +32,13 @@ impl Switch {
         request: &Request,
         now: u64,
     ) -> Done {
+        // Replies are made at once and wait for slow readers.
+        if self.waiting_bytes() > self.settings.limits.replies {
+            return Err(match message.version {
+                Version::V1_0 | Version::V1_1 | Version::V1_2 => ErrorCode::BrcEperm,
+                _ => ErrorCode::BrcMultipartBufferOverflow,
+            });
+        }
         match request {
             Request::Desc => self.one(id, message, Reply::Desc(Box::new(self.desc()))),
             Request::Flow(request) => {
