@@ -1,9 +1,12 @@
 //! Bridges with the logic `openflow`, driven by the real `ovs-ofctl`, by `mswitch openflow`, and by controllers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod flood;
+
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Stdio};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use e2e::{Daemon, Netns, Running, config, ping_all, unique, until};
@@ -20,10 +23,29 @@ struct Rig {
     guests: [Netns; 3],
     /// The guests' interfaces.
     interfaces: [String; 3],
+    _machine: Machine,
+}
+
+/// Shared by tests that run at the same time; a test that keeps all CPUs busy has it to itself.
+static MACHINE: RwLock<()> = RwLock::new(());
+
+/// A test's hold on the machine.
+enum Machine {
+    Shared(#[expect(dead_code, reason = "held")] RwLockReadGuard<'static, ()>),
+    Exclusive(#[expect(dead_code, reason = "held")] RwLockWriteGuard<'static, ()>),
 }
 
 /// Starts a rig; `more` has keys of the bridge and its `[bridge.openflow]`.
 fn rig(logic: &str, more: &str) -> Rig {
+    rig_on(Machine::Shared(MACHINE.read().unwrap_or_else(PoisonError::into_inner)), logic, more)
+}
+
+/// Starts a rig while no other test runs.
+fn exclusive_rig(logic: &str, more: &str) -> Rig {
+    rig_on(Machine::Exclusive(MACHINE.write().unwrap_or_else(PoisonError::into_inner)), logic, more)
+}
+
+fn rig_on(machine: Machine, logic: &str, more: &str) -> Rig {
     let guests: [Netns; 3] = std::array::from_fn(|_| Netns::new().unwrap());
     let interfaces: [String; 3] = std::array::from_fn(|_| unique("t"));
     let mut text = config::bridge("br0", logic) + more + "\n";
@@ -33,7 +55,7 @@ fn rig(logic: &str, more: &str) -> Rig {
         text += &config::tap(name, interface, guest.name(), &[&address], &keys);
     }
     let daemon = Daemon::start(&text).unwrap();
-    let rig = Rig { daemon, guests, interfaces };
+    let rig = Rig { daemon, guests, interfaces, _machine: machine };
     for name in ["a", "b", "c"] {
         rig.daemon.wait_up("br0", name).unwrap();
     }
