@@ -6,6 +6,7 @@
 mod bytes;
 #[cfg(feature = "control")]
 pub mod config_text;
+pub mod flows;
 pub mod frame;
 pub mod memory;
 pub mod memory_ring;
