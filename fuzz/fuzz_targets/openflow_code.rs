@@ -19,7 +19,7 @@ use openflow::message::{
 };
 use openflow::{Message, PortNo, Version, text};
 use pipeline::fuzzing::World;
-use pipeline::interp::{self, Effect, Received};
+use pipeline::interp::{self, Effect, Form, Received};
 use pipeline::ir::{ActionId, GroupTableId, TableId};
 use pipeline::state::{Bundle, State};
 use support::Bytes;
@@ -164,11 +164,11 @@ impl Pair {
         let mut effects = Effects::default();
         self.worker.run(&engine.views().load(), &mut world(), &received, &mut effects);
         drop(compiled);
-        let shortest = |effects: Vec<Effect>| -> Vec<_> {
-            effects.into_iter().map(|effect| effect.shortest(&received)).collect()
+        let whole = |effects: Vec<Effect>| -> Vec<_> {
+            effects.into_iter().map(|effect| with_bytes(effect, &received)).collect()
         };
-        let expected = shortest(outcome.effects);
-        assert_eq!(shortest(effects.to_interp()), expected);
+        let expected = whole(outcome.effects);
+        assert_eq!(whole(effects.to_interp()), expected);
         for effect in expected {
             if let Effect::Digest { digest, values } = effect {
                 let now = self.now;
@@ -192,6 +192,14 @@ impl Pair {
     fn specialise(&mut self) {
         lock(&self.compiled).engine.iter_mut().for_each(|engine| _ = engine.improve());
     }
+}
+
+/// An effect with all bytes of its packet as new ones, whatever form it has.
+fn with_bytes(mut effect: Effect, received: &Received<'_>) -> Effect {
+    if let Effect::Output { packet, .. } | Effect::Controller { packet, .. } = &mut effect {
+        *packet = Form { head: packet.bytes(received), from: 0, to: 0 };
+    }
+    effect
 }
 
 /// Counters of tables, their entries and groups.

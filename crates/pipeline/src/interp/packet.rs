@@ -57,6 +57,11 @@ impl Form {
     /// The same bytes with as few new ones as possible: those that are equal to the received bytes in front of the rest
     /// are part of the rest.
     pub fn shortest(mut self, received: &Received<'_>) -> Self {
+        if self.from >= self.to {
+            // An empty rest is at any place: it is where the received packet goes on like the new bytes.
+            self.from = u32::try_from(self.head.len()).unwrap_or(u32::MAX);
+            self.to = self.from;
+        }
         while let Some(last) = self.head.last()
             && let Some(before) = self.from.checked_sub(1)
             && received.visible.get(before as usize) == Some(last)
@@ -99,5 +104,29 @@ impl Form {
         self.head.truncate(len as usize);
         let rest = len - self.head.len() as u32;
         self.to = self.to.min(self.from.saturating_add(rest)).max(self.from);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shortest_form_has_no_byte_that_the_received_packet_has_in_its_place() {
+        let received = Received::whole(&[1, 2, 3, 4, 5], 1);
+        let shortest = |head: &[u8], from, to| {
+            let form = Form { head: head.to_vec(), from, to };
+            let shortest = form.clone().shortest(&received);
+            assert_eq!(shortest.bytes(&received), form.bytes(&received));
+            (shortest.head, shortest.from, shortest.to)
+        };
+        assert_eq!(shortest(&[1, 2], 2, 5), (vec![], 0, 5));
+        assert_eq!(shortest(&[9, 2], 2, 5), (vec![9], 1, 5));
+        assert_eq!(shortest(&[1, 9], 2, 5), (vec![1, 9], 2, 5));
+        // A truncated packet: wherever its empty rest is said to be.
+        for place in [0, 2, 4, 5] {
+            assert_eq!(shortest(&[1, 2], place, place), (vec![], 0, 2));
+            assert_eq!(shortest(&[1, 9], place, place), (vec![1, 9], 2, 2));
+        }
     }
 }
