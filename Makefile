@@ -60,6 +60,11 @@ build: ## the release binary, target/release/mswitch
 	@$(call install-packages,$(BUILD_PACKAGES))
 	$(CARGO) build --release --locked -p mswitch
 
+.PHONY: ovs-vswitchd
+ovs-vswitchd: ## the daemon in the place of Open vSwitch's, target/release/ovs-vswitchd (docs/open-vswitch.md)
+	@$(call install-packages,$(BUILD_PACKAGES))
+	$(CARGO) build --release --locked -p mswitch-vswitchd
+
 .PHONY: install
 install: $(if $(MSWITCH_BIN),,build) ## program, service, configuration, manual pages, shell completion (DESTDIR, PREFIX)
 	install -D -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/mswitch

@@ -13,6 +13,8 @@ pub enum Author {
     Start,
     /// A signal, such as `SIGHUP`.
     Signal(&'static str),
+    /// The database of Open vSwitch.
+    Database,
     /// A process on the control socket; `None` when the kernel does not name it.
     Caller(Option<Process>),
 }
@@ -34,6 +36,7 @@ impl fmt::Display for Author {
         match self {
             Author::Start => out.write_str("the daemon"),
             Author::Signal(name) => out.write_str(name),
+            Author::Database => out.write_str("the database of Open vSwitch"),
             Author::Caller(Some(process)) => write!(out, "{process}"),
             Author::Caller(None) => out.write_str("an unknown process"),
         }

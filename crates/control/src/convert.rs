@@ -117,6 +117,7 @@ pub fn bridge(state: &State, name: &str, bridge: &Bridge) -> Result<proto::Bridg
         totals: Some(totals(&counters)),
         stuck: stuck(state, Some(name)),
         module_faults: module_faults(name, bridge).collect(),
+        owner: bridge.owner.name().into(),
         unmet: unmet(state, Some(name)),
         observers: state.switch().observers(bridge.id)?.saturating_sub(state.sflow().observes(bridge.id))
             as u32,

@@ -3,6 +3,7 @@
 
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -94,6 +95,10 @@ pub enum DaemonError {
     Serve(#[from] tonic::transport::Error),
 }
 
+/// A further source of the desired configuration, which runs beside the control socket on the daemon's runtime. The daemon
+/// stops when it ends.
+pub type Source = Box<dyn FnOnce(Arc<Desired>) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
+
 /// Runs a daemon until SIGTERM or SIGINT. `config` is the contents of `file`; `settings` are its `[daemon]` settings
 /// with the overrides of the command line, whose list of workers stays in effect if `keeps_workers`. SIGHUP reapplies
 /// the file.
@@ -102,6 +107,17 @@ pub fn run(
     settings: &DaemonConfig,
     keeps_workers: bool,
     file: Option<PathBuf>,
+) -> Result<(), DaemonError> {
+    run_with(config, settings, keeps_workers, file, None)
+}
+
+/// [`run`] with a further source of the desired configuration.
+pub fn run_with(
+    config: &Config,
+    settings: &DaemonConfig,
+    keeps_workers: bool,
+    file: Option<PathBuf>,
+    source: Option<Source>,
 ) -> Result<(), DaemonError> {
     allocator::configure();
     let ports = config.ports();
@@ -177,7 +193,14 @@ pub fn run(
                 env!("CARGO_PKG_VERSION")
             );
             notify::send(notify::State::Ready);
-            serve(&runtime, &desired, listener, links, module_news, signals, file.clone())
+            serve(
+                &runtime,
+                &desired,
+                listener,
+                News { links, modules: module_news, signals },
+                file.clone(),
+                source,
+            )
         });
     for stuck in state.stuck() {
         tracing::warn!("{stuck}");
@@ -229,15 +252,22 @@ fn switch_options(settings: &DaemonConfig) -> SwitchOptions {
     SwitchOptions { workers, pace, ..SwitchOptions::default() }
 }
 
+/// What a running daemon waits for.
+struct News {
+    links: Links,
+    modules: ModuleNews,
+    signals: Signals,
+}
+
 fn serve(
     runtime: &Runtime,
     desired: &Arc<Desired>,
     listener: UnixListener,
-    links: Links,
-    module_news: ModuleNews,
-    mut signals: Signals,
+    news: News,
     file: Option<PathBuf>,
+    source: Option<Source>,
 ) -> Result<(), DaemonError> {
+    let News { links, modules: module_news, mut signals } = news;
     let server = Server::new(desired.clone(), file.clone());
     runtime.block_on(async {
         let listener = tokio::net::UnixListener::from_std(listener)
@@ -251,6 +281,10 @@ fn serve(
         tasks.spawn(report_module_faults(desired.clone(), module_news.failed));
         tasks.spawn(balance(desired.clone()));
         tasks.spawn(desired.events().clone().collect(desired.clone()));
+        let mut sources = JoinSet::new();
+        if let Some(source) = source {
+            sources.spawn(source(desired.clone()));
+        }
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let serving = tonic::transport::Server::builder()
             .add_service(SwitchServer::new(server))
@@ -262,6 +296,15 @@ fn serve(
         let result = loop {
             tokio::select! {
                 result = &mut serving => break result,
+                Some(ended) = sources.join_next() => {
+                    match ended {
+                        Ok(()) => tracing::info!("stopping"),
+                        Err(error) => tracing::error!("stopping: {error}; this is a bug in mswitch"),
+                    }
+                    notify::send(notify::State::Stopping);
+                    let _ = stop.send(());
+                    break tokio::time::timeout(GRACE_PERIOD, &mut serving).await.unwrap_or(Ok(()));
+                }
                 action = signals.next() => match action {
                 SignalAction::Reload => {
                         let (desired, file) = (desired.clone(), file.clone());
@@ -277,6 +320,7 @@ fn serve(
                 },
             }
         };
+        sources.shutdown().await;
         tasks.shutdown().await;
         Ok(result?)
     })

@@ -1,9 +1,9 @@
 //! The desired configuration, and the only way to change it.
 //!
-//! File, command line and API all end here: an [`Edit`] or a whole [`Config`] changes the desired configuration, and a
+//! File, command line, API and database all end here: an [`Edit`] or a whole [`Config`] changes the desired configuration, and a
 //! [reconcile](crate::reconcile) pass makes the switch match. A single edit is atomic: if the switch cannot apply it,
 //! it is rolled back and refused. A whole configuration remains desired even if parts of it fail; failures are reported
-//! and retried until they succeed.
+//! and retried until they succeed. Each bridge has an [`Owner`]; a change from elsewhere is refused or leaves it as it is.
 //!
 //! Calls block, see [`crate::state`].
 
@@ -15,12 +15,13 @@ use tokio::sync::Notify;
 
 use crate::author::Author;
 use crate::check::{self, Ours};
+use crate::database;
 use crate::diff::{self, Difference, Kind, Object};
 use crate::edit::Edit;
 use crate::events::Events;
 use crate::file::{self, FileError, Parsed};
 use crate::limits;
-use crate::model::{Config, DaemonConfig};
+use crate::model::{BridgeConfig, Config, DaemonConfig, Owner};
 use crate::reconcile::{Outcome, Retries, SLOWEST_RETRY};
 use crate::refusal::Refusal;
 use crate::state::{State, every};
@@ -88,9 +89,9 @@ impl Desired {
         &self.events
     }
 
-    /// Returns a copy of the desired configuration.
+    /// Returns the operator's part of the desired configuration.
     pub fn config(&self) -> Config {
-        self.lock().clone()
+        self.lock().of(Owner::Operator)
     }
 
     fn lock(&self) -> MutexGuard<'_, Config> {
@@ -205,7 +206,7 @@ impl Desired {
 
     /// Returns the changes that [`replace`](Self::replace) would make.
     pub fn compare(&self, config: &Config) -> Vec<Difference> {
-        diff::between(&self.lock(), config)
+        diff::between(&self.config(), config)
     }
 
     /// Returns the number of objects that differ from `file`. The daemon's own settings do not count: they wait for its
@@ -237,12 +238,18 @@ impl Desired {
         reverted
     }
 
-    /// Replaces the desired configuration by `config`, except for the daemon's own settings other than its workers.
+    /// Replaces the operator's part of the desired configuration by `config`, except for the daemon's own settings other
+    /// than its workers.
     pub fn replace(&self, config: Config, author: &Author) -> Result<Applied, Refusal> {
         limits::raise_for(config.ports())?;
         let mut desired = self.lock();
-        let differences = diff::between(&desired, &config);
+        let databases = desired.of(Owner::Database).bridges;
+        if let Some(bridge) = databases.iter().find(|bridge| config.bridge(&bridge.name).is_some()) {
+            return Err(Refusal::Database(bridge.name.clone()));
+        }
+        let differences = diff::between(&desired.of(Owner::Operator), &config);
         desired.bridges = config.bridges;
+        desired.bridges.extend(databases);
         desired.sflow = config.sflow;
         desired.daemon.workers = config.daemon.workers;
         let workers_overridden = self.state.workers.command_line().is_some();
@@ -253,6 +260,25 @@ impl Desired {
         self.report(author, &effective, &outcomes);
         self.wake.notify_one();
         Ok(Applied { differences, outcomes, workers_overridden })
+    }
+
+    /// Replaces the database's part of the desired configuration by `bridges`. Bridges and ports that cannot be
+    /// configured are left out; returns them with the reasons.
+    pub fn set_database(&self, bridges: Vec<BridgeConfig>) -> Result<Vec<(Object, Refusal)>, Refusal> {
+        let mut desired = self.lock();
+        let mut next = desired.of(Owner::Operator);
+        let refused = database::add(&mut next, bridges);
+        if next == *desired {
+            return Ok(refused);
+        }
+        limits::raise_for(next.ports())?;
+        let differences = diff::between(&desired, &next);
+        let outcomes = self.state.reconcile(&next, Retries::None);
+        *desired = next;
+        drop(desired);
+        self.report(&Author::Database, &differences, &outcomes);
+        self.wake.notify_one();
+        Ok(refused)
     }
 
     /// [`replace`](Self::replace) with the contents of the daemon's file.

@@ -14,7 +14,7 @@ use crate::cpulist::{self, CpuListError, Listed};
 use crate::host_port;
 use crate::logics;
 use crate::mirror;
-use crate::model::{BridgeConfig, Config, LogicConfig, PortConfig, StationConfig, check_name};
+use crate::model::{BridgeConfig, Config, LogicConfig, Owner, PortConfig, StationConfig, check_name};
 use crate::openflow::settings::OpenFlowChange;
 use crate::protection;
 use crate::refusal::Refusal;
@@ -24,7 +24,7 @@ use crate::sflow::SflowChange;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Edit {
     /// Adds a bridge with its ports.
-    AddBridge(BridgeConfig),
+    AddBridge(Box<BridgeConfig>),
     /// Removes a bridge with its ports.
     RemoveBridge(String),
     /// Replaces a bridge's logic.
@@ -118,10 +118,32 @@ pub struct PortChange {
 }
 
 impl Edit {
-    /// Applies the change. After an error, `config` may be partly changed: pass a copy.
-    pub fn apply(self, config: &mut Config) -> Result<(), Refusal> {
+    /// Returns the bridge that it changes.
+    fn bridge(&self) -> Option<&str> {
         match self {
-            Edit::AddBridge(bridge) => add_bridge(config, bridge),
+            Edit::AddBridge(bridge) => Some(&bridge.name),
+            Edit::RemoveBridge(name) => Some(name),
+            Edit::SetLogic { bridge, .. }
+            | Edit::AddPort { bridge, .. }
+            | Edit::SetPort { bridge, .. }
+            | Edit::RemovePort { bridge, .. }
+            | Edit::AddStation { bridge, .. }
+            | Edit::AddMirror { bridge, .. }
+            | Edit::RemoveMirror { bridge, .. }
+            | Edit::RemoveStation { bridge, .. }
+            | Edit::SetOpenFlow { bridge, .. } => Some(bridge),
+            Edit::SetSflow(_) | Edit::RemoveSflow | Edit::AddWorkers(_) | Edit::RemoveWorkers(_) => None,
+        }
+    }
+
+    /// Applies the change, which the operator makes. After an error, `config` may be partly changed: pass a copy.
+    pub fn apply(self, config: &mut Config) -> Result<(), Refusal> {
+        let changed = self.bridge().and_then(|name| config.bridge(name));
+        if let Some(BridgeConfig { name, owner: Owner::Database, .. }) = changed {
+            return Err(Refusal::Database(name.clone()));
+        }
+        match self {
+            Edit::AddBridge(bridge) => add_bridge(config, *bridge),
             Edit::RemoveBridge(name) => {
                 find(config, &name)?;
                 config.bridges.retain(|bridge| bridge.name != name);
@@ -253,8 +275,8 @@ fn add_bridge(config: &mut Config, bridge: BridgeConfig) -> Result<(), Refusal> 
     if config.bridge(&bridge.name).is_some() {
         return Err(Refusal::BridgeExists(bridge.name));
     }
-    let BridgeConfig { name, logic, ports, stations, mirrors, openflow } = bridge;
-    config.bridges.push(BridgeConfig { logic, openflow, ..BridgeConfig::new(&name) });
+    let BridgeConfig { name, logic, ports, stations, mirrors, openflow, owner } = bridge;
+    config.bridges.push(BridgeConfig { logic, openflow, owner, ..BridgeConfig::new(&name) });
     for port in ports {
         insert_port(config, &name, port)?;
     }
@@ -349,7 +371,7 @@ mod tests {
 
     fn bridge() -> Config {
         let mut config = Config::default();
-        Edit::AddBridge(BridgeConfig::new("br0")).apply(&mut config).unwrap();
+        Edit::AddBridge(Box::new(BridgeConfig::new("br0"))).apply(&mut config).unwrap();
         Edit::AddPort { bridge: "br0".into(), port: memif("a", "0") }.apply(&mut config).unwrap();
         config
     }
@@ -361,7 +383,7 @@ mod tests {
     #[test]
     fn duplicates_are_refused() {
         let config = bridge();
-        let again = Edit::AddBridge(BridgeConfig::new("br0"));
+        let again = Edit::AddBridge(Box::new(BridgeConfig::new("br0")));
         assert!(refused(&config, again).contains("bridge \"br0\" already exists"));
         let again = Edit::AddPort { bridge: "br0".into(), port: memif("a", "1") };
         assert!(refused(&config, again).contains("already has a port \"a\""));
@@ -413,7 +435,7 @@ mod tests {
     #[test]
     fn a_host_port_is_added_with_its_user_and_stays_as_long() {
         let mut config = Config::default();
-        Edit::AddBridge(BridgeConfig::new("br0")).apply(&mut config).unwrap();
+        Edit::AddBridge(Box::new(BridgeConfig::new("br0"))).apply(&mut config).unwrap();
         let add = |name: &str, host: &str| {
             let own = [("host".into(), host.into())].into();
             let spec = options::from_text("netdev", &own).unwrap();
@@ -445,7 +467,7 @@ mod tests {
         bridge.name = "br1".into();
         bridge.ports.reverse();
         config.bridges.clear();
-        Edit::AddBridge(bridge).apply(&mut config).unwrap();
+        Edit::AddBridge(Box::new(bridge)).apply(&mut config).unwrap();
         remove("br0-host").apply(&mut config.clone()).unwrap_err();
     }
 

@@ -7,6 +7,7 @@
 //! - [`server`] answers the gRPC calls of [`proto`], [`client`] makes them, [`convert`] builds the replies from the
 //!   state of the switch;
 //! - [`desired`] holds the desired configuration, [`edit`] changes it, [`diff`] compares configurations;
+//! - `database` adds the bridges of a database to it;
 //! - [`reconcile`] makes the running [`state`] match it; [`refusal`] holds the reasons for refusing a request;
 //! - [`events`] streams events, [`author`] identifies the author of a change;
 //! - [`model`] defines the configuration, [`file`](mod@file) reads it from TOML and reports the position of every
@@ -32,6 +33,7 @@ pub mod client;
 pub mod convert;
 pub mod cpulist;
 pub mod daemon;
+mod database;
 pub mod desired;
 pub mod diff;
 pub mod direction;

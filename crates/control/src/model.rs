@@ -38,6 +38,15 @@ impl Config {
         self.bridge(bridge)?.port(name)
     }
 
+    /// Returns the part that belongs to an owner. Settings of the daemon and sFlow export are the operator's.
+    pub fn of(&self, owner: Owner) -> Self {
+        let bridges = self.bridges.iter().filter(|bridge| bridge.owner == owner).cloned().collect();
+        match owner {
+            Owner::Operator => Self { bridges, daemon: self.daemon.clone(), sflow: self.sflow.clone() },
+            Owner::Database => Self { bridges, ..Self::default() },
+        }
+    }
+
     /// Returns the number of ports.
     pub fn ports(&self) -> usize {
         self.bridges.iter().map(|bridge| bridge.ports.len()).sum()
@@ -75,6 +84,26 @@ impl DaemonConfig {
     }
 }
 
+/// The source of a bridge, its ports and its settings: only edits from there may change them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Owner {
+    /// The operator: the configuration file and the control socket, which edit one configuration.
+    #[default]
+    Operator,
+    /// The database of Open vSwitch.
+    Database,
+}
+
+impl Owner {
+    /// Returns its name in replies.
+    pub fn name(self) -> &'static str {
+        match self {
+            Owner::Operator => "operator",
+            Owner::Database => "database",
+        }
+    }
+}
+
 /// A bridge and its ports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BridgeConfig {
@@ -90,13 +119,15 @@ pub struct BridgeConfig {
     pub mirrors: Vec<Mirror>,
     /// Its OpenFlow connections.
     pub openflow: OpenFlowConfig,
+    /// Its owner.
+    pub owner: Owner,
 }
 
 impl BridgeConfig {
     /// Creates an empty bridge with the default logic.
     pub fn new(name: &str) -> Self {
-        let (ports, stations, mirrors, openflow) = Default::default();
-        Self { name: name.into(), logic: LogicConfig::default(), ports, stations, mirrors, openflow }
+        let (ports, stations, mirrors, openflow, owner) = Default::default();
+        Self { name: name.into(), logic: LogicConfig::default(), ports, stations, mirrors, openflow, owner }
     }
 
     /// Returns the port with this name.

@@ -44,6 +44,9 @@ pub enum Refusal {
     /// A bridge of this name exists.
     #[error("bridge \"{0}\" already exists; choose another name")]
     BridgeExists(String),
+    /// The bridge belongs to another source of configuration.
+    #[error("bridge \"{0}\" belongs to the database of Open vSwitch; change it with `ovs-vsctl`")]
+    Database(String),
     /// A port of this name exists.
     #[error("bridge \"{bridge}\" already has a port \"{port}\"; choose another name")]
     PortExists {

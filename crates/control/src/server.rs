@@ -177,6 +177,7 @@ fn status(refusal: &Refusal) -> Status {
         | Refusal::Sflow(_) => Status::invalid_argument(message),
         Refusal::Limit(_) => Status::resource_exhausted(message),
         Refusal::NotOpenFlow { .. }
+        | Refusal::Database(_)
         | Refusal::Unmet { .. }
         | Refusal::Port { .. }
         | Refusal::Switch(_)
@@ -276,7 +277,7 @@ impl Switch for Server {
         let by = Author::of(&request);
         let proto::AddBridgeRequest { name, logic, params } = request.into_inner();
         let config = BridgeConfig { logic: logic_config(logic, params), ..BridgeConfig::new(&name) };
-        self.edit(by, move || Ok(Edit::AddBridge(config))).await
+        self.edit(by, move || Ok(Edit::AddBridge(Box::new(config)))).await
     }
 
     async fn delete_bridge(&self, request: Request<proto::DeleteBridgeRequest>) -> Reply<proto::Done> {

@@ -23,7 +23,7 @@ use crate::diff::Object;
 use crate::events::Events;
 use crate::host_port;
 use crate::logics;
-use crate::model::{BridgeConfig, DEFAULT_SOCKET, LogicConfig, PortConfig, StationConfig};
+use crate::model::{BridgeConfig, DEFAULT_SOCKET, LogicConfig, Owner, PortConfig, StationConfig};
 use crate::openflow::{self, Flows, LOGIC, Place, Running};
 use crate::refusal::Refusal;
 use crate::sflow::Sflow;
@@ -43,6 +43,8 @@ pub struct Bridge {
     pub id: BridgeId,
     /// The lowest number, from 0, that was free when the bridge was added.
     pub number: u32,
+    /// Its owner.
+    pub owner: Owner,
     /// The configuration of its logic.
     pub config: LogicConfig,
     /// Its logic.
@@ -218,10 +220,11 @@ impl State {
         let (ports, stations, mirrors, not_taken_over) = Default::default();
         let taken: BTreeSet<u32> = others.values().map(|bridge| bridge.number).collect();
         let number = (0..).find(|number| !taken.contains(number)).unwrap_or_default();
-        let config = config.logic.clone();
+        let (owner, config) = (config.owner, config.logic.clone());
         Ok(Bridge {
             id,
             number,
+            owner,
             config,
             logic,
             openflow,

@@ -133,15 +133,14 @@ async fn rows_are_replicated_and_changed() {
     // Columns of every kind change: an optional one, a map, and a number.
     let mut changed = Row::new();
     Interface::OFPORT.set(&mut changed, Some(5));
-    Interface::EXTERNAL_IDS
-        .set(&mut changed, [("a".to_owned(), "1".to_owned()), ("b".into(), "2".into())].into());
+    Interface::OPTIONS.set(&mut changed, [("a".to_owned(), "1".to_owned()), ("b".into(), "2".into())].into());
     let mut transaction = Transaction::new();
     transaction.update("Interface", interface.uuid, changed);
     transaction.mutate("Open_vSwitch", root.uuid, Mutation::new("next_cfg", Mutator::Add, 1i64));
     let results = other.transact(&transaction).await.unwrap();
     assert_eq!(results, [OperationResult::Count(1), OperationResult::Count(1)]);
     let mut transaction = Transaction::new();
-    let key = Mutation::new("external_ids", Mutator::Delete, "a");
+    let key = Mutation::new("options", Mutator::Delete, "a");
     transaction.mutate("Interface", interface.uuid, key);
     other.transact(&transaction).await.unwrap();
     for session in [&mut other, &mut one] {
@@ -149,7 +148,7 @@ async fn rows_are_replicated_and_changed() {
             let found = Interface::all(session.replica()).unwrap();
             let found = found.into_iter().find(|it| it.uuid == interface.uuid).unwrap();
             let next = OpenVSwitch::only(session.replica()).unwrap().unwrap().next_cfg;
-            (found.ofport, found.external_ids, next)
+            (found.ofport, found.options, next)
         };
         let wanted = (Some(5), [("b".to_owned(), "2".to_owned())].into(), 1);
         until(session, |session| seen(session) == wanted).await;

@@ -62,6 +62,9 @@ pub(crate) fn show(bridge: &proto::Bridge, ports: &[proto::Port]) -> String {
         out += &format!(" ({})", pairs(&logic.params));
     }
     out.push('\n');
+    if bridge.owner == "database" {
+        out += "owner     the database of Open vSwitch (`ovs-vsctl` changes the bridge)\n";
+    }
     if let (Some(entries), Some(stats)) = (bridge.fdb_entries, &bridge.fdb) {
         out += &format!(
             "MAC table {} addresses; {} learned, {} moved, {} expired, {} evicted, {} refused\n",

@@ -1,0 +1,153 @@
+//! The log in Open vSwitch's format: time, number, module, level and message, separated by `|` (ovs-vswitchd(8)).
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, filter};
+
+use crate::args::Args;
+
+/// Libraries whose messages below warnings are left out.
+const LIBRARIES: [&str; 8] =
+    ["h2", "hyper", "tonic", "tower", "cranelift", "wasmtime", "regalloc2", "netlink"];
+
+/// A log file that can be opened again, after it has been moved away.
+#[derive(Debug, Clone)]
+pub(crate) struct LogFile(Arc<(PathBuf, Mutex<File>)>);
+
+impl LogFile {
+    fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self(Arc::new((path.into(), Mutex::new(Self::append(path)?)))))
+    }
+
+    fn append(path: &Path) -> io::Result<File> {
+        File::options().create(true).append(true).open(path)
+    }
+
+    /// Opens the file of that name again.
+    pub(crate) fn reopen(&self) -> io::Result<()> {
+        let (path, file) = &*self.0;
+        *file.lock().unwrap_or_else(PoisonError::into_inner) = Self::append(path)?;
+        Ok(())
+    }
+}
+
+impl Write for LogFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.1.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Starts logging. Returns the log file.
+pub(crate) fn start(args: &Args) -> Result<Option<LogFile>, String> {
+    let open = |path: &PathBuf| LogFile::open(path).map_err(|error| format!("{}: {error}", path.display()));
+    let file = args.log_file.as_ref().map(open).transpose()?;
+    let writer = file.clone();
+    let to_file = writer.map(|file| {
+        tracing_subscriber::fmt::layer()
+            .with_ansi(false)
+            .event_format(Vlog::default())
+            .with_writer(move || file.clone())
+            .with_filter(levels(args.levels.file))
+    });
+    let console = tracing_subscriber::fmt::layer()
+        .with_ansi(false)
+        .event_format(Vlog::default())
+        .with_writer(io::stderr)
+        .with_filter(levels(args.levels.console));
+    tracing_subscriber::registry().with(to_file).with(console).init();
+    Ok(file)
+}
+
+fn levels(level: LevelFilter) -> filter::Targets {
+    let libraries = LIBRARIES.iter().map(|name| (*name, level.min(LevelFilter::WARN)));
+    filter::Targets::new().with_default(level).with_targets(libraries)
+}
+
+/// Format of a line, such as `2026-01-01T00:00:00.000Z|00001|plan|INFO|bridge "br0" added`.
+#[derive(Default)]
+struct Vlog(AtomicU64);
+
+impl<S, N> FormatEvent<S, N> for Vlog
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut time = String::new();
+        SystemTime.format_time(&mut Writer::new(&mut time))?;
+        let number = self.0.fetch_add(1, Relaxed) + 1;
+        let target = event.metadata().target();
+        let module = target.rsplit("::").next().unwrap_or(target);
+        write!(
+            writer,
+            "{}Z|{number:05}|{module}|{}|",
+            milliseconds(&time),
+            level(*event.metadata().level())
+        )?;
+        context.format_fields(writer.by_ref(), event)?;
+        writeln!(writer)
+    }
+}
+
+/// Cuts a time after its milliseconds.
+fn milliseconds(time: &str) -> &str {
+    let end = time.find('.').map_or(time.len(), |point| point + 4);
+    time.get(..end).unwrap_or(time)
+}
+
+fn level(level: Level) -> &'static str {
+    match level {
+        Level::ERROR => "ERR",
+        Level::WARN => "WARN",
+        Level::INFO => "INFO",
+        Level::DEBUG | Level::TRACE => "DBG",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_milliseconds() {
+        assert_eq!(milliseconds("2026-01-01T00:00:00.123456Z"), "2026-01-01T00:00:00.123");
+        assert_eq!(milliseconds("unknown"), "unknown");
+    }
+
+    #[test]
+    fn a_log_file_that_was_moved_is_opened_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, old) = (folder.path().join("log"), folder.path().join("log.1"));
+        let mut log = LogFile::open(&path).unwrap();
+        log.write_all(b"a").unwrap();
+        std::fs::rename(&path, &old).unwrap();
+        log.reopen().unwrap();
+        log.write_all(b"b").unwrap();
+        assert_eq!(
+            (std::fs::read(path).unwrap(), std::fs::read(old).unwrap()),
+            (b"b".to_vec(), b"a".to_vec())
+        );
+    }
+}
