@@ -47,8 +47,11 @@ const fn id(number: u8) -> Uuid {
     Uuid(bytes)
 }
 
+/// A bridge's name, its columns, and its interfaces by name.
+type BridgeRows<'a> = (&'a str, Row, &'a [(&'a str, Row)]);
+
 /// A database with bridges, each with interfaces: one port for each.
-fn database(bridges: &[(&str, Row, &[(&str, Row)])]) -> Replica {
+fn database(bridges: &[BridgeRows<'_>]) -> Replica {
     let (mut bridge_rows, mut ports, mut interfaces) = (vec![], vec![], vec![]);
     let mut next = 100;
     for ((name, columns, its), number) in bridges.iter().zip(1..) {
