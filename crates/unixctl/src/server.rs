@@ -2,6 +2,7 @@
 //!
 //! Invariants:
 //! - Connections are served side by side, each with one request at a time.
+//! - A request that has begun is answered before [`Server::serve`] returns, so that a daemon can be told to exit.
 //! - Above the greatest number of connections, others wait to be accepted.
 //! - The socket's file is removed when [`Server`] is dropped, unless another one has taken its place.
 
@@ -21,7 +22,7 @@ use rustix::net::{
 use serde_json::{Value as Json, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{RwLock, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -33,6 +34,9 @@ const MAX_REQUEST: usize = 1 << 20;
 
 /// Time for a client to read a reply.
 const REPLY_LIMIT: Duration = Duration::from_secs(30);
+
+/// Time for requests that have begun to be answered at the end.
+const END_LIMIT: Duration = Duration::from_secs(1);
 
 /// Back-off after a failed `accept`: file descriptors must be freed first.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
@@ -83,21 +87,38 @@ impl Server {
         Ok(Self { path: path.into(), listener: socket.into(), identity: (meta.dev(), meta.ino()) })
     }
 
-    /// Answers requests. Never returns, unless the listener fails.
-    pub async fn serve(&self, commands: Commands) -> io::Result<()> {
+    /// Answers requests until `end` is ready, and then those that have begun.
+    pub async fn serve(&self, commands: Commands, end: impl Future<Output = ()>) -> io::Result<()> {
+        // Read by each request that has begun.
+        let begun = Arc::new(RwLock::new(()));
+        let mut connections = JoinSet::new();
+        tokio::select! {
+            result = self.accept(commands, begun.clone(), &mut connections) => return result,
+            () = end => {}
+        }
+        // A client that does not read its reply does not delay the end for long.
+        let _ = timeout(END_LIMIT, begun.write()).await;
+        Ok(())
+    }
+
+    async fn accept(
+        &self,
+        commands: Commands,
+        begun: Arc<RwLock<()>>,
+        connections: &mut JoinSet<()>,
+    ) -> io::Result<()> {
         let listener = UnixListener::from_std(self.listener.try_clone()?)?;
         let (commands, places) = (Arc::new(commands), Arc::new(Semaphore::new(MAX_CONNECTIONS)));
-        let mut connections = JoinSet::new();
         loop {
             // The semaphore is never closed.
             let Ok(place) = places.clone().acquire_owned().await else { return Ok(()) };
             while connections.try_join_next().is_some() {}
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    let commands = commands.clone();
+                    let (commands, begun) = (commands.clone(), begun.clone());
                     connections.spawn(async move {
                         // What a client does to its connection concerns only itself.
-                        let _ = converse(stream, commands).await;
+                        let _ = converse(stream, commands, begun).await;
                         drop(place);
                     });
                 }
@@ -129,7 +150,7 @@ fn is_stale(address: &SocketAddrUnix) -> bool {
     is_socket && socket().and_then(|socket| connect(&socket, address)) == Err(Errno::CONNREFUSED)
 }
 
-async fn converse(mut stream: UnixStream, commands: Arc<Commands>) -> io::Result<()> {
+async fn converse(mut stream: UnixStream, commands: Arc<Commands>, begun: Arc<RwLock<()>>) -> io::Result<()> {
     let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
     let mut splitter = Splitter::new(MAX_REQUEST);
     let mut read = vec![0; 4096];
@@ -137,6 +158,7 @@ async fn converse(mut stream: UnixStream, commands: Arc<Commands>) -> io::Result
         while let Some(bytes) = splitter.next_message().map_err(|error| invalid(error.to_string()))? {
             match Message::decode(bytes).map_err(|error| invalid(error.to_string()))? {
                 Message::Request { id, method, params } => {
+                    let _begun = begun.read().await;
                     let reply = run(commands.clone(), method, params).await;
                     let outcome = reply.map(|text| json!(lines(text))).map_err(|text| json!(lines(text)));
                     let reply = Message::Reply { id, outcome }.encode().to_string();

@@ -95,19 +95,20 @@ impl Follower {
         let (exit, log) = (self.exit.clone(), self.log.clone());
         let subjects = Subjects { desired: desired.clone(), numbers: numbers.clone(), exit, log };
         let commands = commands::commands(subjects);
-        let serving = async {
+        let until_exit = async {
             match &self.server {
-                Some(server) => match server.serve(commands).await {
-                    Ok(()) => {}
-                    Err(error) => tracing::error!("control socket: {error}"),
-                },
+                Some(server) => {
+                    if let Err(error) = server.serve(commands, self.exit.notified()).await {
+                        tracing::error!("control socket: {error}");
+                        std::future::pending().await
+                    }
+                }
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
-            () = serving => {}
+            () = until_exit => {}
             () = self.follow(&desired, &numbers) => {}
-            () = self.exit.notified() => {}
         }
     }
 
