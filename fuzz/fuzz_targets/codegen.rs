@@ -99,7 +99,7 @@ fn counts(state: &State) -> Vec<String> {
     });
     let tables = (0..program.tables.len()).filter_map(|i| state.table(TableId::at(i)));
     let entries = tables.map(|table| {
-        let hits: Vec<_> = table.entries().map(|entry| entry.stats.hits.get()).collect();
+        let hits: Vec<_> = table.entries().map(|entry| entry.stats.hits()).collect();
         format!("{:?} {hits:?}", table.lookups())
     });
     counters.chain(registers).chain(entries).collect()

@@ -208,7 +208,7 @@ fn counts(state: &State) -> Vec<String> {
     let tables = (0..program.tables.len()).filter_map(|i| state.table(TableId::at(i)));
     let used = tables.filter(|table| table.len() > 0 || table.lookups() != (0, 0));
     let entries = used.map(|table| {
-        let hits: Vec<_> = table.entries().map(|entry| (entry.id, entry.stats.hits.get())).collect();
+        let hits: Vec<_> = table.entries().map(|entry| (entry.id, entry.stats.hits())).collect();
         format!("{:?} {hits:?}", table.lookups())
     });
     let groups = (0..program.groups.len()).flat_map(|i| state.groups(GroupTableId::at(i)));

@@ -274,7 +274,8 @@ impl Writer {
     pub(crate) fn reader(&self) -> Reader {
         let is_large = self.memory() >= LARGE;
         let (lookup, records, narrow) = (self.lookup.clone(), self.slab.chunks(), self.narrow.clone());
-        Reader { lookup, records, narrow, is_large }
+        let is_hash = self.form() == Form::Exact;
+        Reader { lookup, records, narrow, is_large, is_hash }
     }
 
     /// The structure, in a fork if packets must not see the change yet.
