@@ -84,6 +84,7 @@ impl<T> SpinLock<T> {
     /// Waits for the lock. The holder works on the lock's cache line, which each look takes away from it: so looks are
     /// reads, and become rarer.
     #[cold]
+    #[inline(never)]
     fn wait(&self, stop: impl Fn() -> bool) -> bool {
         /// Looks between questions to `stop`.
         const LOOKS: u32 = 16;

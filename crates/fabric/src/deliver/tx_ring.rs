@@ -570,8 +570,11 @@ impl<B: RingBacking> TxRing<B> {
         }
         // The next list is most likely as long: its buffers are prefetched while other work is done. Another worker's
         // cache would have to fetch them from this one's.
-        let is_next = state.reservation.is_alone() && state.viewed == state.reservation.next_free();
-        let early = if is_next && !state.dead { self.extend_view(state, wanted) } else { Ok(false) };
+        let is_used_up = state.viewed == state.reservation.next_free();
+        let early = match is_used_up && !state.dead && state.reservation.is_alone() {
+            true => self.extend_view(state, wanted),
+            false => Ok(false),
+        };
         Completed { published: end.is_some(), sound: early.map(|_| ()) }
     }
 }
