@@ -651,7 +651,7 @@ impl Switch {
 #[test]
 fn a_controller_dies_and_returns() {
     let standalone =
-        "[bridge.openflow]\ncontrollers = [\"unix:{dir}/controller\"]\nprobe = 1\nmax-backoff = 1\n";
+        "[bridge.openflow]\ncontrollers = [\"unix:{dir}/controller\"]\nprobe = 2\nmax-backoff = 1\n";
     let rig = rig("openflow", standalone);
     // It has not come yet: the bridge forwards on its own after three probe intervals.
     rig.until_pings(2, true);
