@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ofswitch::{Limit, PerWhat};
+use socket_file::{SocketError, SocketFile};
+use tokio::net::UnixListener;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
@@ -16,7 +18,6 @@ use crate::connection::{Stop, stopped};
 use crate::passive::{Door, Listener, Service};
 use crate::settings::{FailMode, Settings};
 use crate::shared::SharedSwitch;
-use crate::socket_file::{SocketError, SocketFile};
 use crate::state::{ControllerState, TargetState};
 use crate::target::Target;
 use crate::timers::Policy;
@@ -118,8 +119,10 @@ impl Agent {
 
     /// Serves a socket that the agent always has.
     fn serve(&mut self, path: &Path, slots: Arc<Semaphore>, service: Service) -> Result<(), SocketError> {
-        let context = self.runtime.enter();
         let (file, listener) = SocketFile::listen(path, self.settings.access)?;
+        let context = self.runtime.enter();
+        let listener =
+            UnixListener::from_std(listener).map_err(|error| SocketError::Io { path: path.into(), error })?;
         drop(context);
         let door = Door { shared: self.shared.clone(), state: Arc::new(TargetState::new()), slots, service };
         let listener = Listener::Unix { listener, _file: file };

@@ -26,7 +26,7 @@
 //! - `target`: controllers' addresses as text; `tls`: keys and certificates; `settings`: the rest of what an agent is told.
 //! - `shared`: the switch behind a lock, and a doorbell for each connection.
 //! - `frames`, `timers`, `connection`: one connection, whatever its transport.
-//! - `active`, `backoff`: connections that the agent makes; `passive`, `socket_file`: those that it accepts.
+//! - `active`, `backoff`: connections that the agent makes; `passive`: those that it accepts.
 //! - `snoop`: copies of a controller's messages.
 //! - `state`: controllers for display; `agent`: all of it together.
 //!
@@ -45,16 +45,15 @@ mod passive;
 mod settings;
 mod shared;
 mod snoop;
-mod socket_file;
 mod state;
 mod target;
 mod timers;
 mod tls;
 
 pub use agent::{Agent, StartError};
-pub use settings::{FailMode, Limits, Settings, SocketAccess};
+pub use settings::{FailMode, Limits, Settings};
 pub use shared::SharedSwitch;
-pub use socket_file::SocketError;
+pub use socket_file::{SocketAccess, SocketError};
 pub use state::{ControllerState, PeerState};
 pub use target::{DEFAULT_PORT, Target, TargetError};
 pub use tls::{TlsError, TlsFiles};

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use socket_file::SocketFile;
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -17,7 +18,6 @@ use crate::connection::{Stop, Stream, stopped};
 use crate::settings::Settings;
 use crate::shared::SharedSwitch;
 use crate::snoop;
-use crate::socket_file::SocketFile;
 use crate::state::TargetState;
 use crate::target::Target;
 use crate::timers::Policy;
@@ -48,7 +48,7 @@ impl Listener {
             }
             Target::Punix(path) => {
                 let (file, listener) = SocketFile::listen(path, settings.access).map_err(io::Error::other)?;
-                Ok(Listener::Unix { listener, _file: file })
+                Ok(Listener::Unix { listener: UnixListener::from_std(listener)?, _file: file })
             }
             Target::Tcp { .. } | Target::Ssl { .. } | Target::Unix(_) => {
                 Err(io::ErrorKind::InvalidInput.into())

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use socket_file::SocketAccess;
+
 use crate::target::Target;
 use crate::tls::TlsFiles;
 
@@ -50,24 +52,6 @@ impl Default for Limits {
             controller_stall: Duration::from_secs(15),
             management_stall: Duration::from_secs(600),
         }
-    }
-}
-
-/// Owner, group and mode of the files of listening Unix sockets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SocketAccess {
-    /// User id; `None`: that of the process.
-    pub owner: Option<u32>,
-    /// Group id; `None`: that of the process.
-    pub group: Option<u32>,
-    /// Mode.
-    pub mode: u32,
-}
-
-impl Default for SocketAccess {
-    /// Owner and group may connect.
-    fn default() -> Self {
-        SocketAccess { owner: None, group: None, mode: 0o660 }
     }
 }
 

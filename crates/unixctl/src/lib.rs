@@ -18,4 +18,5 @@ mod server;
 
 pub use command::{Commands, Reply};
 pub use pidfile::{Pidfile, PidfileError};
-pub use server::{Server, ServerError};
+pub use server::Server;
+pub use socket_file::SocketError;

@@ -25,7 +25,7 @@ pub enum PidfileError {
         pid: i32,
     },
     /// The system refuses it.
-    #[error("{path}: {error}")]
+    #[error("cannot create the pidfile {path}: {error}")]
     Io {
         /// The file.
         path: PathBuf,
@@ -112,6 +112,9 @@ mod tests {
     #[test]
     fn a_folder_that_is_missing_is_named() {
         let error = Pidfile::create(Path::new("/nonexistent/d.pid"), false).unwrap_err();
-        assert_eq!(error.to_string(), "/nonexistent/d.pid: No such file or directory (os error 2)");
+        assert_eq!(
+            error.to_string(),
+            "cannot create the pidfile /nonexistent/d.pid: No such file or directory (os error 2)"
+        );
     }
 }

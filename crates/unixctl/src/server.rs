@@ -4,33 +4,31 @@
 //! - Connections are served side by side, each with one request at a time.
 //! - A request that has begun is answered before [`Server::serve`] returns, so that a daemon can be told to exit.
 //! - Above the greatest number of connections, others wait to be accepted.
-//! - The socket's file is removed when [`Server`] is dropped, unless another one has taken its place.
+//! - A client that sends no whole request in time is disconnected: idle ones do not keep others out.
+//! - The socket's file goes with [`Server`].
 
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener as StdListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ovsdb::{Message, Splitter};
-use rustix::fs::{Mode, fchmod};
-use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
-};
 use serde_json::{Value as Json, json};
+use socket_file::{SocketAccess, SocketError, SocketFile};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{RwLock, Semaphore};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::command::{Commands, Reply};
 
-const BACKLOG: i32 = 64;
 const MAX_CONNECTIONS: usize = 64;
 const MAX_REQUEST: usize = 1 << 20;
+
+/// Time for a client to send a request.
+const REQUEST_LIMIT: Duration = Duration::from_secs(60);
 
 /// Time for a client to read a reply.
 const REPLY_LIMIT: Duration = Duration::from_secs(30);
@@ -41,50 +39,18 @@ const END_LIMIT: Duration = Duration::from_secs(1);
 /// Back-off after a failed `accept`: file descriptors must be freed first.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
-/// Reasons why a control socket cannot be made.
-#[derive(Debug, thiserror::Error)]
-pub enum ServerError {
-    /// A process listens there.
-    #[error("{0}: another process listens on this socket")]
-    InUse(PathBuf),
-    /// The system refuses it.
-    #[error("{path}: {error}")]
-    Io {
-        /// The path.
-        path: PathBuf,
-        /// The cause.
-        error: io::Error,
-    },
-}
-
 /// A control socket. See the module.
 #[derive(Debug)]
 pub struct Server {
-    path: PathBuf,
     listener: StdListener,
-    /// Device and inode.
-    identity: (u64, u64),
+    _file: SocketFile,
 }
 
 impl Server {
     /// Listens at `path`, for the user and the group of this process. Requests wait until [`Server::serve`].
-    pub fn listen(path: &Path) -> Result<Self, ServerError> {
-        let failed = |error: io::Error| ServerError::Io { path: path.into(), error };
-        let socket = socket().map_err(|error| failed(error.into()))?;
-        let address = SocketAddrUnix::new(path).map_err(|error| failed(error.into()))?;
-        // The mode of the socket becomes that of the file: no other user gets in meanwhile.
-        fchmod(&socket, Mode::from_raw_mode(0o660)).map_err(|error| failed(error.into()))?;
-        match bind(&socket, &address) {
-            Err(Errno::ADDRINUSE) if is_stale(&address) => {
-                std::fs::remove_file(path).map_err(failed)?;
-                bind(&socket, &address).map_err(|error| failed(error.into()))?;
-            }
-            Err(Errno::ADDRINUSE) => return Err(ServerError::InUse(path.into())),
-            other => other.map_err(|error| failed(error.into()))?,
-        }
-        listen(&socket, BACKLOG).map_err(|error| failed(error.into()))?;
-        let meta = std::fs::symlink_metadata(path).map_err(failed)?;
-        Ok(Self { path: path.into(), listener: socket.into(), identity: (meta.dev(), meta.ino()) })
+    pub fn listen(path: &Path) -> Result<Self, SocketError> {
+        let (file, listener) = SocketFile::listen(path, SocketAccess::default())?;
+        Ok(Self { listener, _file: file })
     }
 
     /// Answers requests until `end` is ready, and then those that have begun.
@@ -128,32 +94,11 @@ impl Server {
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        let meta = std::fs::symlink_metadata(&self.path);
-        if meta.is_ok_and(|meta| (meta.dev(), meta.ino()) == self.identity) {
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
-}
-
-fn socket() -> rustix::io::Result<rustix::fd::OwnedFd> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
-}
-
-/// Returns whether a file is a socket on which no process listens.
-fn is_stale(address: &SocketAddrUnix) -> bool {
-    let is_socket = address.path().and_then(|path| rustix::fs::lstat(path).ok()).is_some_and(|meta| {
-        rustix::fs::FileType::from_raw_mode(meta.st_mode) == rustix::fs::FileType::Socket
-    });
-    is_socket && socket().and_then(|socket| connect(&socket, address)) == Err(Errno::CONNREFUSED)
-}
-
 async fn converse(mut stream: UnixStream, commands: Arc<Commands>, begun: Arc<RwLock<()>>) -> io::Result<()> {
     let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
     let mut splitter = Splitter::new(MAX_REQUEST);
     let mut read = vec![0; 4096];
+    let mut deadline = Instant::now() + REQUEST_LIMIT;
     loop {
         while let Some(bytes) = splitter.next_message().map_err(|error| invalid(error.to_string()))? {
             match Message::decode(bytes).map_err(|error| invalid(error.to_string()))? {
@@ -163,13 +108,14 @@ async fn converse(mut stream: UnixStream, commands: Arc<Commands>, begun: Arc<Rw
                     let outcome = reply.map(|text| json!(lines(text))).map_err(|text| json!(lines(text)));
                     let reply = Message::Reply { id, outcome }.encode().to_string();
                     timeout(REPLY_LIMIT, stream.write_all(reply.as_bytes())).await??;
+                    deadline = Instant::now() + REQUEST_LIMIT;
                 }
                 Message::Notification { .. } | Message::Reply { .. } => {
                     return Err(invalid("expected a request".into()));
                 }
             }
         }
-        let count = stream.read(&mut read).await?;
+        let count = timeout_at(deadline, stream.read(&mut read)).await??;
         if count == 0 {
             return Ok(());
         }
@@ -193,4 +139,19 @@ async fn run(commands: Arc<Commands>, method: String, params: Vec<Json>) -> Repl
     };
     let done = tokio::task::spawn_blocking(move || commands.call(&method, &arguments)).await;
     done.unwrap_or_else(|error| Err(format!("the command failed: {error}; this is a bug in mswitch")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_sends_no_request_is_disconnected() {
+        let (mut client, server) = UnixStream::pair().unwrap();
+        client.write_all(b"{\"id\":1,").await.unwrap();
+        let (commands, begun) = (Arc::new(Commands::new("test")), Arc::new(RwLock::new(())));
+        let begin = Instant::now();
+        let error = converse(server, commands, begun).await.unwrap_err();
+        assert_eq!((error.kind(), begin.elapsed()), (io::ErrorKind::TimedOut, REQUEST_LIMIT));
+    }
 }

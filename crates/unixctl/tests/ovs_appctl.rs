@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::process::Command;
 use tokio::sync::Notify;
-use unixctl::{Commands, Pidfile, Server, ServerError};
+use unixctl::{Commands, Pidfile, Server, SocketError};
 
 /// A daemon in this process: `d.pid` and its socket, served by a task.
 struct Daemon {
@@ -109,11 +109,11 @@ async fn a_socket_in_use_is_not_taken() {
     let path = folder.path().join("s");
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     let server = Server::listen(&path).expect("a stale socket is replaced");
-    assert!(matches!(Server::listen(&path), Err(ServerError::InUse(_))));
+    assert!(matches!(Server::listen(&path), Err(SocketError::InUse(_))));
     drop(server);
     assert!(!path.exists());
     std::fs::write(&path, "precious").unwrap();
-    assert!(matches!(Server::listen(&path), Err(ServerError::InUse(_))));
+    assert!(matches!(Server::listen(&path), Err(SocketError::OtherFile(_))));
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
 }
 

@@ -2,19 +2,35 @@
 //!
 //! Invariant: a file is replaced only if it is a socket on which nobody listens, and is removed only if it is the one
 //! that was created.
+#![forbid(unsafe_code)]
 
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::UnixListener as StdListener;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
-use tokio::net::UnixListener;
 
-use crate::settings::SocketAccess;
+/// Owner, group and mode of a socket's file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SocketAccess {
+    /// User id; `None`: that of the process.
+    pub owner: Option<u32>,
+    /// Group id; `None`: that of the process.
+    pub group: Option<u32>,
+    /// Mode.
+    pub mode: u32,
+}
+
+impl Default for SocketAccess {
+    /// Owner and group may connect.
+    fn default() -> Self {
+        SocketAccess { owner: None, group: None, mode: 0o660 }
+    }
+}
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 64;
@@ -40,15 +56,15 @@ pub enum SocketError {
 
 /// A listening socket's file; dropping it removes the file.
 #[derive(Debug)]
-pub(crate) struct SocketFile {
+pub struct SocketFile {
     path: PathBuf,
     /// Device and inode.
     identity: (u64, u64),
 }
 
 impl SocketFile {
-    /// Listens at `path`. Needs a runtime's context.
-    pub(crate) fn listen(path: &Path, access: SocketAccess) -> Result<(Self, UnixListener), SocketError> {
+    /// Listens at `path`. The listener does not block.
+    pub fn listen(path: &Path, access: SocketAccess) -> Result<(Self, UnixListener), SocketError> {
         remove_stale(path)?;
         Self::bind(path, access).map_err(|error| match error.kind() {
             io::ErrorKind::AddrInUse => SocketError::InUse(path.into()),
@@ -67,7 +83,7 @@ impl SocketFile {
             std::os::unix::fs::chown(path, access.owner, access.group)?;
         }
         listen(&socket, BACKLOG)?;
-        Ok((file, UnixListener::from_std(StdListener::from(socket))?))
+        Ok((file, socket.into()))
     }
 }
 
@@ -128,23 +144,23 @@ fn is_stale(path: &Path) -> io::Result<Option<bool>> {
 mod tests {
     use super::*;
 
-    #[tokio::test]
-    async fn only_stale_sockets_are_replaced() {
+    #[test]
+    fn only_stale_sockets_are_replaced() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
-        drop(StdListener::bind(&path).unwrap());
+        drop(UnixListener::bind(&path).unwrap());
         let (file, listener) = SocketFile::listen(&path, SocketAccess::default()).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o660);
         let error = SocketFile::listen(&path, SocketAccess::default()).unwrap_err();
         assert_eq!(error.to_string(), format!("{}: another process listens on this socket", path.display()));
-        tokio::net::UnixStream::connect(&path).await.unwrap();
+        std::os::unix::net::UnixStream::connect(&path).unwrap();
         drop((listener, file));
         assert!(!path.exists());
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is left aside");
     }
 
-    #[tokio::test]
-    async fn other_files_are_left_alone() {
+    #[test]
+    fn other_files_are_left_alone() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
         std::fs::write(&path, "precious").unwrap();
@@ -154,13 +170,13 @@ mod tests {
         assert!(matches!(SocketFile::listen(&none, SocketAccess::default()), Err(SocketError::Io { .. })));
     }
 
-    #[tokio::test]
-    async fn the_file_of_a_successor_is_not_removed() {
+    #[test]
+    fn the_file_of_a_successor_is_not_removed() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
         let (file, _listener) = SocketFile::listen(&path, SocketAccess::default()).unwrap();
         std::fs::rename(&path, directory.path().join("old")).unwrap();
-        let _successor = StdListener::bind(&path).unwrap();
+        let _successor = UnixListener::bind(&path).unwrap();
         drop(file);
         assert!(path.exists());
     }
