@@ -1,9 +1,10 @@
 //! The desired configuration, and the only way to change it.
 //!
-//! File, command line, API and database all end here: an [`Edit`] or a whole [`Config`] changes the desired configuration, and a
-//! [reconcile](crate::reconcile) pass makes the switch match. A single edit is atomic: if the switch cannot apply it,
-//! it is rolled back and refused. A whole configuration remains desired even if parts of it fail; failures are reported
-//! and retried until they succeed. Each bridge has an [`Owner`]; a change from elsewhere is refused or leaves it as it is.
+//! File, command line, API and database all end here: an [`Edit`] or a whole [`Config`] changes the desired
+//! configuration, and a [reconcile](crate::reconcile) pass makes the switch match. A single edit is atomic: if the
+//! switch cannot apply it, it is rolled back and refused. A whole configuration remains desired even if parts of it
+//! fail; failures are reported and retried until they succeed. Each bridge has an [`Owner`]; a change from elsewhere is
+//! refused, or leaves the bridge as it is.
 //!
 //! Calls block, see [`crate::state`].
 

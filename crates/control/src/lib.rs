@@ -19,6 +19,7 @@
 //! - [`stuck`] finds modules that do not return;
 //! - `share_warnings` warns of ports that reached their share of a MAC table;
 //! - [`openflow`](mod@openflow) runs the connections of OpenFlow bridges: controllers, `ovs-ofctl`, observers;
+//! - [`logging`] is what the logs of all daemons have in common;
 //! - [`metrics`] serves the counters to Prometheus, [`drops`] explains the reasons for drops;
 //! - [`options`] reads the options of port types, [`protection`] the protections of a port; [`vlan`], [`rate`] and
 //!   [`cpulist`] parse small grammars, [`suggest`] words suggestions for misspelled names.
@@ -46,6 +47,7 @@ pub mod hex;
 mod host_port;
 pub mod keys;
 pub mod limits;
+pub mod logging;
 mod logic_state;
 mod logics;
 pub mod metrics;

@@ -4,10 +4,10 @@
 //! `RUST_LOG` sets the log level; the default is `info`. Levels above `info` apply to mswitch only, not to its
 //! libraries, unless `RUST_LOG` names them.
 
-use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt;
 use std::io::IsTerminal;
 
+use control::logging;
 use rustix::fs::fstat;
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::EnvFilter;
@@ -24,13 +24,8 @@ pub(crate) fn start() {
     } else {
         log.with_ansi(std::io::stderr().is_terminal()).with_target(false).init();
     }
-    log_panics();
+    logging::log_panics();
 }
-
-/// Libraries with verbose logs, such as a line per HTTP/2 frame or compiled function. A name is a prefix: `hyper`
-/// includes `hyper_util`.
-const LIBRARIES: &[&str] =
-    &["h2", "hyper", "tonic", "tower", "cranelift", "wasmtime", "regalloc2", "netlink"];
 
 /// Returns the filter for a value of `RUST_LOG`; `info` if it is missing or invalid.
 fn filter(asked: Option<&str>) -> EnvFilter {
@@ -43,32 +38,9 @@ fn filter(asked: Option<&str>) -> EnvFilter {
         return filter;
     }
     let targets = |name: &str| text.split(',').any(|directive| directive.trim().starts_with(name));
-    let quiet = LIBRARIES.iter().filter(|name| !targets(name)).map(|name| format!("{name}=info"));
+    let quiet = logging::LIBRARIES.iter().filter(|name| !targets(name)).map(|name| format!("{name}=info"));
     let all: Vec<_> = quiet.chain([text.to_owned()]).collect();
     EnvFilter::try_new(all.join(",")).unwrap_or(filter)
-}
-
-/// Logs panics as errors, on one line with their thread: a panic of a worker ends the daemon (`fabric::vital`), and
-/// this line names the reason. If errors are not logged, the default hook reports panics.
-fn log_panics() {
-    let report = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        if !tracing::enabled!(Level::ERROR) {
-            return report(panic);
-        }
-        let thread = std::thread::current();
-        let message = panic.payload_as_str().unwrap_or("of an unknown kind").replace('\n', " ");
-        let at = panic.location().map(ToString::to_string).unwrap_or_default();
-        tracing::error!(
-            thread = thread.name().unwrap_or("unnamed"),
-            at,
-            "panic: {message}; this is a bug in mswitch"
-        );
-        let backtrace = Backtrace::capture();
-        if backtrace.status() == BacktraceStatus::Captured {
-            tracing::error!("backtrace of the panic:\n{backtrace}");
-        }
-    }));
 }
 
 /// Returns whether standard error is the journal. The service manager names the journal's file (systemd.exec(5)), since

@@ -26,6 +26,11 @@ pub(crate) fn of_port(interface: Option<&str>, port: &str) -> Result<String, Ope
     Ok(port.to_owned())
 }
 
+/// Returns whether a network interface can have this name.
+pub fn is_interface_name(name: &str) -> bool {
+    check_name(name).is_ok()
+}
+
 /// Refuses names that the kernel refuses (`dev_valid_name`), and `%`, which it reads as a template.
 fn check_name(name: &str) -> Result<(), String> {
     if name.is_empty() {

@@ -38,6 +38,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub use access::Access;
 pub use host_ports::HostPorts;
+pub use interface_name::is_interface_name;
 pub use process::{Process, program};
 pub use size::Size;
 

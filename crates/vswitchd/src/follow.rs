@@ -200,11 +200,13 @@ impl Follower {
         let subject = desired.clone();
         let set = tokio::task::spawn_blocking(move || subject.set_database(bridges)).await;
         let refused = match set {
-            Ok(Ok(refused)) => refused,
-            Ok(Err(refusal)) => {
-                tracing::error!("the configuration is not applied: {refusal}");
-                return true;
-            }
+            Ok(Ok(refused)) => refused.into_iter().map(|(at, why)| (at, why.to_string())).collect(),
+            // Tools wait for an answer: each bridge has the reason.
+            Ok(Err(refusal)) => plan
+                .bridges
+                .iter()
+                .map(|bridge| (Object::Bridge(bridge.name.clone()), refusal.to_string()))
+                .collect(),
             Err(error) => {
                 tracing::error!("the configuration is not applied: {error}; this is a bug in mswitch");
                 return true;
@@ -219,8 +221,7 @@ impl Follower {
             })
             .collect();
         applied.number = plan.root.map_or(0, |(_, number)| number);
-        applied.refused =
-            reasons(&plan, refused.iter().map(|(object, refusal)| (object, refusal.to_string())));
+        applied.refused = reasons(&plan, refused);
         applied.plan = plan;
         let answered = Self::refresh(desired, session, applied, true, true).await;
         if answered {
@@ -276,16 +277,16 @@ fn is_configuration(change: &Change) -> bool {
 }
 
 /// Returns the reasons by port: what a bridge is left out for is said of its ports.
-fn reasons<'a>(plan: &Plan, refused: impl Iterator<Item = (&'a Object, String)>) -> Refused {
+fn reasons(plan: &Plan, refused: Vec<(Object, String)>) -> Refused {
     let mut reasons = Refused::new();
     for (object, reason) in refused {
         tracing::warn!("{object}: {reason}");
         match object {
             Object::Port { bridge, port } => {
-                reasons.insert((bridge.clone(), port.clone()), reason);
+                reasons.insert((bridge, port), reason);
             }
             Object::Bridge(name) => {
-                let bridge = plan.bridges.iter().find(|bridge| bridge.name == *name);
+                let bridge = plan.bridges.iter().find(|bridge| bridge.name == name);
                 for interface in bridge.into_iter().flat_map(|bridge| &bridge.interfaces) {
                     reasons.insert((name.clone(), interface.name.clone()), reason.clone());
                 }

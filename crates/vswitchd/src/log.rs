@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use control::logging;
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::format::Writer;
@@ -18,10 +19,6 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, filter};
 
 use crate::args::Args;
-
-/// Libraries whose messages below warnings are left out.
-const LIBRARIES: [&str; 8] =
-    ["h2", "hyper", "tonic", "tower", "cranelift", "wasmtime", "regalloc2", "netlink"];
 
 /// A log file that can be opened again, after it has been moved away.
 #[derive(Debug, Clone)]
@@ -72,11 +69,13 @@ pub(crate) fn start(args: &Args) -> Result<Option<LogFile>, String> {
         .with_writer(io::stderr)
         .with_filter(levels(args.levels.console));
     tracing_subscriber::registry().with(to_file).with(console).init();
+    logging::log_panics();
     Ok(file)
 }
 
 fn levels(level: LevelFilter) -> filter::Targets {
-    let libraries = LIBRARIES.iter().map(|name| (*name, level.min(LevelFilter::WARN)));
+    // Libraries are verbose below warnings.
+    let libraries = logging::LIBRARIES.iter().map(|name| (*name, level.min(LevelFilter::WARN)));
     filter::Targets::new().with_default(level).with_targets(libraries)
 }
 

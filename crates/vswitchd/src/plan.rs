@@ -152,7 +152,9 @@ impl Rows {
                 }
                 None => place.port(port, interface),
             };
+            // Devices are looked up by their names in the file system.
             let device = match kind_of(bridge, interface) {
+                _ if !ports::is_interface_name(&interface.name) => None,
                 "internal" => Some(Device::Own),
                 "system" => Some(Device::Existing),
                 _ => None,

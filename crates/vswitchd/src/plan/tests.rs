@@ -128,6 +128,14 @@ fn types_become_ports() {
 }
 
 #[test]
+fn names_that_no_device_can_have_are_not_looked_up() {
+    let replica = database(&[("br0", Row::new(), &[("../../../tmp/x", Row::new()), ("eth0", Row::new())])]);
+    let plan = Plan::new(&replica).unwrap();
+    let devices: Vec<_> = plan.bridges[0].interfaces.iter().map(|it| it.device).collect();
+    assert_eq!(devices, [None, Some(Device::Existing)]);
+}
+
+#[test]
 fn a_bridge_has_an_address_and_an_id() {
     let other = |entries| row(&[("other_config", map(entries))]);
     let replica = database(&[
