@@ -185,3 +185,56 @@ impl Machine<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use pipeline::fuzzing::World;
+    use pipeline::interp::Received;
+    use pipeline::ir::TableId;
+    use pipeline::state::{State, Update};
+    use pipeline::{Checked, text};
+
+    use crate::shortcut::Leaves;
+    use crate::{Effects, Engine, Options, Worker};
+
+    /// What the only entry's shortcut says to packets of ports 7 and 3 after a packet of port 7.
+    fn shortcuts(body: &str) -> [Option<Leaves>; 2] {
+        let source = format!(
+            "program one {{
+              header h_t {{ a: bit<8>; b: bit<8>; }} instance h: h_t;
+              var from: bit<32> = env ingress_port;
+              action act(port: bit<32>) {{ {body} }}
+              table t {{ key a: exact = h.a; actions act; size 8; }}
+              parser p {{ state start {{ extract h; goto accept; }} }}
+              block control {{ apply t; }}
+              stage s {{ parser p; control control; }}
+            }}"
+        );
+        let program = Checked::new(text::parse(&source).unwrap()).unwrap();
+        let mut state = State::new(program.clone());
+        let entry = text::parse_entry(&program, TableId(0), "entry { a: 8w1; } -> act(32w3);", &|_| None);
+        let bundle = state.apply(vec![Update::Insert(TableId(0), entry.unwrap())], 0).unwrap();
+        let mut engine = Engine::new(&state, Options::default()).unwrap();
+        engine.follow(&state, &bundle).unwrap();
+        engine.improve();
+        let (views, mut world) = (engine.views(), World { now: 1, seed: 1 });
+        let view = views.load();
+        let packets = [Received::whole(&[1, 0], 7)];
+        Worker::new().run_batch(&view, &mut world, packets, &mut Effects::default(), &mut Vec::new());
+        let (special, table) = (view.special.as_ref().unwrap(), view.tables.first().unwrap());
+        let record = table.reader.find(&[1 << 56]).unwrap();
+        [7, 3].map(|port| record.shortcut.get(&special.code, port))
+    }
+
+    #[test]
+    fn entries_keep_ways_that_follow_from_them() {
+        let [other, back] = shortcuts("if (from != $port) { send current port $port; }");
+        assert!(other.is_some() && back.is_none());
+        let [same, other] = shortcuts("if (from == 32w7) { send current port $port; }");
+        assert!(same.is_some() && other.is_none());
+        assert_eq!(shortcuts("if (h.b == 8w0) { send current port $port; }"), [None, None]);
+        assert_eq!(shortcuts("send current port $port; send current port 32w4;"), [None, None]);
+    }
+}

@@ -12,9 +12,10 @@
 use std::collections::BTreeMap;
 
 use pipeline::ir::{
-    ActionId, BinOp, BlockId, Dest, Expr, ExternArg, LValue, ParserOp, Program, Send, Slot, Stmt, Var, VarId,
+    ActionId, BinOp, BlockId, Dest, Expr, LValue, ParserOp, Program, Send, Slot, Stmt, Var, VarId,
 };
 
+use super::uses::{base, places};
 use super::{Defined, each};
 
 /// What a value follows from; each level includes those before.
@@ -61,7 +62,7 @@ impl Origins {
             for op in &state.ops {
                 if let ParserOp::Do(stmt) = op {
                     each(std::slice::from_ref(stmt), &mut |stmt| {
-                        for place in written(stmt) {
+                        for place in places(stmt) {
                             origins.raise(place, Packet);
                             origins.forbid(place);
                         }
@@ -81,7 +82,7 @@ impl Origins {
                 let sets_port = matches!(stmt, Stmt::Set(LValue::Var(_), Expr::Var(id))
                     if program.vars.get(id.index()).is_some_and(is_port));
                 if !sets_port {
-                    written(stmt).into_iter().for_each(|place| origins.forbid(place));
+                    places(stmt).into_iter().for_each(|place| origins.forbid(place));
                 }
             });
         }
@@ -187,7 +188,7 @@ impl Origins {
                 *before = origin.max(*before);
                 raised
             }
-            _ => written(stmt).into_iter().fold(false, |changed, place| self.raise(place, Packet) | changed),
+            _ => places(stmt).into_iter().fold(false, |changed, place| self.raise(place, Packet) | changed),
         }
     }
 
@@ -207,31 +208,9 @@ impl Origins {
 
 /// The variable that a place is, or is part of.
 fn variable(place: &LValue) -> Option<VarId> {
-    match place {
+    match base(place) {
         LValue::Var(id) => Some(*id),
-        LValue::Slice(of, ..) => variable(of),
-        LValue::Field(..) => None,
-    }
-}
-
-/// Places that a statement assigns to.
-fn written(stmt: &Stmt) -> Vec<&LValue> {
-    match stmt {
-        Stmt::Set(place, _)
-        | Stmt::Hash(place, ..)
-        | Stmt::UpdateChecksum(place, ..)
-        | Stmt::Random(place, ..)
-        | Stmt::RegisterRead(place, ..)
-        | Stmt::Meter(place, ..)
-        | Stmt::MeterEntry(place, ..) => vec![place],
-        Stmt::Extern(_, args) => {
-            let outs = args.iter().filter_map(|arg| match arg {
-                ExternArg::Out(place) => Some(place),
-                ExternArg::In(_) => None,
-            });
-            outs.collect()
-        }
-        _ => vec![],
+        _ => None,
     }
 }
 

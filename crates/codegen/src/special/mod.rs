@@ -8,8 +8,9 @@
 //! Residuals exist for programs of one stage without profiles, groups and packets that enter the stage again, whose
 //! statements cannot exceed the limits: so the code counts neither steps nor depth.
 //!
-//! - `job.rs`: compilation beside the engine; `prune.rs`: the residual; `parse.rs`: its parser; `fold.rs`: known values; `uses.rs`: what is read;
-//! - `decided.rs`: what a packet's way follows from; `bounds.rs`: bounds of steps and depth; `identity.rs`: whether an unchanged packet needs no deparsing.
+//! - `job.rs`: compilation beside the engine; `prune.rs`: the residual; `parse.rs`: its parser; `fold.rs`: known values;
+//! - `uses.rs`: what is read and written; `decided.rs`: what a packet's way follows from;
+//! - `bounds.rs`: bounds of steps and depth; `identity.rs`: whether an unchanged packet needs no deparsing.
 
 mod bounds;
 pub(crate) mod decided;

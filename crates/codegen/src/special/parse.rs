@@ -12,7 +12,7 @@ use pipeline::ir::{
 
 use super::fold::Known;
 use super::identity::targets;
-use super::uses::Reads;
+use super::uses::{Reads, base, places};
 
 /// The residual of a parser, given what else is read; returns it with everything that is read, its own needs included.
 /// Without states it does nothing.
@@ -165,25 +165,14 @@ fn parser_reads(program: &Program, parser: &Parser, useful: &[bool], reads: &mut
 
 /// Adds the places that a statement writes: they need room.
 pub(super) fn written(program: &Program, stmt: &Stmt, reads: &mut Reads) {
-    let mut add = |place: &LValue| {
-        let mut place = place;
-        while let LValue::Slice(of, ..) = place {
-            place = of;
-        }
-        match place {
+    for place in places(stmt) {
+        match base(place) {
             LValue::Var(id) => reads.add_var(*id),
             LValue::Field(header, _) => reads.add_header(program, header),
             LValue::Slice(..) => {}
         }
-    };
+    }
     match stmt {
-        Stmt::Set(place, _)
-        | Stmt::Hash(place, ..)
-        | Stmt::UpdateChecksum(place, ..)
-        | Stmt::RegisterRead(place, ..)
-        | Stmt::Random(place, ..)
-        | Stmt::Meter(place, ..)
-        | Stmt::MeterEntry(place, ..) => add(place),
         Stmt::If(_, yes, no) => yes.iter().chain(no).for_each(|stmt| written(program, stmt, reads)),
         Stmt::Switch(_, cases, default) => {
             cases
@@ -196,13 +185,6 @@ pub(super) fn written(program: &Program, stmt: &Stmt, reads: &mut Reads) {
             reads.add_header(program, header);
         }
         Stmt::Push(stack, _) | Stmt::Pop(stack, _) => reads.add_stack(program, *stack),
-        Stmt::Extern(_, args) => {
-            for arg in args {
-                if let pipeline::ir::ExternArg::Out(place) = arg {
-                    add(place);
-                }
-            }
-        }
         _ => {}
     }
 }

@@ -7,13 +7,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pipeline::ir::{
-    Action, ActionId, Applied, BlockId, Constant, ExternArg, HeaderRef, Item, LValue, Parser, Program, Send,
-    Slot, Stmt, TableId,
+    Action, ActionId, Applied, BlockId, Constant, HeaderRef, Item, LValue, Parser, Program, Send, Slot, Stmt,
+    TableId,
 };
 
 use super::Facts;
 use super::fold::Known;
-use super::uses::{Reads, changes, deparses, each};
+use super::uses::{Reads, changes, deparses, each, places};
 
 /// Rounds in which what is read settles: each removes an assignment at least.
 const ROUNDS: usize = 64;
@@ -143,19 +143,6 @@ impl<'a> Pruner<'a> {
                     let value = self.known.value(value);
                     self.write(place, value);
                 }
-                Stmt::Hash(place, ..)
-                | Stmt::UpdateChecksum(place, ..)
-                | Stmt::Random(place, ..)
-                | Stmt::RegisterRead(place, ..)
-                | Stmt::Meter(place, ..)
-                | Stmt::MeterEntry(place, ..) => self.write(place, None),
-                Stmt::Extern(_, args) => {
-                    for arg in args {
-                        if let ExternArg::Out(place) = arg {
-                            self.write(place, None);
-                        }
-                    }
-                }
                 Stmt::Apply(id, applied) => self.walk_table(*id, applied),
                 Stmt::Do(action, _) => self.walk_action(*action),
                 Stmt::Call(block) | Stmt::Goto(block) => self.walk_block(*block),
@@ -170,7 +157,7 @@ impl<'a> Pruner<'a> {
                     };
                     self.reached.stages |= !direct;
                 }
-                _ => {}
+                _ => places(stmt).into_iter().for_each(|place| self.write(place, None)),
             }
         }
     }

@@ -223,15 +223,8 @@ impl Reads {
     }
 }
 
-/// Whether a statement changes what leaves when the packet is sent, by itself.
-pub(super) fn changes(stmt: &Stmt) -> bool {
-    let of_header = |place: &LValue| {
-        let mut place = place;
-        while let LValue::Slice(of, ..) = place {
-            place = of;
-        }
-        matches!(place, LValue::Field(..))
-    };
+/// Places that a statement assigns to, without those of statements inside it.
+pub(super) fn places(stmt: &Stmt) -> Vec<&LValue> {
     match stmt {
         Stmt::Set(place, _)
         | Stmt::Hash(place, ..)
@@ -239,10 +232,29 @@ pub(super) fn changes(stmt: &Stmt) -> bool {
         | Stmt::Random(place, ..)
         | Stmt::RegisterRead(place, ..)
         | Stmt::Meter(place, ..)
-        | Stmt::MeterEntry(place, ..) => of_header(place),
+        | Stmt::MeterEntry(place, ..) => vec![place],
         Stmt::Extern(_, args) => {
-            args.iter().any(|arg| matches!(arg, ExternArg::Out(place) if of_header(place)))
+            let outs = args.iter().filter_map(|arg| match arg {
+                ExternArg::Out(place) => Some(place),
+                ExternArg::In(_) => None,
+            });
+            outs.collect()
         }
+        _ => vec![],
+    }
+}
+
+/// The variable or field that a place is, or is part of.
+pub(super) fn base(place: &LValue) -> &LValue {
+    match place {
+        LValue::Slice(of, ..) => base(of),
+        whole => whole,
+    }
+}
+
+/// Whether a statement changes what leaves when the packet is sent, by itself.
+pub(super) fn changes(stmt: &Stmt) -> bool {
+    match stmt {
         Stmt::CopyHeader(..)
         | Stmt::SetValid(_)
         | Stmt::SetInvalid(_)
@@ -252,7 +264,7 @@ pub(super) fn changes(stmt: &Stmt) -> bool {
         | Stmt::Insert(_)
         | Stmt::Remove(_)
         | Stmt::Reparse => true,
-        _ => false,
+        _ => places(stmt).into_iter().any(|place| matches!(base(place), LValue::Field(..))),
     }
 }
 

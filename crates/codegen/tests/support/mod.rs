@@ -31,7 +31,16 @@ impl Pair {
         let views = engine.views();
         let world = World { now: 1_000_000, seed: 7 };
         let worlds = [world.clone(), world];
-        Self { interpreted, compiled, engine, views, worker: Worker::new(), limits, worlds, checks: 0 }
+        Self {
+            interpreted,
+            compiled,
+            engine,
+            views, // Its counts are compared with the interpreter's, which all threads may add to.
+            worker: Worker::alone(),
+            limits,
+            worlds,
+            checks: 0,
+        }
     }
 
     /// Applies a bundle to both; whether it fitted.

@@ -121,6 +121,24 @@ mod tests {
         assert_eq!(r.complete(c), Some(6));
     }
 
+    #[test]
+    fn a_worker_is_alone_again_some_runs_after_it_met_another() {
+        let mut r = Reservation::new(0);
+        let run = |r: &mut Reservation, end| {
+            let ticket = r.reserve_to(end).unwrap();
+            let _ = r.complete(ticket);
+        };
+        run(&mut r, 1);
+        assert!(r.is_alone());
+        let (a, b) = (r.reserve_to(2).unwrap(), r.reserve_to(3).unwrap());
+        assert!(!r.is_alone());
+        let _ = (r.complete(a), r.complete(b));
+        (1..ALONE).for_each(|i| run(&mut r, 3 + i));
+        assert!(!r.is_alone());
+        run(&mut r, 3 + ALONE);
+        assert!(r.is_alone());
+    }
+
     proptest! {
         /// In any order of completion, the published end never passes an unfinished run.
         #[test]

@@ -247,3 +247,22 @@ pub struct Replication {
     /// Most bytes of a copy.
     pub limit: Option<u32>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hits_are_the_sum_of_both_counts_however_they_were_set() {
+        let stats = EntryStats::default();
+        stats.add(2, 200);
+        stats.add_alone(3, 300);
+        stats.add_alone(1, 100);
+        assert_eq!(stats.hits(), (6, 600));
+        // Less than one thread has counted alone.
+        stats.set_hits(1, 50);
+        assert_eq!(stats.hits(), (1, 50));
+        stats.add_alone(1, 60);
+        assert_eq!(stats.hits(), (2, 110));
+    }
+}
