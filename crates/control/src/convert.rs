@@ -395,7 +395,7 @@ impl proto::Worker {
 /// Converts a mirror in a request.
 pub fn requested_mirror(mirror: proto::Mirror) -> Result<Mirror, MirrorError> {
     let (what, vlan) = (direction::parse(&mirror.direction)?, parse_vlan(mirror.vlan.into())?);
-    Ok(Mirror { name: mirror.name, from: mirror.from, what, to: mirror.to, vlan })
+    Ok(Mirror { name: mirror.name, from: mirror.from, what, to: mirror.to, vlan, ..Mirror::default() })
 }
 
 /// Builds the reply for a mirror.
@@ -403,7 +403,13 @@ pub fn mirror(bridge: &str, mirror: Mirror, copied: MirrorSnapshot) -> proto::Mi
     proto::Mirror {
         bridge: bridge.into(),
         name: mirror.name,
-        from: mirror.from,
+        from: match mirror.by_port {
+            None => mirror.from,
+            Some(by_port) => by_port
+                .into_iter()
+                .map(|(port, what)| format!("{port} ({})", direction::format(what)))
+                .collect(),
+        },
         direction: direction::format(mirror.what).into(),
         to: mirror.to,
         vlan: mirror.vlan.map_or(0, |vlan| vlan.get().into()),

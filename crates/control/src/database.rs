@@ -10,13 +10,14 @@ use std::collections::BTreeMap;
 use crate::check;
 use crate::diff::Object;
 use crate::logics;
+use crate::mirror;
 use crate::model::{BridgeConfig, Config, Owner, PortConfig, check_name};
 use crate::refusal::Refusal;
 
 /// Resources that only one port can have, with the bridge and the port.
 type Taken = BTreeMap<String, (String, String)>;
 
-/// Adds bridges of a database to a configuration. Returns bridges and ports that are left out, with the reasons.
+/// Adds bridges of a database to a configuration. Returns bridges, ports and mirrors that are left out, with the reasons.
 pub(crate) fn add(config: &mut Config, bridges: Vec<BridgeConfig>) -> Vec<(Object, Refusal)> {
     let mut refused = Vec::new();
     let mut taken = Taken::new();
@@ -42,7 +43,19 @@ pub(crate) fn add(config: &mut Config, bridges: Vec<BridgeConfig>) -> Vec<(Objec
                 }
             }
         }
-        config.bridges.push(BridgeConfig { ports, owner: Owner::Database, ..bridge });
+        let mirrors = std::mem::take(&mut bridge.mirrors);
+        let mut bridge = BridgeConfig { ports, owner: Owner::Database, ..bridge };
+        for mirror in mirrors {
+            let (name, of) = (mirror.name.clone(), bridge.name.clone());
+            match mirror::check(&bridge, &mirror) {
+                Ok(()) => bridge.mirrors.push(mirror),
+                Err(error) => {
+                    let object = Object::Mirror { bridge: of.clone(), name };
+                    refused.push((object, Refusal::Mirror { bridge: of, error }));
+                }
+            }
+        }
+        config.bridges.push(bridge);
     }
     refused
 }

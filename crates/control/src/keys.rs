@@ -189,7 +189,7 @@ pub const PORT: &[Key] = &[
     ),
     key(
         "vlan",
-        "`transparent`, `access:10`, `trunk:10,20-29`, `trunk:all,native:1`",
+        "`transparent`, `access:10`, `trunk:10,20-29`, `trunk:all,native:1`, `trunk:all,native-tagged:1`, `tunnel:10`",
         "`transparent`",
         "Its VLAN membership (IEEE 802.1Q).",
     ),

@@ -62,7 +62,8 @@ pub fn mistakes(bridge: &BridgeConfig, ports: &[&str], mirror: &Mirror) -> Vec<M
         found.push(MirrorError::Exists(mirror.name.clone()));
     }
     let to = Some(&mirror.to).filter(|to| !mirror.from.contains(to));
-    let named = mirror.from.iter().chain(to);
+    let by_port = mirror.by_port.iter().flatten().map(|(name, _)| name);
+    let named = mirror.from.iter().chain(by_port).chain(to);
     let missing = named.filter(|name| !ports.contains(&name.as_str()));
     found.extend(missing.map(|name| MirrorError::NoPort(name.clone(), other_ports(name, ports))));
     if mirror.from.contains(&mirror.to) {
@@ -111,7 +112,7 @@ mod tests {
             from: from.iter().map(|port| port.to_string()).collect(),
             what: crate::direction::parse("both").unwrap(),
             to: to.into(),
-            vlan: None,
+            ..Mirror::default()
         };
         let mut bridge = BridgeConfig::new("br0");
         bridge.mirrors = vec![

@@ -575,7 +575,7 @@ impl Switch for Server {
             let mode = find_port(&desired.state().bridges(), &bridge, &port)?.config.settings.vlan.clone();
             let vlan = match (vlan, &mode) {
                 (Some(vlan), _) => vid(vlan)?,
-                (None, VlanMode::Access(vid)) => vid.get(),
+                (None, VlanMode::Access(vid) | VlanMode::Tunnel(vid)) => vid.get(),
                 (None, _) => 0,
             };
             let note = vlan::station_note(&port, &mode, vlan);

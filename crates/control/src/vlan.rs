@@ -5,6 +5,8 @@
 //! access:10               untagged member of VLAN 10
 //! trunk:10,20-29          tagged member of VLANs 10 and 20 to 29
 //! trunk:all,native:1      tagged member of all VLANs; untagged frames belong to VLAN 1
+//! trunk:all,native-tagged:1  the same, but VLAN 1 is sent tagged
+//! tunnel:10               untagged member of VLAN 10, to which all frames belong: their tags are payload
 //! ```
 
 use fabric::VlanMode;
@@ -35,6 +37,7 @@ pub fn parse(text: &str) -> Result<VlanMode, VlanError> {
     }
     match text.split_once(':') {
         Some(("access", number)) => Ok(VlanMode::Access(vid(number)?)),
+        Some(("tunnel", number)) => Ok(VlanMode::Tunnel(vid(number)?)),
         Some(("trunk", list)) => trunk(list),
         _ if vid(text).is_ok() => {
             Err(error(format!("`{text}` is not a VLAN setting (an access port has `access:{text}`)")))
@@ -51,11 +54,12 @@ pub fn station_note(port: &str, mode: &VlanMode, vid: u16) -> Option<String> {
 }
 
 fn trunk(list: &str) -> Result<VlanMode, VlanError> {
-    let (mut native, mut allowed) = (None, VidSet::empty());
+    let (mut native, mut is_tagged, mut allowed) = (None, false, VidSet::empty());
     for item in list.split(',') {
         if item == "all" {
             allowed = VidSet::all();
-        } else if let Some(number) = item.strip_prefix("native:") {
+        } else if let Some((kind @ ("native" | "native-tagged"), number)) = item.split_once(':') {
+            is_tagged = kind == "native-tagged";
             if native.replace(vid(number)?).is_some() {
                 return Err(error("a trunk can have only one native VLAN".into()));
             }
@@ -72,7 +76,10 @@ fn trunk(list: &str) -> Result<VlanMode, VlanError> {
     if let Some(native) = native {
         allowed.insert(native.get());
     }
-    Ok(VlanMode::Trunk { native, allowed })
+    Ok(match native {
+        Some(native) if is_tagged => VlanMode::NativeTagged { native, allowed },
+        _ => VlanMode::Trunk { native, allowed },
+    })
 }
 
 fn vid(text: &str) -> Result<Vid, VlanError> {
@@ -96,6 +103,8 @@ mod tests {
             "trunk:all",
             "trunk:all,native:1",
             "trunk:7,native:7",
+            "trunk:1-7,native-tagged:7",
+            "tunnel:10",
         ] {
             let mode = parse(text).unwrap();
             assert_eq!(mode.to_string(), text);

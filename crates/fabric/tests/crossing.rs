@@ -349,8 +349,13 @@ fn both_bridges_are_observed_and_mirrored() {
         switch.observe(bridge, watcher.clone()).unwrap();
     }
     let what = Interest { received: true, sent: false, explained: false };
-    let mirror =
-        Mirror { name: "m".into(), from: vec!["pb".into()], what, to: "mirror_port".into(), vlan: None };
+    let mirror = Mirror {
+        name: "m".into(),
+        from: vec!["pb".into()],
+        what,
+        to: "mirror_port".into(),
+        ..Mirror::default()
+    };
     switch.set_mirrors(second, vec![mirror]).unwrap();
     near.send([Sent::cut(&frame(1, 700), &[50, 300])]);
     assert_eq!((far.take(), mirror_port.take()), (vec![frame(1, 700)], vec![frame(1, 700)]));

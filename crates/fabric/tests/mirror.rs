@@ -6,6 +6,7 @@ mod support;
 
 use std::sync::{Arc, Mutex};
 
+use fabric::port::VidSet;
 use fabric::switch::{BridgeId, PortRef};
 use fabric::{
     Attachment, Batch, Caps, DropReason, Interest, Mirror, MirrorSnapshot, Observer, PortIndex, PortSettings,
@@ -47,6 +48,7 @@ impl Rig {
             what,
             to: to.into(),
             vlan: vlan.and_then(Vid::new),
+            ..Mirror::default()
         };
         self.switch.set_mirrors(self.bridge, vec![mirror]).unwrap();
     }
@@ -97,6 +99,32 @@ impl SwitchLogic for Editor {
             }
         }
     }
+}
+
+#[test]
+fn directions_differ_by_port_and_vlans_select() {
+    let rig = Rig::new(Arc::new(ToOne));
+    let by_port = Some(vec![("0".into(), RECEIVED), ("1".into(), SENT)]);
+    let mirror = Mirror { name: "m".into(), to: "3".into(), by_port, ..Mirror::default() };
+    rig.switch.set_mirrors(rig.bridge, vec![mirror.clone()]).unwrap();
+    let plain = frame(1, 60);
+    rig.send(0, [Sent::whole(&plain)]);
+    assert_eq!(rig.take(3).len(), 1, "copied once, though selected where it comes in and where it leaves");
+    rig.send(2, [Sent::whole(&plain)]);
+    assert_eq!(rig.take(3).len(), 1, "selected where it leaves");
+
+    let mut vlans = VidSet::empty();
+    vlans.insert(7);
+    rig.switch.set_mirrors(rig.bridge, vec![Mirror { vlans: Some(vlans), ..mirror.clone() }]).unwrap();
+    for from in [0, 2] {
+        rig.send(from, [&plain, &tagged(&plain, 7), &tagged(&plain, 8)].map(|bytes| Sent::whole(bytes)));
+        assert_eq!(rig.take(3), [tagged(&plain, 7)]);
+    }
+
+    let nothing = Mirror { by_port: Some(Vec::new()), ..mirror };
+    rig.switch.set_mirrors(rig.bridge, vec![nothing]).unwrap();
+    rig.send(0, [Sent::whole(&plain)]);
+    assert_eq!(rig.take(3), NOTHING);
 }
 
 #[test]

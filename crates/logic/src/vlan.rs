@@ -70,6 +70,11 @@ fn classify(mode: &VlanMode, batch: &mut Batch<'_>, v: VersionId, tag: Option<Vl
         batch.discard(v, DropReason::Vlan);
         return None;
     };
+    if let VlanMode::Tunnel(_) = mode {
+        // The customer's tag, if any, and its priority are payload.
+        let tag = VlanTag { vid, ..VlanTag::default() };
+        return Some(Frame { v, vid, tag, tagged: false, aware: true, own: false });
+    }
     let mut v = v;
     let mut tagged = tag.is_some();
     if tag.is_some_and(|tag| tag.vid == 0) && vid != 0 {

@@ -384,7 +384,7 @@ pub(crate) struct PortSettings {
     /// Largest packet in bytes without Ethernet header; 0: the type's maximum
     #[arg(long, value_name = "BYTES")]
     pub(crate) mtu: Option<u32>,
-    /// transparent, access:10, trunk:10,20-29 or trunk:all,native:1
+    /// transparent, access:10, trunk:10,20-29, trunk:all,native:1, trunk:all,native-tagged:1 or tunnel:10
     #[arg(long, value_name = "VLANS")]
     pub(crate) vlan: Option<String>,
     #[command(flatten)]

@@ -3,6 +3,7 @@
 //! [`crate::vswitch`] has those of Open vSwitch's database. A column that the server lacks reads as its default, and
 //! [`Column::set`] is the caller's to omit for it ([`crate::Schema::has`]).
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::marker::PhantomData;
@@ -199,8 +200,22 @@ pub trait Table: Sized {
     /// The table and its columns.
     const INFO: TableInfo;
 
-    /// Reads a row.
+    /// Reads a row; a column that it lacks has its default.
     fn read(uuid: Uuid, row: &Row) -> Result<Self, ReadError>;
+
+    /// Reads a row. Columns that hold other values than expected have their defaults; returns the errors.
+    fn read_partly(uuid: Uuid, row: &Row) -> (Self, Vec<ReadError>) {
+        let (mut rest, mut errors) = (Cow::Borrowed(row), Vec::new());
+        loop {
+            match Self::read(uuid, &rest) {
+                Ok(read) => return (read, errors),
+                Err(error) => {
+                    rest.to_mut().remove(error.column);
+                    errors.push(error);
+                }
+            }
+        }
+    }
 
     /// Reads all rows of a replica.
     fn all(replica: &Replica) -> Result<Vec<Self>, ReadError> {
@@ -224,6 +239,17 @@ mod tests {
         assert_eq!(row["tag"], Value::Set(BTreeSet::new()));
         let map: BTreeMap<String, Uuid> = [("a".into(), Uuid([1; 16]))].into();
         assert_eq!(BTreeMap::from_value(&map.clone().into_value()), Some(map));
+    }
+
+    #[test]
+    fn a_row_is_read_without_the_columns_that_cannot_be() {
+        let entries = [("name", Value::from("p")), ("tag", "x".into()), ("trunks", "y".into())];
+        let row: Row = entries.map(|(column, value)| (column.to_owned(), value)).into();
+        let uuid = Uuid([1; 16]);
+        let (port, errors) = crate::vswitch::Port::read_partly(uuid, &row);
+        assert_eq!((port.uuid, port.name.as_str(), port.tag), (uuid, "p", None));
+        let errors: Vec<_> = errors.iter().map(|error| error.column).collect();
+        assert_eq!(errors, ["tag", "trunks"]);
     }
 
     #[test]

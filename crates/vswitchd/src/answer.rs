@@ -2,6 +2,8 @@
 //!
 //! The comparison is with the replica, never with what was sent: the server forgets ephemeral columns when it restarts.
 
+use std::collections::BTreeMap;
+
 use ovsdb::typed::{Column, Datum, Table};
 use ovsdb::vswitch::{Bridge, Interface, OpenVSwitch};
 use ovsdb::{Replica, Row, Transaction, Uuid};
@@ -14,7 +16,7 @@ use crate::plan::{DATAPATH_TYPES, INTERFACE_TYPES, Plan, PlannedInterface};
 const OVS_VERSION: &str = "3.1.0";
 
 /// A row to write, compared with the one in the replica.
-struct Draft<'a> {
+pub(crate) struct Draft<'a> {
     replica: &'a Replica,
     table: &'static str,
     uuid: Uuid,
@@ -22,12 +24,12 @@ struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    fn new<T: Table>(replica: &'a Replica, uuid: Uuid) -> Self {
+    pub(crate) fn new<T: Table>(replica: &'a Replica, uuid: Uuid) -> Self {
         Self { replica, table: T::INFO.name, uuid, row: Row::new() }
     }
 
     /// Sets a column, if the server has it and it differs.
-    fn set<T: Datum>(&mut self, column: &Column<T>, value: T) {
+    pub(crate) fn set<T: Datum>(&mut self, column: &Column<T>, value: T) {
         if !self.replica.schema().has(self.table, column.name) {
             return;
         }
@@ -38,7 +40,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn write(self, transaction: &mut Transaction) {
+    pub(crate) fn write(self, transaction: &mut Transaction) {
         // A row that was deleted meanwhile has no state.
         if !self.row.is_empty() && self.replica.row(self.table, self.uuid).is_some() {
             transaction.update(self.table, self.uuid, self.row);
@@ -77,7 +79,7 @@ pub(crate) fn operations(
         draft.set(&OpenVSwitch::DB_VERSION, Some(replica.schema().version.clone()));
         draft.set(&OpenVSwitch::DATAPATH_TYPES, names(&DATAPATH_TYPES));
         draft.set(&OpenVSwitch::IFACE_TYPES, names(&INTERFACE_TYPES));
-        draft.set(&OpenVSwitch::DPDK_INITIALIZED, false);
+        draft.set(&OpenVSwitch::DPDK_INITIALIZED, plan.dpdk);
         draft.write(&mut transaction);
     }
     transaction
@@ -101,11 +103,13 @@ fn write_interface(
         draft.set(&Interface::IFINDEX, None);
         draft.set(&Interface::MTU, None);
         draft.set(&Interface::LINK_SPEED, None);
+        draft.set(&Interface::STATUS, BTreeMap::new());
         return draft.write(transaction);
     }
     draft.set(&Interface::OFPORT, Some(interface.number));
     draft.set(&Interface::LINK_STATE, state(facts.link_up));
     draft.set(&Interface::LINK_SPEED, facts.speed.filter(|_| facts.link_up));
+    draft.set(&Interface::STATUS, facts.status.clone());
     match (&facts.device, interface.device) {
         (Some(device), _) => {
             draft.set(&Interface::ADMIN_STATE, state(device.admin_up));

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use control::state::{Port, State};
 use fabric::switch::PortSnapshot;
-use ports::Link;
+use ports::{Link, Spec, Status};
 
 use crate::plan::{Device, Plan, PlannedInterface};
 
@@ -20,6 +20,8 @@ pub(crate) struct Facts {
     /// The network device; `None` if there is none, or if it is in another namespace.
     pub(crate) device: Option<DeviceFacts>,
     pub(crate) statistics: BTreeMap<String, i64>,
+    /// State by the type of interface.
+    pub(crate) status: BTreeMap<String, String>,
 }
 
 /// A network device of the host.
@@ -94,8 +96,27 @@ fn interface_facts(
         link_up: open.is_some_and(|open| open.status().link == Link::Up),
         speed: open.and_then(|open| open.speed()).map(|megabits| i64::from(megabits) * 1_000_000),
         device,
+        status: port.map(status).unwrap_or_default(),
         statistics: counters.map(|counters| statistics(&counters)).unwrap_or_default(),
     }
+}
+
+/// State of ports with a socket, in Open vSwitch's words where it has some.
+fn status(port: &Port) -> BTreeMap<String, String> {
+    let role = match &port.config.spec {
+        Spec::VhostUser(options) if options.role == ports::vhost_user::Role::Client => "client",
+        Spec::Memif(options) if options.role == ports::memif::Role::Client => "client",
+        Spec::VhostUser(_) | Spec::Memif(_) => "server",
+        _ => return BTreeMap::new(),
+    };
+    let Status { link, details } = port.open.as_ref().map(|open| open.status()).unwrap_or_default();
+    let connected = if link == Link::Up { "connected" } else { "disconnected" };
+    let details =
+        details.into_iter().filter(|(name, _)| ["features", "id", "socket"].contains(&name.as_str()));
+    let mut status: BTreeMap<_, _> = details.collect();
+    status.insert("mode".into(), role.into());
+    status.insert("status".into(), connected.into());
+    status
 }
 
 /// Counters as the port's client sees them in Open vSwitch: received by the switch, sent by the switch.

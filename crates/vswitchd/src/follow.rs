@@ -5,7 +5,8 @@
 //! - A change of an interface's state is written when it happens, counters every five seconds.
 //! - While the database is away, or another daemon has the lock, everything stays as it is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -25,6 +26,7 @@ use crate::detach::Readiness;
 use crate::facts::{self, Facts};
 use crate::link_watch::LinkWatch;
 use crate::log::LogFile;
+use crate::mirrors;
 use crate::plan::Plan;
 
 /// The lock that Open vSwitch's daemon holds.
@@ -34,7 +36,7 @@ const LOCK: &str = "ovs_vswitchd";
 const STATISTICS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Columns that only this daemon writes: their changes are not configuration.
-const OWN: [&str; 17] = [
+const OWN: [&str; 18] = [
     "admin_state",
     "cur_cfg",
     "datapath_id",
@@ -52,6 +54,7 @@ const OWN: [&str; 17] = [
     "ofport",
     "ovs_version",
     "statistics",
+    "status",
 ];
 
 /// OpenFlow numbers of ports, by bridge and name.
@@ -63,6 +66,8 @@ type Refused = BTreeMap<(String, String), String>;
 /// Follows the database until it is told to exit.
 pub(crate) struct Follower {
     pub(crate) remote: Remote,
+    /// The directory of sockets.
+    pub(crate) rundir: PathBuf,
     pub(crate) readiness: Readiness,
     pub(crate) exit: Arc<Notify>,
     pub(crate) server: Option<Arc<Server>>,
@@ -78,6 +83,8 @@ struct Applied {
     number: i64,
     /// What was last found of the plan's interfaces.
     facts: Vec<Facts>,
+    /// Warnings that are in the log.
+    warned: BTreeSet<String>,
 }
 
 /// What is to be done once the database can be written.
@@ -181,7 +188,7 @@ impl Follower {
         applied: &mut Applied,
         numbers: &Mutex<Numbers>,
     ) -> bool {
-        let plan = match Plan::new(session.replica()) {
+        let plan = match Plan::new(session.replica(), &self.rundir) {
             Ok(plan) => plan,
             Err(error) => {
                 tracing::error!("the configuration is not applied: {error}");
@@ -191,11 +198,11 @@ impl Follower {
         if OpenVSwitch::only(session.replica()).is_ok_and(|root| root.is_none()) {
             tracing::info!("the table `{}` is empty; waiting for a row", OpenVSwitch::INFO.name);
         }
-        for bridge in &plan.bridges {
-            if let Some(error) = &bridge.error {
-                tracing::warn!("bridge {}: {error}", bridge.name);
-            }
+        let warnings: BTreeSet<_> = plan.warnings.iter().cloned().collect();
+        for warning in warnings.difference(&applied.warned) {
+            tracing::warn!("{warning}");
         }
+        applied.warned = warnings;
         let bridges: Vec<_> = plan.bridges.iter().filter_map(|bridge| bridge.config()).collect();
         let subject = desired.clone();
         let set = tokio::task::spawn_blocking(move || subject.set_database(bridges)).await;
@@ -241,11 +248,16 @@ impl Follower {
     ) -> bool {
         let known = (!reread).then_some(applied.facts.as_slice());
         // A short lock and some small files: no thread of its own.
-        applied.facts = tokio::task::block_in_place(|| {
-            facts::of(&applied.plan, desired.state(), &applied.refused, known)
+        let (facts, copied) = tokio::task::block_in_place(|| {
+            let facts = facts::of(&applied.plan, desired.state(), &applied.refused, known);
+            (facts, statistics.then(|| mirrors::copied(&applied.plan, desired.state())))
         });
+        applied.facts = facts;
         let Applied { plan, facts, number, .. } = applied;
         let mut transaction = answer::operations(session.replica(), plan, facts, *number, statistics);
+        if let Some(copied) = copied {
+            mirrors::write(session.replica(), &copied, &mut transaction);
+        }
         if transaction.is_empty() {
             return true;
         }

@@ -6,7 +6,7 @@
 //! - [`args`]: the command line; [`detach`]: processes and their start; [`log`]: the log in Open vSwitch's format;
 //! - [`follow`]: the session with the database, and what happens on its events;
 //! - [`plan`]: from rows to bridges and ports; [`vlan`], [`numbers`]: parts of it;
-//! - [`facts`]: the state of interfaces; [`answer`]: from state to rows;
+//! - [`facts`], [`mirrors`]: the state of interfaces and mirrors; [`answer`]: from state to rows;
 //! - [`link_watch`]: changes of the host's interfaces; [`commands`]: those of `ovs-appctl`.
 
 mod answer;
@@ -17,6 +17,7 @@ mod facts;
 mod follow;
 mod link_watch;
 mod log;
+mod mirrors;
 mod numbers;
 mod plan;
 mod vlan;
@@ -72,6 +73,7 @@ fn run(args: Args, readiness: Readiness) -> Result<(), String> {
     let settings = DaemonConfig { socket: Some(args.rundir.join("mswitch.sock")), ..DaemonConfig::default() };
     let follower = follow::Follower {
         remote: args.database.clone(),
+        rundir: args.rundir.clone(),
         readiness,
         exit: Arc::new(Notify::new()),
         server,

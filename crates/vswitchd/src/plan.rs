@@ -7,22 +7,29 @@
 //! - Each interface of a bridge in the database is in the plan once, whether it is configured or not.
 //! - A plan depends on nothing but the rows.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod kinds;
+mod mirrors;
+mod policing;
+mod rows;
 
-use control::model::{BridgeConfig, LogicConfig, PortConfig};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use control::model::{BridgeConfig, LogicConfig, PortConfig, check_mtu};
 use fabric::PortSettings;
 use ofagent::FailMode;
-use ovsdb::typed::{ReadError, Table};
-use ovsdb::vswitch::{Bridge, Interface, OpenVSwitch, Port};
+use ovsdb::typed::ReadError;
+use ovsdb::vswitch::{self, Bridge, Interface, OpenVSwitch, Port, QoS};
 use ovsdb::{Replica, Uuid};
 use packet::ether::MacAddr;
-use ports::{Spec, netdev, patch, tap};
+use ports::Spec;
 
+pub(crate) use self::kinds::INTERFACE_TYPES;
+use self::kinds::{Surroundings, kind_of};
+pub(crate) use self::mirrors::PlannedMirror;
+use self::rows::Faults;
 use crate::numbers::{self, Wish};
 use crate::vlan;
-
-/// Types of interfaces, as `Open_vSwitch.iface_types` lists them.
-pub(crate) const INTERFACE_TYPES: [&str; 3] = ["internal", "patch", "system"];
 
 /// Types of datapaths, as `Open_vSwitch.datapath_types` lists them. Both are this switch.
 pub(crate) const DATAPATH_TYPES: [&str; 2] = ["netdev", "system"];
@@ -36,6 +43,10 @@ pub(crate) struct Plan {
     /// The row of the table `Open_vSwitch`, with the number of its configuration.
     pub(crate) root: Option<(Uuid, i64)>,
     pub(crate) bridges: Vec<PlannedBridge>,
+    /// Whether clients expect DPDK's interface types to be ready.
+    pub(crate) dpdk: bool,
+    /// What has no effect, for the log.
+    pub(crate) warnings: Vec<String>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -48,6 +59,7 @@ pub(crate) struct PlannedBridge {
     pub(crate) logic: LogicConfig,
     pub(crate) secure: bool,
     pub(crate) interfaces: Vec<PlannedInterface>,
+    pub(crate) mirrors: Vec<PlannedMirror>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -81,6 +93,7 @@ impl PlannedBridge {
             bridge.openflow.fail_mode = FailMode::Secure;
         }
         bridge.ports = self.interfaces.iter().filter_map(|it| it.port.as_ref().ok().cloned()).collect();
+        bridge.mirrors = self.mirrors.iter().filter_map(|it| it.mirror.as_ref().ok().cloned()).collect();
         Some(bridge)
     }
 }
@@ -91,17 +104,29 @@ type Places<'a> = BTreeMap<&'a str, &'a str>;
 struct Rows {
     ports: BTreeMap<Uuid, Port>,
     interfaces: BTreeMap<Uuid, Interface>,
+    mirrors: BTreeMap<Uuid, vswitch::Mirror>,
+    qos: BTreeMap<Uuid, QoS>,
+    faults: Faults,
+    /// The folder of the sockets of `dpdkvhostuser` interfaces, or why there is none.
+    sockets: Result<PathBuf, String>,
 }
 
 impl Plan {
-    /// Makes a plan for the rows of a replica.
-    pub(crate) fn new(replica: &Replica) -> Result<Self, ReadError> {
+    /// Makes a plan for the rows of a replica, with sockets in `rundir`. Fails if the row of the table `Open_vSwitch`
+    /// cannot be read: without it, no bridge is known.
+    pub(crate) fn new(replica: &Replica, rundir: &Path) -> Result<Self, ReadError> {
         let Some(root) = OpenVSwitch::only(replica)? else { return Ok(Plan::default()) };
+        let mut faults = Faults::new();
+        let bridges = rows::read::<Bridge>(replica, &mut faults);
         let rows = Rows {
-            ports: Port::all(replica)?.into_iter().map(|port| (port.uuid, port)).collect(),
-            interfaces: Interface::all(replica)?.into_iter().map(|it| (it.uuid, it)).collect(),
+            ports: rows::read(replica, &mut faults),
+            interfaces: rows::read(replica, &mut faults),
+            mirrors: rows::read(replica, &mut faults),
+            qos: rows::read(replica, &mut faults),
+            faults,
+            sockets: kinds::socket_folder(rundir, &root.other_config),
         };
-        let mut bridges = Bridge::all(replica)?;
+        let mut bridges: Vec<_> = bridges.into_values().collect();
         bridges.retain(|bridge| root.bridges.contains(&bridge.uuid));
         bridges.sort_by(|a, b| a.name.cmp(&b.name));
         let mut places = Places::new();
@@ -112,7 +137,11 @@ impl Plan {
         }
         let mut taken = BTreeSet::new();
         let planned = bridges.iter().map(|bridge| rows.bridge(bridge, &places, &mut taken));
-        Ok(Plan { root: Some((root.uuid, root.next_cfg)), bridges: planned.collect() })
+        let bridges: Vec<_> = planned.collect();
+        let dpdk = root.other_config.get("dpdk-init").is_some_and(|text| text == "true" || text == "try");
+        let mut warnings = Vec::new();
+        rows.warn(&bridges, &mut warnings);
+        Ok(Plan { root: Some((root.uuid, root.next_cfg)), bridges, dpdk, warnings })
     }
 }
 
@@ -128,8 +157,9 @@ impl Rows {
     fn bridge(&self, bridge: &Bridge, places: &Places<'_>, taken: &mut BTreeSet<String>) -> PlannedBridge {
         let name = bridge.name.clone();
         let kind = bridge.datapath_type.as_str();
-        let error = (!kind.is_empty() && !DATAPATH_TYPES.contains(&kind))
+        let unsupported = (!kind.is_empty() && !DATAPATH_TYPES.contains(&kind))
             .then(|| format!("datapath type `{kind}` is not supported"));
+        let error = self.faults.get(&bridge.uuid).cloned().or(unsupported);
         let mut found: Vec<_> = self.of(bridge).collect();
         // The order in which numbers are given.
         found.sort_by(|(_, a), (_, b)| a.name.cmp(&b.name));
@@ -142,7 +172,7 @@ impl Rows {
             })
             .collect();
         let mac = mac_of(bridge);
-        let place = Place { bridge, mac, places };
+        let around = Surroundings { bridge: &name, mac, places, sockets: &self.sockets };
         let mut interfaces = Vec::new();
         for ((port, interface), number) in found.into_iter().zip(numbers::assign(&wishes)) {
             let config = match &error {
@@ -150,12 +180,12 @@ impl Rows {
                 None if !taken.insert(interface.name.clone()) => {
                     Err(format!("interface {} is in the database more than once", interface.name))
                 }
-                None => place.port(port, interface),
+                None => self.port(port, interface, &around),
             };
             // Devices are looked up by their names in the file system.
-            let device = match kind_of(bridge, interface) {
+            let device = match kind_of(&bridge.name, interface) {
                 _ if !ports::is_interface_name(&interface.name) => None,
-                "internal" => Some(Device::Own),
+                "internal" | "tap" => Some(Device::Own),
                 "system" => Some(Device::Existing),
                 _ => None,
             };
@@ -176,58 +206,56 @@ impl Rows {
             logic,
             secure,
             interfaces,
+            mirrors: mirrors::of(self, bridge),
         }
     }
-}
 
-/// Returns an interface's type; that of the one with the bridge's name is always `internal`.
-fn kind_of<'a>(bridge: &Bridge, interface: &'a Interface) -> &'a str {
-    match interface.type_.as_str() {
-        _ if interface.name == bridge.name => "internal",
-        "" => "system",
-        other => other,
-    }
-}
-
-/// What a port's configuration depends on besides its rows.
-struct Place<'a> {
-    bridge: &'a Bridge,
-    mac: MacAddr,
-    places: &'a Places<'a>,
-}
-
-impl Place<'_> {
-    fn port(&self, port: &Port, interface: &Interface) -> Result<PortConfig, String> {
+    fn port(
+        &self,
+        port: &Port,
+        interface: &Interface,
+        around: &Surroundings<'_>,
+    ) -> Result<PortConfig, String> {
+        if let Some(fault) = self.faults.get(&port.uuid).or_else(|| self.faults.get(&interface.uuid)) {
+            return Err(fault.clone());
+        }
         if port.interfaces.len() > 1 {
             return Err(format!("port {} has several interfaces; bonds are not supported", port.name));
         }
         let mut settings = PortSettings::new(&interface.name);
         settings.vlan = vlan::mode(port)?;
-        let spec = self.spec(interface)?;
-        let mtu = interface.mtu_request.and_then(|mtu| u32::try_from(mtu).ok());
+        settings.police = policing::limit(interface).0;
+        let spec = kinds::spec(interface, around)?;
         let mut config = PortConfig::new(settings, spec);
-        if let (Some(mtu), Spec::Tap(_)) = (mtu, &config.spec) {
-            config.set_mtu(mtu);
+        // The MTU of an existing device is the operator's.
+        if let (Some(mtu), false) = (interface.mtu_request, matches!(config.spec, Spec::Netdev(_))) {
+            config.set_mtu(check_mtu(mtu).map_err(|error| format!("mtu_request: {error}"))?);
         }
         Ok(config)
     }
 
-    fn spec(&self, interface: &Interface) -> Result<Spec, String> {
-        let address = interface.mac.as_deref().and_then(|text| text.parse().ok());
-        match kind_of(self.bridge, interface) {
-            "system" => Ok(Spec::Netdev(netdev::Options::default())),
-            "internal" => {
-                let own = (interface.name == self.bridge.name).then_some(self.mac);
-                Ok(Spec::Tap(tap::Options { mac: address.or(own), ..tap::Options::default() }))
+    /// Adds warnings about settings of bridges without an effect.
+    fn warn(&self, bridges: &[PlannedBridge], warnings: &mut Vec<String>) {
+        for bridge in bridges {
+            let mut add = |text: String| warnings.push(format!("bridge {}: {text}", bridge.name));
+            bridge.error.iter().for_each(|error| add(error.clone()));
+            for PlannedMirror { uuid, name, mirror } in &bridge.mirrors {
+                if let Err(error) = mirror {
+                    add(format!("mirror {name}: {error}"));
+                } else if self.mirrors.get(uuid).is_some_and(|row| row.snaplen.is_some()) {
+                    add(format!("mirror {name}: snaplen has no effect"));
+                }
             }
-            "patch" => {
-                let peer = interface.options.get("peer").ok_or("a patch port needs options:peer")?;
-                // A peer that does not exist yet is in no bridge; the port waits for it.
-                let bridge = self.places.get(peer.as_str()).copied().unwrap_or(&self.bridge.name);
-                let peer = patch::Peer { bridge: bridge.into(), port: peer.clone() };
-                Ok(Spec::Patch(patch::Options { peer }))
+            for interface in &bridge.interfaces {
+                let row = self.interfaces.get(&interface.uuid);
+                row.and_then(|row| policing::limit(row).1).into_iter().for_each(&mut add);
             }
-            other => Err(format!("interface type `{other}` is not supported")),
+        }
+        for port in self.ports.values() {
+            let kind = port.qos.and_then(|uuid| self.qos.get(&uuid)).map(|qos| qos.type_.as_str());
+            if let Some(kind) = kind.filter(|kind| !kind.is_empty() && *kind != "linux-noop") {
+                warnings.push(format!("port {}: QoS of type `{kind}` has no effect", port.name));
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! VLAN settings of a port, from the columns `tag`, `trunks` and `vlan_mode` (ovs-vswitchd.conf.db(5)).
+//! VLAN settings of a port, from the columns `tag`, `trunks`, `vlan_mode` and `cvlans` (ovs-vswitchd.conf.db(5)).
 
 use fabric::VlanMode;
 use ovsdb::vswitch::Port;
@@ -11,21 +11,46 @@ pub(crate) fn mode(port: &Port) -> Result<VlanMode, String> {
         vid.ok_or_else(|| format!("tag {tag} is not a VLAN id; expected 1 to 4094"))
     };
     match (port.vlan_mode.as_deref(), tag) {
+        _ if has_priority_tags(port) => {
+            Err("other_config:priority-tags is not supported; expected `never`".into())
+        }
         (None | Some("access"), Some(tag)) => Ok(VlanMode::Access(vid(tag)?)),
         (None | Some("trunk" | "native-untagged" | "native-tagged"), None) if port.trunks.is_empty() => {
             Ok(VlanMode::Transparent)
         }
         (None | Some("trunk"), _) => Ok(VlanMode::Trunk { native: None, allowed: allowed(port) }),
-        (Some("native-untagged"), tag) => {
+        (Some(mode @ ("native-untagged" | "native-tagged")), tag) => {
+            let native = tag.map(vid).transpose()?;
             let mut allowed = allowed(port);
-            if let Some(tag) = tag {
-                allowed.insert(u16::try_from(tag).unwrap_or_default());
+            if let Some(native) = native {
+                allowed.insert(native.get());
             }
-            Ok(VlanMode::Trunk { native: tag.map(vid).transpose()?, allowed })
+            Ok(match native {
+                Some(native) if mode == "native-tagged" => VlanMode::NativeTagged { native, allowed },
+                native => VlanMode::Trunk { native, allowed },
+            })
+        }
+        (Some("dot1q-tunnel"), tag) => {
+            let vid = vid(tag.ok_or("vlan_mode `dot1q-tunnel` needs a tag")?)?;
+            if port.other_config.get("qinq-ethtype").map(String::as_str) != Some("802.1q") {
+                return Err(
+                    "vlan_mode `dot1q-tunnel` is supported with other_config:qinq-ethtype=802.1q".into()
+                );
+            }
+            if !port.cvlans.is_empty() {
+                return Err("cvlans is not supported; expected none, for all VLANs of the customer".into());
+            }
+            Ok(VlanMode::Tunnel(vid))
         }
         (Some("access"), None) => Ok(VlanMode::Transparent),
         (Some(other), _) => Err(format!("vlan_mode `{other}` is not supported")),
     }
+}
+
+/// Whether frames without a tag are to leave with a priority tag.
+fn has_priority_tags(port: &Port) -> bool {
+    let value = port.other_config.get("priority-tags").map(String::as_str);
+    matches!(value, Some("if-nonzero" | "true" | "always"))
 }
 
 fn allowed(port: &Port) -> fabric::port::VidSet {
@@ -61,6 +86,10 @@ mod tests {
                     allowed.contains(5)
                 )
             }
+            Ok(VlanMode::NativeTagged { native, allowed }) => {
+                format!("native-tagged {native}, 1 {}, 5 {}", allowed.contains(1), allowed.contains(5))
+            }
+            Ok(VlanMode::Tunnel(vid)) => format!("tunnel {vid}"),
             Err(error) => error,
         };
         assert_eq!(text(port(None, &[], None)), "all");
@@ -70,10 +99,25 @@ mod tests {
         assert_eq!(text(port(Some(5), &[1], Some("trunk"))), "native None, 1 true, 5 false");
         assert_eq!(text(port(Some(5), &[], Some("native-untagged"))), "native Some(\"5\"), 1 true, 5 true");
         assert_eq!(text(port(Some(5), &[1], Some("native-untagged"))), "native Some(\"5\"), 1 true, 5 true");
-        assert_eq!(
-            text(port(Some(5), &[], Some("native-tagged"))),
-            "vlan_mode `native-tagged` is not supported"
-        );
+        assert_eq!(text(port(Some(5), &[1], Some("native-tagged"))), "native-tagged 5, 1 true, 5 true");
+        assert_eq!(text(port(None, &[1], Some("native-tagged"))), "native None, 1 true, 5 false");
+        assert_eq!(text(port(Some(5), &[], Some("other"))), "vlan_mode `other` is not supported");
+        let tunnel = |tag, ethtype: &str, cvlans: &[i64]| {
+            let mut port = port(tag, &[], Some("dot1q-tunnel"));
+            port.other_config.insert("qinq-ethtype".into(), ethtype.into());
+            port.cvlans = cvlans.iter().copied().collect();
+            text(port)
+        };
+        assert_eq!(tunnel(Some(5), "802.1q", &[]), "tunnel 5");
+        assert_eq!(tunnel(None, "802.1q", &[]), "vlan_mode `dot1q-tunnel` needs a tag");
+        assert!(tunnel(Some(5), "802.1ad", &[]).contains("qinq-ethtype=802.1q"));
+        assert!(tunnel(Some(5), "802.1q", &[7]).starts_with("cvlans is not supported"));
+        let priority = |value: &str| {
+            let other_config = [("priority-tags".to_owned(), value.to_owned())].into();
+            text(Port { other_config, ..port(Some(5), &[], None) })
+        };
+        assert_eq!(priority("never"), "access 5");
+        assert!(priority("always").starts_with("other_config:priority-tags is not supported"));
         assert_eq!(text(port(Some(4095), &[], None)), "tag 4095 is not a VLAN id; expected 1 to 4094");
     }
 }

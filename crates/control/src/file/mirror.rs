@@ -31,6 +31,7 @@ pub(super) fn read(
         what: *what.as_ref().unwrap_or(&direction::DIRECTIONS[0].1),
         to: to.as_ref().map_or("", |(to, _)| to).into(),
         vlan: *vlan.as_ref().unwrap_or(&None),
+        ..Mirror::default()
     };
     let errors = what.err().into_iter().chain(vlan.err()).chain(mirror::mistakes(bridge, ports, &values));
     for error in errors {

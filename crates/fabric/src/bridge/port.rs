@@ -46,6 +46,16 @@ pub enum VlanMode {
         /// VLANs carried, native included.
         allowed: VidSet,
     },
+    /// A trunk whose native VLAN is sent tagged, as all others.
+    NativeTagged {
+        /// VLAN of untagged frames.
+        native: Vid,
+        /// VLANs carried, native included.
+        allowed: VidSet,
+    },
+    /// Untagged member of one VLAN, to which all frames belong: a customer's tags are payload (a tunnel through the
+    /// VLAN). Where the frames leave tagged, the VLAN's tag is in front of the customer's; both are of TPID 0x8100.
+    Tunnel(Vid),
 }
 
 /// Form in which a frame of a VLAN leaves a port.
@@ -72,6 +82,9 @@ impl VlanMode {
                 0 => native.map(Vid::get),
                 _ => allowed.contains(vid).then_some(vid),
             },
+            VlanMode::NativeTagged { native, .. } if vid == 0 => Some(native.get()),
+            VlanMode::NativeTagged { allowed, .. } => allowed.contains(vid).then_some(vid),
+            VlanMode::Tunnel(tunnel) => Some(tunnel.get()),
         }
     }
 
@@ -81,8 +94,10 @@ impl VlanMode {
         match self {
             VlanMode::Transparent if vid == 0 => VlanEgress::Untagged,
             VlanMode::Transparent => VlanEgress::Tagged,
-            VlanMode::Access(access) if access.get() == vid => VlanEgress::Untagged,
-            VlanMode::Access(_) => VlanEgress::Refused,
+            VlanMode::Access(own) | VlanMode::Tunnel(own) if own.get() == vid => VlanEgress::Untagged,
+            VlanMode::Access(_) | VlanMode::Tunnel(_) => VlanEgress::Refused,
+            VlanMode::NativeTagged { allowed, .. } if allowed.contains(vid) => VlanEgress::Tagged,
+            VlanMode::NativeTagged { .. } => VlanEgress::Refused,
             VlanMode::Trunk { native: Some(native), .. } if native.get() == vid => VlanEgress::Untagged,
             VlanMode::Trunk { allowed, .. } if allowed.contains(vid) => VlanEgress::Tagged,
             VlanMode::Trunk { .. } => VlanEgress::Refused,
@@ -91,11 +106,16 @@ impl VlanMode {
 }
 
 impl fmt::Display for VlanMode {
-    /// `transparent`, `access:10`, `trunk:10,20-29` or `trunk:all,native:1`, as in configuration files.
+    /// `transparent`, `access:10`, `trunk:10,20-29`, `trunk:all,native:1`, `trunk:all,native-tagged:1` or `tunnel:10`, as
+    /// in configuration files.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             VlanMode::Transparent => f.write_str("transparent"),
             VlanMode::Access(vid) => write!(f, "access:{}", vid.get()),
+            VlanMode::Tunnel(vid) => write!(f, "tunnel:{}", vid.get()),
+            VlanMode::NativeTagged { native, allowed } => {
+                write!(f, "trunk:{allowed},native-tagged:{}", native.get())
+            }
             VlanMode::Trunk { native, allowed } => {
                 write!(f, "trunk:{allowed}")?;
                 match native {

@@ -14,9 +14,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use packet::ether::{Vid, VlanTag};
+use packet::ether::{Vid, VlanTag, vlan_tag};
 
-use crate::bridge::port::PortIndex;
+use crate::bridge::port::{PortIndex, VidSet};
 use crate::bridge::state::{BridgeState, PortEntry};
 use crate::counters::QueueCounters;
 use crate::lists::emit::emit;
@@ -28,7 +28,7 @@ use crate::rx::record::state;
 use crate::rx::{RxBatch, SOURCES};
 
 /// Settings of a mirror. They name ports, which may be added later or come back.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Mirror {
     /// Its name.
     pub name: String,
@@ -36,6 +36,11 @@ pub struct Mirror {
     pub from: Vec<String>,
     /// Directions to copy.
     pub what: Interest,
+    /// Directions to copy by port, instead of `from` and `what`; ports that it lacks are not copied.
+    pub by_port: Option<Vec<(String, Interest)>>,
+    /// VLANs whose packets are copied, by the VLAN settings of the port at which a packet comes in or leaves; `None`: all,
+    /// and those of no VLAN.
+    pub vlans: Option<VidSet>,
     /// The destination port.
     pub to: String,
     /// Tag added to copies.
@@ -73,12 +78,22 @@ struct MirrorTarget {
     tag: Option<VlanTag>,
     /// Interest in each port, by index.
     interests: Box<[Interest]>,
+    vlans: Option<VidSet>,
     copied: Arc<Copied>,
 }
 
 impl MirrorTarget {
     fn interest(&self, port: PortIndex) -> Interest {
         self.interests.get(usize::from(port.0)).copied().unwrap_or_default()
+    }
+
+    /// Whether version `v`, which comes in or leaves at a port, belongs to a VLAN that is copied.
+    #[inline]
+    fn selects(&self, rx: &RxBatch, bridge: &BridgeState, port: PortIndex, v: usize) -> bool {
+        let Some(vlans) = &self.vlans else { return true };
+        // A port's frames have the same form in both directions.
+        let vid = bridge.port(port).and_then(|entry| entry.settings.vlan.ingress(vlan_tag(rx.header(v))));
+        vid.is_some_and(|vid| vlans.contains(vid))
     }
 
     /// Puts a copy of version `v` on the list of the mirror's destination.
@@ -129,13 +144,13 @@ impl Mirrors {
         let target = |(mirror, copied): &(Mirror, Arc<Copied>)| {
             let mut entries = (0..).zip(ports).filter_map(|(i, entry)| Some((PortIndex(i), entry.as_ref()?)));
             let (at, to) = entries.find(|(_, entry)| entry.settings.name == mirror.to)?;
-            let interest = |entry: &Option<PortEntry>| match entry {
-                Some(entry) if mirror.copies(&entry.settings.name) => mirror.what,
-                _ => Interest::default(),
+            let interest = |entry: &Option<PortEntry>| {
+                entry.as_ref().map(|entry| mirror.interest(&entry.settings.name)).unwrap_or_default()
             };
             let interests = ports.iter().map(interest).collect();
             let (to, tag, copied) = (to.clone(), mirror.vlan.map(VlanTag::new), copied.clone());
-            Some(MirrorTarget { at, to, counters: counters(at), tag, interests, copied })
+            let vlans = mirror.vlans.clone();
+            Some(MirrorTarget { at, to, counters: counters(at), tag, interests, vlans, copied })
         };
         let targets: Box<[MirrorTarget]> = asked.iter().filter_map(target).collect();
         (!targets.is_empty()).then_some(Self(targets))
@@ -151,7 +166,9 @@ impl Mirrors {
     ) {
         for target in self.0.iter().filter(|target| target.interest(ingress).received) {
             for v in 0..rx.packets {
-                target.copy(rx, pad, bridge, v);
+                if target.selects(rx, bridge, ingress, v) {
+                    target.copy(rx, pad, bridge, v);
+                }
             }
         }
     }
@@ -169,15 +186,15 @@ impl Mirrors {
             let mut from = [NIL; SOURCES];
             for i in 0..pad.list_count() {
                 let Some((lane, mut at)) = pad.list(i) else { break };
-                if !bridge.lane(lane as usize).is_some_and(|lane| target.interest(lane.port).sent) {
-                    continue;
-                }
+                let port = bridge.lane(lane as usize).map(|lane| lane.port);
+                let Some(port) = port.filter(|port| target.interest(*port).sent) else { continue };
                 // Copies on the same list follow later, in runs of their own or at the end of this one.
                 while let Some(run) = pad.run(at) {
                     let mut v = u32::from(run.first);
                     while v < pad.run(at).map_or(0, |run| run.end()) {
                         let record = rx.records[v as usize];
                         if !record.has(state::MIRRORED)
+                            && target.selects(rx, bridge, port, v as usize)
                             && let Some(from) = from.get_mut(usize::from(record.packet))
                         {
                             if *from == NIL {
@@ -197,8 +214,16 @@ impl Mirrors {
 }
 
 impl Mirror {
-    fn copies(&self, port: &str) -> bool {
-        port != self.to && (self.from.is_empty() || self.from.iter().any(|from| from == port))
+    /// The directions in which a port's packets are copied.
+    fn interest(&self, port: &str) -> Interest {
+        match &self.by_port {
+            _ if port == self.to => Interest::default(),
+            Some(by_port) => {
+                by_port.iter().find(|(from, _)| from == port).map(|(_, what)| *what).unwrap_or_default()
+            }
+            None if self.from.is_empty() || self.from.iter().any(|from| from == port) => self.what,
+            None => Interest::default(),
+        }
     }
 
     /// Whether this port is the mirror's destination and receives nothing else.

@@ -18,13 +18,23 @@ struct Parts {
     dst: MacAddr,
     src: MacAddr,
     tag: Option<VlanTag>,
+    /// The tag of a tunnel's customer, behind `tag`.
+    inner: Option<VlanTag>,
     number: u32,
     len: usize,
 }
 
 impl Parts {
     fn bytes(&self) -> Vec<u8> {
-        build(self.dst, self.src, self.tag, self.number, self.len)
+        let Some(inner) = self.inner else {
+            return build(self.dst, self.src, self.tag, self.number, self.len);
+        };
+        let mut bytes = build(self.dst, self.src, Some(inner), self.number, self.len);
+        if let Some(tag) = self.tag {
+            let [high, low] = tag.to_tci().to_be_bytes();
+            bytes.splice(12..12, [0x81, 0, high, low]);
+        }
+        bytes
     }
 }
 
@@ -42,13 +52,21 @@ impl Model<'_> {
     }
 
     fn frame(&mut self, from: usize, frame: &Parts) {
+        let frame = match &self.ports[from] {
+            VlanMode::Tunnel(_) => &Parts { tag: None, inner: frame.tag, ..frame.clone() },
+            _ => frame,
+        };
         let aware = self.ports.iter().any(|mode| *mode != VlanMode::Transparent);
         let on_wire = frame.tag.map_or(0, |tag| tag.vid);
         let vid = match &self.ports[from] {
             VlanMode::Transparent => Some(on_wire),
             VlanMode::Access(vid) => (on_wire == 0).then_some(vid.get()),
             VlanMode::Trunk { native, .. } if on_wire == 0 => native.map(Vid::get),
-            VlanMode::Trunk { allowed, .. } => allowed.contains(on_wire).then_some(on_wire),
+            VlanMode::NativeTagged { native, .. } if on_wire == 0 => Some(native.get()),
+            VlanMode::Trunk { allowed, .. } | VlanMode::NativeTagged { allowed, .. } => {
+                allowed.contains(on_wire).then_some(on_wire)
+            }
+            VlanMode::Tunnel(vid) => Some(vid.get()),
         };
         let Some(vid) = vid else { return self.dropped(from, DropReason::Vlan) };
         if frame.src.0[0] & 1 == 0 {
@@ -70,9 +88,13 @@ impl Model<'_> {
             let tag = match &self.ports[to] {
                 _ if !aware || vid == 0 && self.ports[to] == VlanMode::Transparent => frame.tag,
                 VlanMode::Transparent => with_tag,
-                VlanMode::Access(own) if own.get() == vid => None,
+                VlanMode::Access(own) | VlanMode::Tunnel(own) if own.get() == vid => None,
                 VlanMode::Trunk { native: Some(native), .. } if native.get() == vid => None,
-                VlanMode::Trunk { allowed, .. } if allowed.contains(vid) => with_tag,
+                VlanMode::Trunk { allowed, .. } | VlanMode::NativeTagged { allowed, .. }
+                    if allowed.contains(vid) =>
+                {
+                    with_tag
+                }
                 _ => continue,
             };
             self.delivered[to].push(Parts { tag, ..frame.clone() }.bytes());
@@ -93,12 +115,18 @@ fn vlan_mode() -> impl Strategy<Value = VlanMode> {
     prop_oneof![
         Just(VlanMode::Transparent),
         (1u16..4).prop_filter_map("a VLAN", Vid::new).prop_map(VlanMode::Access),
+        (1u16..4).prop_filter_map("a VLAN", Vid::new).prop_map(VlanMode::Tunnel),
         (0u16..4, allowed).prop_map(|(native, mut allowed)| {
             // Documented: the native VLAN is one of those carried.
             allowed.insert(native);
             let mut without_zero = VidSet::empty();
             allowed.iter().filter(|vid| *vid > 0).for_each(|vid| without_zero.insert(vid));
             VlanMode::Trunk { native: Vid::new(native), allowed: without_zero }
+        }),
+        (1u16..4, vec(1u16..5, 0..4)).prop_map(|(native, vids)| {
+            let mut allowed = VidSet::empty();
+            vids.into_iter().chain([native]).for_each(|vid| allowed.insert(vid));
+            VlanMode::NativeTagged { native: Vid::new(native).unwrap(), allowed }
         }),
     ]
 }
@@ -129,6 +157,7 @@ fn frame() -> impl Strategy<Value = Parts> {
         dst,
         src,
         tag,
+        inner: None,
         number,
         len,
     })

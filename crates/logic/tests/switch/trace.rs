@@ -216,7 +216,7 @@ fn says_which_ports_a_flood_leaves_out() {
         from: vec!["b".into()],
         what: Interest { received: true, sent: true, explained: false },
         to: "e".into(),
-        vlan: None,
+        ..Mirror::default()
     };
     rig.switch.set_mirrors(rig.bridge, vec![mirror]).unwrap();
     let skipped = || told(&rig, &a, &plain(2, 1, 0)).0.split_off(4);
@@ -418,7 +418,9 @@ fn vlan_mode() -> impl Strategy<Value = VlanMode> {
         3 => Just(VlanMode::Transparent),
         1 => (1u16..4).prop_map(move |n| VlanMode::Access(vid(n))),
         1 => Just(VlanMode::Trunk { native: None, allowed: allowed.clone() }),
-        1 => Just(VlanMode::Trunk { native: Some(vid(2)), allowed }),
+        1 => Just(VlanMode::Trunk { native: Some(vid(2)), allowed: allowed.clone() }),
+        1 => Just(VlanMode::NativeTagged { native: vid(2), allowed }),
+        1 => Just(VlanMode::Tunnel(vid(1))),
     ]
 }
 
@@ -464,6 +466,7 @@ fn mirror() -> impl Strategy<Value = Option<Mirror>> {
                 what: Interest { received, sent, explained: false },
                 to: format!("p{to}"),
                 vlan: tag.then(|| Vid::new(99).unwrap()),
+                ..Mirror::default()
             })
         },
     );
