@@ -6,6 +6,7 @@
 //! - While the database is away, or another daemon has the lock, everything stays as it is.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,12 +16,12 @@ use ovsdb::typed::Table;
 use ovsdb::vswitch::{self, OpenVSwitch};
 use ovsdb::{Change, ChangeKind, Event, Operation, Remote, Session, Settings};
 use tokio::sync::Notify;
-use tokio::sync::broadcast::error::RecvError;
 use tokio::time::MissedTickBehavior;
 use unixctl::Server;
 
 use crate::answer;
 use crate::commands::{self, Subjects};
+use crate::controllers;
 use crate::detach::Readiness;
 use crate::facts::{self, Facts};
 use crate::link_watch::LinkWatch;
@@ -34,7 +35,7 @@ const LOCK: &str = "ovs_vswitchd";
 const STATISTICS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Columns that only this daemon writes: their changes are not configuration.
-const OWN: [&str; 17] = [
+const OWN: [&str; 20] = [
     "admin_state",
     "cur_cfg",
     "datapath_id",
@@ -45,13 +46,16 @@ const OWN: [&str; 17] = [
     "error",
     "iface_types",
     "ifindex",
+    "is_connected",
     "link_speed",
     "link_state",
     "mac_in_use",
     "mtu",
     "ofport",
     "ovs_version",
+    "role",
     "statistics",
+    "status",
 ];
 
 /// OpenFlow numbers of ports, by bridge and name.
@@ -63,6 +67,8 @@ type Refused = BTreeMap<(String, String), String>;
 /// Follows the database until it is told to exit.
 pub(crate) struct Follower {
     pub(crate) remote: Remote,
+    /// The directory of sockets.
+    pub(crate) rundir: PathBuf,
     pub(crate) readiness: Readiness,
     pub(crate) exit: Arc<Notify>,
     pub(crate) server: Option<Arc<Server>>,
@@ -118,7 +124,7 @@ impl Follower {
         let mut settings = Settings::new(self.remote.clone(), vswitch::DATABASE, vswitch::TABLES.to_vec());
         settings.lock = Some(LOCK.into());
         let mut session = Session::new(settings);
-        let mut events = desired.events().listen();
+        let mut changes = desired.state().changes();
         let mut ticks = tokio::time::interval(STATISTICS_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut applied = Applied::default();
@@ -163,10 +169,9 @@ impl Follower {
                         links = None;
                     }
                 },
-                event = events.recv() => match event {
-                    Ok(event) => due.state |= matches!(event.kind.as_str(), "port-up" | "port-down"),
-                    Err(RecvError::Lagged(_)) => due.state = true,
-                    Err(RecvError::Closed) => return,
+                change = changes.changed() => match change {
+                    Ok(()) => due.state = true,
+                    Err(_) => return,
                 },
                 _ = ticks.tick() => due.statistics = true,
             }
@@ -181,7 +186,7 @@ impl Follower {
         applied: &mut Applied,
         numbers: &Mutex<Numbers>,
     ) -> bool {
-        let plan = match Plan::new(session.replica()) {
+        let plan = match Plan::new(session.replica(), &self.rundir) {
             Ok(plan) => plan,
             Err(error) => {
                 tracing::error!("the configuration is not applied: {error}");
@@ -192,7 +197,8 @@ impl Follower {
             tracing::info!("the table `{}` is empty; waiting for a row", OpenVSwitch::INFO.name);
         }
         for bridge in &plan.bridges {
-            if let Some(error) = &bridge.error {
+            let controllers = bridge.controllers.iter().filter_map(|it| it.target.as_ref().err());
+            for error in bridge.error.iter().chain(controllers) {
                 tracing::warn!("bridge {}: {error}", bridge.name);
             }
         }
@@ -241,11 +247,14 @@ impl Follower {
     ) -> bool {
         let known = (!reread).then_some(applied.facts.as_slice());
         // A short lock and some small files: no thread of its own.
-        applied.facts = tokio::task::block_in_place(|| {
-            facts::of(&applied.plan, desired.state(), &applied.refused, known)
+        let (facts, controllers) = tokio::task::block_in_place(|| {
+            let facts = facts::of(&applied.plan, desired.state(), &applied.refused, known);
+            (facts, controllers::of(&applied.plan, desired.state()))
         });
+        applied.facts = facts;
         let Applied { plan, facts, number, .. } = applied;
-        let mut transaction = answer::operations(session.replica(), plan, facts, *number, statistics);
+        let mut transaction =
+            answer::operations(session.replica(), plan, facts, &controllers, *number, statistics);
         if transaction.is_empty() {
             return true;
         }

@@ -6,12 +6,13 @@
 //! - [`args`]: the command line; [`detach`]: processes and their start; [`log`]: the log in Open vSwitch's format;
 //! - [`follow`]: the session with the database, and what happens on its events;
 //! - [`plan`]: from rows to bridges and ports; [`vlan`], [`numbers`]: parts of it;
-//! - [`facts`]: the state of interfaces; [`answer`]: from state to rows;
+//! - [`facts`], [`controllers`]: the state of interfaces and controllers; [`answer`]: from state to rows;
 //! - [`link_watch`]: changes of the host's interfaces; [`commands`]: those of `ovs-appctl`.
 
 mod answer;
 mod args;
 mod commands;
+mod controllers;
 mod detach;
 mod facts;
 mod follow;
@@ -72,6 +73,7 @@ fn run(args: Args, readiness: Readiness) -> Result<(), String> {
     let settings = DaemonConfig { socket: Some(args.rundir.join("mswitch.sock")), ..DaemonConfig::default() };
     let follower = follow::Follower {
         remote: args.database.clone(),
+        rundir: args.rundir.clone(),
         readiness,
         exit: Arc::new(Notify::new()),
         server,

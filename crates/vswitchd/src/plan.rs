@@ -7,17 +7,23 @@
 //! - Each interface of a bridge in the database is in the plan once, whether it is configured or not.
 //! - A plan depends on nothing but the rows.
 
+mod openflow;
+
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use control::model::{BridgeConfig, LogicConfig, PortConfig};
+use control::openflow::OpenFlowConfig;
+use control::openflow::settings::DatapathId;
 use fabric::PortSettings;
-use ofagent::FailMode;
 use ovsdb::typed::{ReadError, Table};
-use ovsdb::vswitch::{Bridge, Interface, OpenVSwitch, Port};
+use ovsdb::vswitch::{Bridge, Controller, FlowTable, Interface, OpenVSwitch, Port, SSL};
 use ovsdb::{Replica, Uuid};
 use packet::ether::MacAddr;
 use ports::{Spec, netdev, patch, tap};
 
+use self::openflow::OpenFlowRows;
+pub(crate) use self::openflow::PlannedController;
 use crate::numbers::{self, Wish};
 use crate::vlan;
 
@@ -42,11 +48,11 @@ pub(crate) struct Plan {
 pub(crate) struct PlannedBridge {
     pub(crate) uuid: Uuid,
     pub(crate) name: String,
-    pub(crate) datapath_id: String,
+    pub(crate) datapath_id: DatapathId,
     /// Why it is not configured.
     pub(crate) error: Option<String>,
-    pub(crate) logic: LogicConfig,
-    pub(crate) secure: bool,
+    pub(crate) openflow: OpenFlowConfig,
+    pub(crate) controllers: Vec<PlannedController>,
     pub(crate) interfaces: Vec<PlannedInterface>,
 }
 
@@ -76,30 +82,36 @@ impl PlannedBridge {
         if self.error.is_some() {
             return None;
         }
-        let mut bridge = BridgeConfig { logic: self.logic.clone(), ..BridgeConfig::new(&self.name) };
-        if self.secure {
-            bridge.openflow.fail_mode = FailMode::Secure;
-        }
-        bridge.ports = self.interfaces.iter().filter_map(|it| it.port.as_ref().ok().cloned()).collect();
-        Some(bridge)
+        let logic = LogicConfig { name: control::openflow::LOGIC.into(), params: Vec::new() };
+        let ports = self.interfaces.iter().filter_map(|it| it.port.as_ref().ok().cloned()).collect();
+        let openflow = self.openflow.clone();
+        Some(BridgeConfig { logic, openflow, ports, ..BridgeConfig::new(&self.name) })
     }
 }
 
 /// Interfaces by name, with their bridges: for patch ports.
 type Places<'a> = BTreeMap<&'a str, &'a str>;
 
-struct Rows {
+struct Rows<'a> {
     ports: BTreeMap<Uuid, Port>,
     interfaces: BTreeMap<Uuid, Interface>,
+    openflow: OpenFlowRows,
+    rundir: &'a Path,
 }
 
 impl Plan {
-    /// Makes a plan for the rows of a replica.
-    pub(crate) fn new(replica: &Replica) -> Result<Self, ReadError> {
+    /// Makes a plan for the rows of a replica, with sockets in `rundir`.
+    pub(crate) fn new(replica: &Replica, rundir: &Path) -> Result<Self, ReadError> {
         let Some(root) = OpenVSwitch::only(replica)? else { return Ok(Plan::default()) };
         let rows = Rows {
             ports: Port::all(replica)?.into_iter().map(|port| (port.uuid, port)).collect(),
             interfaces: Interface::all(replica)?.into_iter().map(|it| (it.uuid, it)).collect(),
+            openflow: OpenFlowRows {
+                controllers: Controller::all(replica)?.into_iter().map(|row| (row.uuid, row)).collect(),
+                flow_tables: FlowTable::all(replica)?.into_iter().map(|row| (row.uuid, row)).collect(),
+                ssl: SSL::all(replica)?.into_iter().find(|row| root.ssl == Some(row.uuid)),
+            },
+            rundir,
         };
         let mut bridges = Bridge::all(replica)?;
         bridges.retain(|bridge| root.bridges.contains(&bridge.uuid));
@@ -116,7 +128,7 @@ impl Plan {
     }
 }
 
-impl Rows {
+impl Rows<'_> {
     /// Returns the interfaces of a bridge with their ports.
     fn of<'a>(&'a self, bridge: &'a Bridge) -> impl Iterator<Item = (&'a Port, &'a Interface)> {
         let ports = bridge.ports.iter().filter_map(|uuid| self.ports.get(uuid));
@@ -145,13 +157,17 @@ impl Rows {
         let place = Place { bridge, mac, places };
         let mut interfaces = Vec::new();
         for ((port, interface), number) in found.into_iter().zip(numbers::assign(&wishes)) {
-            let config = match &error {
+            let mut config = match &error {
                 Some(error) => Err(error.clone()),
                 None if !taken.insert(interface.name.clone()) => {
                     Err(format!("interface {} is in the database more than once", interface.name))
                 }
                 None => place.port(port, interface),
             };
+            if let Ok(port) = &mut config {
+                // The local port has its number by its name.
+                port.openflow_port = u16::try_from(number).ok().filter(|_| number != numbers::LOCAL);
+            }
             // Devices are looked up by their names in the file system.
             let device = match kind_of(bridge, interface) {
                 _ if !ports::is_interface_name(&interface.name) => None,
@@ -162,21 +178,9 @@ impl Rows {
             let (uuid, name) = (interface.uuid, interface.name.clone());
             interfaces.push(PlannedInterface { uuid, name, number, device, port: config });
         }
-        // Only flow tables forward nothing until there are flows.
-        let secure = bridge.fail_mode.as_deref() == Some("secure");
-        let logic = match secure {
-            true => LogicConfig { name: control::openflow::LOGIC.into(), params: Vec::new() },
-            false => LogicConfig::default(),
-        };
-        PlannedBridge {
-            uuid: bridge.uuid,
-            datapath_id: datapath_id(bridge, mac),
-            name,
-            error,
-            logic,
-            secure,
-            interfaces,
-        }
+        let datapath_id = datapath_id(bridge, mac);
+        let (controllers, openflow) = self.openflow.settings(bridge, datapath_id, self.rundir);
+        PlannedBridge { uuid: bridge.uuid, datapath_id, name, error, openflow, controllers, interfaces }
     }
 }
 
@@ -241,17 +245,15 @@ fn mac_of(bridge: &Bridge) -> MacAddr {
     })
 }
 
-fn datapath_id(bridge: &Bridge, mac: MacAddr) -> String {
+fn datapath_id(bridge: &Bridge, mac: MacAddr) -> DatapathId {
     let given = bridge.other_config.get("datapath-id").map(String::as_str);
     let digits = given.map(|text| text.strip_prefix("0x").unwrap_or(text));
     let number = digits
         .filter(|digits| (1..=16).contains(&digits.len()))
         .and_then(|digits| u64::from_str_radix(digits, 16).ok())
         .filter(|number| *number != 0);
-    match number {
-        Some(number) => format!("{number:016x}"),
-        None => format!("0000{}", mac.to_string().replace(':', "")),
-    }
+    let [a, b, c, d, e, f] = mac.0;
+    DatapathId(number.unwrap_or(u64::from_be_bytes([0, 0, a, b, c, d, e, f])))
 }
 
 #[cfg(test)]

@@ -1,3 +1,4 @@
+use ofagent::FailMode;
 use ovsdb::{Format, Row, TableInfo, Value, vswitch};
 use serde_json::{Map, Value as Json, json};
 
@@ -78,6 +79,10 @@ fn database(bridges: &[BridgeRows<'_>]) -> Replica {
     ])
 }
 
+fn plan_of(replica: &Replica) -> Plan {
+    Plan::new(replica, Path::new("/run/openvswitch")).unwrap()
+}
+
 /// The interfaces of a plan, as lines of name, number, and type or error.
 fn lines(plan: &Plan) -> Vec<String> {
     let interfaces = plan.bridges.iter().flat_map(|bridge| &bridge.interfaces);
@@ -106,7 +111,7 @@ fn types_become_ports() {
         ),
         ("br1", Row::new(), &[("br1", Row::new()), ("eth0", Row::new()), ("p1", peer("p0"))]),
     ]);
-    let plan = Plan::new(&replica).unwrap();
+    let plan = plan_of(&replica);
     assert_eq!(plan.root, Some((id(99), 7)));
     assert_eq!(
         lines(&plan),
@@ -122,7 +127,8 @@ fn types_become_ports() {
         ]
     );
     let config = plan.bridges[0].config().unwrap();
-    assert_eq!(config.ports.len(), 4);
+    let numbers: Vec<_> = config.ports.iter().map(|port| port.openflow_port).collect();
+    assert_eq!((config.logic.name.as_str(), numbers), ("openflow", vec![None, Some(9), Some(1), Some(2)]));
     let Spec::Patch(options) = &config.port("p0").unwrap().spec else { panic!("{config:?}") };
     assert_eq!(options.peer.to_string(), "br1/p1");
 }
@@ -130,7 +136,7 @@ fn types_become_ports() {
 #[test]
 fn names_that_no_device_can_have_are_not_looked_up() {
     let replica = database(&[("br0", Row::new(), &[("../../../tmp/x", Row::new()), ("eth0", Row::new())])]);
-    let plan = Plan::new(&replica).unwrap();
+    let plan = plan_of(&replica);
     let devices: Vec<_> = plan.bridges[0].interfaces.iter().map(|it| it.device).collect();
     assert_eq!(devices, [None, Some(Device::Existing)]);
 }
@@ -144,8 +150,8 @@ fn a_bridge_has_an_address_and_an_id() {
         ("br2", other(&[("datapath-id", "0000000000000abc")]), &[]),
         ("br3", other(&[("hwaddr", "03:00:00:00:00:07"), ("datapath-id", "no")]), &[]),
     ]);
-    let plan = Plan::new(&replica).unwrap();
-    let ids: Vec<_> = plan.bridges.iter().map(|bridge| bridge.datapath_id.as_str()).collect();
+    let plan = plan_of(&replica);
+    let ids: Vec<_> = plan.bridges.iter().map(|bridge| bridge.datapath_id.to_string()).collect();
     assert_eq!(ids, ["0000020000000000", "0000020000000007", "0000000000000abc", "0000060000000000"]);
 }
 
@@ -155,12 +161,12 @@ fn what_is_not_supported_is_not_configured() {
         ("br0", row(&[("datapath_type", "other".into())]), &[("br0", Row::new())]),
         ("br1", row(&[("fail_mode", "secure".into())]), &[]),
     ]);
-    let plan = Plan::new(&replica).unwrap();
+    let plan = plan_of(&replica);
     assert_eq!(lines(&plan), ["br0 65534 datapath type `other` is not supported"]);
     assert_eq!(plan.bridges[0].config(), None);
     let secure = plan.bridges[1].config().unwrap();
-    assert_eq!(secure.logic.name, "openflow", "nothing is forwarded without flows");
-    assert_eq!(Plan::new(&replica_without_root()).unwrap(), Plan::default());
+    assert_eq!(secure.openflow.fail_mode, FailMode::Secure, "nothing is forwarded without flows");
+    assert_eq!(plan_of(&replica_without_root()), Plan::default());
 }
 
 fn replica_without_root() -> Replica {
