@@ -185,10 +185,10 @@ differential: ## random OpenFlow tables and packets: interpreter, machine code, 
 	$(CARGO) run --locked --release -p mswitch-differential -- --cases $(CASES)
 
 .PHONY: controllers
-controllers: ## Ryu's and Faucet's applications drive Open vSwitch, then mswitch, with hosts in namespaces
+controllers: ## Ryu's and Faucet's applications drive Open vSwitch, mswitch, and mswitch in its place, with hosts in namespaces
 	@$(call install-packages,$(BUILD_PACKAGES) python3-dev $(CONTROLLER_PACKAGES))
-	$(CARGO) build --locked -p mswitch
-	for switch in ovs mswitch; do \
+	$(CARGO) build --locked -p mswitch -p mswitch-vswitchd
+	for switch in ovs mswitch mswitch-ovs; do \
 	  for script in simple_switch_13 simple_switch_rest_13 rest_router ofctl_rest faucet; do \
 	    tests/controllers/$$script.py $$switch; \
 	  done; \
