@@ -15,6 +15,7 @@ STRIP ?= strip
 GENERATOR_FOLDER := $(abspath $(or $(CARGO_TARGET_DIR),target))/generator
 # What is installed: built by `make build`, unless another is named.
 BINARY = $(or $(MSWITCH_BIN),target/release/mswitch)
+VSWITCHD = $(or $(MSWITCH_VSWITCHD_BIN),target/release/ovs-vswitchd)
 # The date in the footers of manual pages: that of the last commit, or of the sources where git is not used.
 DATE = $(or $(shell git log -1 --format=%cs 2>/dev/null),$(shell date -u -r Cargo.toml +%F))
 
@@ -24,9 +25,9 @@ GENERATOR_PACKAGES := libdpdk-dev pkg-config
 DEMO_PACKAGES := iproute2 iputils-ping iperf3
 INSTRUCTIONS_PACKAGES := valgrind jq
 TEST_PACKAGES := $(DEMO_PACKAGES) $(GENERATOR_PACKAGES) $(INSTRUCTIONS_PACKAGES) tcpdump tshark dpdk-dev ethtool \
-  procps nftables systemd openvswitch-common openvswitch-switch curl prometheus groff-base fish zsh qemu-system-x86 busybox-static cpio clang lld rustc libstd-rust-dev-wasm32
+  procps nftables systemd openvswitch-common openvswitch-switch openvswitch-testcontroller curl prometheus groff-base fish zsh qemu-system-x86 busybox-static cpio clang lld rustc libstd-rust-dev-wasm32
 VIRTUALIZATION_PACKAGES := libvirt-daemon-driver-qemu libvirt-daemon-system podman crun
-PACKAGE_PACKAGES := debootstrap iproute2 iputils-ping systemd strace libcap2-bin
+PACKAGE_PACKAGES := debootstrap groff-base iproute2 iputils-ping systemd strace libcap2-bin
 SYSTEMD_PACKAGES := debootstrap systemd-container iproute2 iputils-ping iperf3 jq procps busybox-static
 CONTROLLER_PACKAGES := openvswitch-switch python3-venv iproute2 iputils-ping ethtool procps curl
 BENCH_PACKAGES := $(TEST_PACKAGES) openvswitch-switch-dpdk
@@ -82,15 +83,23 @@ install: $(if $(MSWITCH_BIN),,build) ## program, service, configuration, manual 
 	$(BINARY) completion zsh >$(DESTDIR)$(PREFIX)/share/zsh/vendor-completions/_mswitch
 	$(BINARY) completion fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/mswitch.fish
 
+.PHONY: install-ovs
+install-ovs: $(if $(MSWITCH_VSWITCHD_BIN),,ovs-vswitchd) ## the daemon in the place of Open vSwitch's, with its manual page (DESTDIR, PREFIX)
+	install -D -m 755 $(VSWITCHD) $(DESTDIR)$(PREFIX)/lib/mswitch/ovs-vswitchd
+	$(if $(STRIP),$(STRIP) $(DESTDIR)$(PREFIX)/lib/mswitch/ovs-vswitchd)
+	install -d $(DESTDIR)$(PREFIX)/share/man/man8
+	sed -e 's/@DATE@/$(DATE)/' -e "s/@VERSION@/$$(sed -n 's/^version = "\(.*\)"$$/\1/p' Cargo.toml | head -n 1)/" \
+	  packaging/mswitch-ovs-vswitchd.8 | gzip -9n >$(DESTDIR)$(PREFIX)/share/man/man8/mswitch-ovs-vswitchd.8.gz
+
 .PHONY: deb
-deb: $(if $(MSWITCH_BIN),,build) ## a Debian package, target/mswitch_VERSION_ARCHITECTURE.deb
+deb: $(if $(MSWITCH_BIN),,build) $(if $(MSWITCH_VSWITCHD_BIN),,ovs-vswitchd) ## Debian packages, target/mswitch_VERSION_ARCHITECTURE.deb and target/mswitch-ovs_…
 	packaging/deb.sh target
 
 .PHONY: package-test
-package-test: deb ## the package in a bare Debian root: installed, run without root as the service would, removed
+package-test: deb ## the packages in a bare Debian root: installed, run as their services would, removed
 	@$(call install-packages,$(PACKAGE_PACKAGES))
 	$(if $(MEMIF_CHECK_BIN),,$(CARGO) build --locked -p mswitch-bench)
-	packaging/test.sh target/mswitch_*.deb
+	packaging/test.sh target/mswitch_*.deb target/mswitch-ovs_*.deb
 
 .PHONY: systemd-test
 systemd-test: deb ## the package under systemd in a container: host port with systemd-networkd, restarts, crash, boot, DHCP
@@ -185,10 +194,10 @@ differential: ## random OpenFlow tables and packets: interpreter, machine code, 
 	$(CARGO) run --locked --release -p mswitch-differential -- --cases $(CASES)
 
 .PHONY: controllers
-controllers: ## Ryu's and Faucet's applications drive Open vSwitch, then mswitch, with hosts in namespaces
+controllers: ## Ryu's and Faucet's applications drive Open vSwitch, mswitch, and mswitch in its place, with hosts in namespaces
 	@$(call install-packages,$(BUILD_PACKAGES) python3-dev $(CONTROLLER_PACKAGES))
-	$(CARGO) build --locked -p mswitch
-	for switch in ovs mswitch; do \
+	$(CARGO) build --locked -p mswitch -p mswitch-vswitchd
+	for switch in ovs mswitch mswitch-ovs; do \
 	  for script in simple_switch_13 simple_switch_rest_13 rest_router ofctl_rest faucet; do \
 	    tests/controllers/$$script.py $$switch; \
 	  done; \

@@ -1,16 +1,18 @@
 #!/bin/bash
-# test.sh PACKAGE: installs the package into a bare Debian root, runs the daemon there as the service would (its user,
-# only its capabilities, a read-only system, no device but TAP's), sends packets between a namespace and a memif
-# client, compares its system calls with the unit's filter, and removes the package again.
+# test.sh PACKAGE OVS-PACKAGE: installs the package into a bare Debian root, runs the daemon there as the service would
+# (its user, only its capabilities, a read-only system, no device but TAP's), sends packets between a namespace and a
+# memif client, compares its system calls with the unit's filter, and removes the package again. The package
+# mswitch-ovs follows in the same root (test-ovs.sh).
 #
 # systemd does not run: the test applies the unit's settings itself. BASE names a directory filled by debootstrap, which
 # saves creating one; MEMIF_CHECK_BIN the memif client, if it is not in target/debug.
 set -euo pipefail
 
 package=$(realpath "$1")
+ovs_package=$(realpath "$2")
 check=$(realpath "${MEMIF_CHECK_BIN:-$(dirname "$0")/../target/debug/memif-check}")
 # A private mount namespace removes the mounts when the process ends.
-[ "${PRIVATE_MOUNTS:-}" ] || PRIVATE_MOUNTS=1 exec unshare --mount "$0" "$package"
+[ "${PRIVATE_MOUNTS:-}" ] || PRIVATE_MOUNTS=1 exec unshare --mount "$0" "$package" "$ovs_package"
 
 die() { echo "package test: $*" >&2; exit 1; }
 step() { echo "== $*"; }
@@ -183,4 +185,5 @@ mount -o remount,bind,rw "$root"
 in_root dpkg --purge mswitch >"$work/dpkg.log" 2>&1 || { cat "$work/dpkg.log"; die "dpkg --purge failed"; }
 left=$(find "$root/etc/mswitch" "$root/usr" -name '*mswitch*' 2>/dev/null || true)
 [ -z "$left" ] || die "left behind: $left"
+"$(dirname "$0")/test-ovs.sh" "$root" "$ovs_package" $blue
 echo "package test: passed"

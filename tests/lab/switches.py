@@ -1,4 +1,5 @@
-"""The switches that the lab knows: stock Open vSwitch (userspace datapath) and mswitch, each with OpenFlow bridges.
+"""The switches that the lab knows: stock Open vSwitch (userspace datapath) and mswitch, by its file and in the place of
+Open vSwitch's daemon, each with OpenFlow bridges.
 
 Both take the same `Bridge` and start in a namespace whose links they take as ports.
 """
@@ -30,7 +31,7 @@ class OpenVSwitch:
     before. `cached=False` keeps flows out of the cache, so that each packet meets the tables as they are.
     """
 
-    def __init__(self, lab, namespace, name, cached=True):
+    def __init__(self, lab, namespace, name, cached=True, program="ovs-vswitchd"):
         self.lab, self.folder = lab, lab.folder / name
         self.folder.mkdir()
         self.env = {key: str(self.folder) for key in ("OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR")}
@@ -41,7 +42,7 @@ class OpenVSwitch:
         self.vsctl("--no-wait", "init")
         if not cached:
             self.vsctl("--no-wait", "set", "Open_vSwitch", ".", "other_config:flow-limit=0")
-        daemon = ["ovs-vswitchd", f"unix:{self.socket}", f"--unixctl={self.folder}/vswitchd.ctl"]
+        daemon = [program, f"unix:{self.socket}", f"--unixctl={self.folder}/vswitchd.ctl"]
         self.process = lab.start(f"{name}-vswitchd", daemon, namespace, env=self.env)
 
     def vsctl(self, *words):
@@ -118,4 +119,10 @@ def uncached(lab, namespace, name):
     return OpenVSwitch(lab, namespace, name, cached=False)
 
 
-SWITCHES = {"ovs": uncached, "ovs-cached": OpenVSwitch, "mswitch": Mswitch}
+def in_place(lab, namespace, name):
+    """mswitch with Open vSwitch's database; MSWITCH_VSWITCHD_BIN names the program."""
+    program = os.environ.get("MSWITCH_VSWITCHD_BIN") or TARGET / "debug/ovs-vswitchd"
+    return OpenVSwitch(lab, namespace, name, program=program)
+
+
+SWITCHES = {"ovs": uncached, "ovs-cached": OpenVSwitch, "mswitch": Mswitch, "mswitch-ovs": in_place}

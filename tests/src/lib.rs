@@ -19,6 +19,7 @@ mod hugepages;
 pub mod impact;
 pub mod modules;
 mod netns;
+pub mod open_vswitch;
 mod ping;
 mod qmp;
 mod service;

@@ -14,10 +14,11 @@ use fabric::counters::QueueSnapshot;
 use fabric::switch::{BridgeId, PortRef, PortSnapshot, WorkerReport};
 use fabric::{Mirror, Switch, SwitchError, SwitchLogic};
 use logic::Logic;
-use ofagent::SocketAccess;
+use ofagent::{ControllerState, SocketAccess};
 use ports::bounded::within;
 use ports::faults::{Alarm, Limit, Summary};
 use ports::{Access, Environment, Link, Status};
+use tokio::sync::watch;
 
 use crate::diff::Object;
 use crate::events::Events;
@@ -61,6 +62,13 @@ pub struct Bridge {
     pub rebuild: bool,
     /// Notes about its last change: tables of the previous logic that its logic could not take over.
     pub not_taken_over: Vec<String>,
+}
+
+impl Bridge {
+    /// Returns its controllers, with the logic `openflow`.
+    pub fn controllers(&self) -> Vec<ControllerState> {
+        self.openflow.as_ref().map(|openflow| openflow.controllers()).unwrap_or_default()
+    }
 }
 
 /// A running port.
@@ -143,6 +151,7 @@ impl State {
             switch: switch.clone(),
             control: DEFAULT_SOCKET.into(),
             access: SocketAccess::default(),
+            changed: watch::Sender::new(()),
         };
         Self {
             place,
@@ -168,6 +177,11 @@ impl State {
         // Bridges do not depend on the daemon's directory.
         self.place.control = std::path::absolute(control).unwrap_or_else(|_| control.into());
         self
+    }
+
+    /// Returns a receiver that is told when a port goes up or down, and when controllers come, go, or change roles.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.place.changed.subscribe()
     }
 
     /// Returns the switch.
@@ -267,6 +281,7 @@ impl State {
 
     /// Tells the logic of a bridge that the link of a port changed.
     pub(crate) fn tell_link(&self, bridge: &str, port: &str) {
+        self.place.changed.send_replace(());
         let bridges = self.bridges();
         let Some(openflow) = bridges.get(bridge).and_then(|bridge| bridge.openflow.as_ref()) else { return };
         if let Ok(port) = find_port(&bridges, bridge, port) {

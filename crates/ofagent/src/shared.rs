@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ofswitch::{ConnectionId, ConnectionKind, Effect, Switch};
 use openflow::Version;
 use openflow::message::Role;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Duration, Instant};
 
 use crate::snoop::Snoopers;
@@ -23,6 +23,8 @@ pub struct SharedSwitch {
     inner: Mutex<Inner>,
     pub(crate) snoopers: Snoopers,
     effects: Box<dyn Fn(Vec<Effect>) + Send + Sync>,
+    /// Told when a controller says hello, changes roles, or goes.
+    changes: watch::Sender<()>,
     start: std::time::Instant,
 }
 
@@ -73,6 +75,7 @@ impl SharedSwitch {
             inner: Mutex::new(inner),
             snoopers: Snoopers::default(),
             effects: Box::new(effects),
+            changes: watch::Sender::new(()),
             start: std::time::Instant::now(),
         })
     }
@@ -99,6 +102,12 @@ impl SharedSwitch {
         result
     }
 
+    /// Returns a receiver that is told when a controller says hello, changes roles, or goes; without controllers that
+    /// passive targets accept.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+
     /// Adds a connection; `None`: the switch has too many.
     pub(crate) fn connect(self: &Arc<Self>, kind: ConnectionKind) -> Option<Connected> {
         let mut inner = self.lock();
@@ -106,7 +115,7 @@ impl SharedSwitch {
         let doorbell = Arc::new(Notify::new());
         inner.lines.insert(id, Line { kind, doorbell: doorbell.clone() });
         drop(inner);
-        Some(Connected { shared: self.clone(), id, doorbell })
+        Some(Connected { shared: self.clone(), id, kind, doorbell })
     }
 
     /// The controller to observe: the primary one, else an equal one, else a secondary one.
@@ -141,6 +150,7 @@ impl SharedSwitch {
 pub(crate) struct Connected {
     shared: Arc<SharedSwitch>,
     id: ConnectionId,
+    kind: ConnectionKind,
     doorbell: Arc<Notify>,
 }
 
@@ -168,10 +178,16 @@ impl Connected {
     /// Processes a message. Returns whether the next one should be read.
     pub(crate) fn receive(&self, message: &[u8]) -> bool {
         self.shared.snoopers.copy(self.id, message);
-        self.shared.with(|switch, now| {
+        let (is_ready, has_changed) = self.shared.with(|switch, now| {
+            let state = |switch: &Switch| (switch.version(self.id), switch.role(self.id));
+            let before = state(switch);
             switch.receive(self.id, message, now);
-            switch.is_ready(self.id)
-        })
+            (switch.is_ready(self.id), state(switch) != before)
+        });
+        if has_changed && self.kind == ConnectionKind::Controller {
+            self.shared.changes.send_replace(());
+        }
+        is_ready
     }
 
     /// Appends waiting messages to `out`, until it has `most` bytes or more.
@@ -199,13 +215,16 @@ impl Connected {
 impl Drop for Connected {
     fn drop(&mut self) {
         let mut inner = self.shared.lock();
-        let line = inner.lines.remove(&self.id);
-        let controller = line.is_some_and(|line| line.kind == ConnectionKind::Controller);
-        if controller && inner.switch.version(self.id).is_some() {
+        inner.lines.remove(&self.id);
+        let is_controller = self.kind == ConnectionKind::Controller;
+        if is_controller && inner.switch.version(self.id).is_some() {
             inner.without_controller = Instant::now();
         }
         inner.switch.disconnect(self.id);
         drop(inner);
+        if is_controller {
+            self.shared.changes.send_replace(());
+        }
         self.shared.snoopers.forget(self.id);
     }
 }

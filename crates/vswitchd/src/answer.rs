@@ -5,9 +5,10 @@
 use std::collections::BTreeMap;
 
 use ovsdb::typed::{Column, Datum, Table};
-use ovsdb::vswitch::{Bridge, Interface, OpenVSwitch};
+use ovsdb::vswitch::{Bridge, Controller, Interface, OpenVSwitch};
 use ovsdb::{Replica, Row, Transaction, Uuid};
 
+use crate::controllers::ControllerFacts;
 use crate::facts::Facts;
 use crate::numbers::NONE;
 use crate::plan::{DATAPATH_TYPES, INTERFACE_TYPES, Plan, PlannedInterface};
@@ -49,11 +50,12 @@ impl<'a> Draft<'a> {
 }
 
 /// Returns the operations that make the rows tell the state. `configured` is the number of the configuration that has
-/// been applied; `statistics`: counters are written, too.
+/// been applied; `statistics`: counters and times are written, too.
 pub(crate) fn operations(
     replica: &Replica,
     plan: &Plan,
     facts: &[Facts],
+    controllers: &BTreeMap<Uuid, ControllerFacts>,
     configured: i64,
     statistics: bool,
 ) -> Transaction {
@@ -62,7 +64,7 @@ pub(crate) fn operations(
     for bridge in &plan.bridges {
         let mut draft = Draft::new::<Bridge>(replica, bridge.uuid);
         if bridge.error.is_none() {
-            draft.set(&Bridge::DATAPATH_ID, Some(bridge.datapath_id.clone()));
+            draft.set(&Bridge::DATAPATH_ID, Some(bridge.datapath_id.to_string()));
             draft.set(&Bridge::DATAPATH_VERSION, "<built-in>".into());
         }
         draft.write(&mut transaction);
@@ -70,6 +72,9 @@ pub(crate) fn operations(
             let Some(facts) = facts.next() else { return transaction };
             write_interface(replica, interface, facts, statistics, &mut transaction);
         }
+    }
+    for (uuid, facts) in controllers {
+        write_controller(replica, *uuid, facts, statistics, &mut transaction);
     }
     if let Some((root, _)) = plan.root {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
@@ -83,6 +88,23 @@ pub(crate) fn operations(
         draft.write(&mut transaction);
     }
     transaction
+}
+
+fn write_controller(
+    replica: &Replica,
+    uuid: Uuid,
+    facts: &ControllerFacts,
+    statistics: bool,
+    transaction: &mut Transaction,
+) {
+    let mut draft = Draft::new::<Controller>(replica, uuid);
+    draft.set(&Controller::IS_CONNECTED, facts.is_connected);
+    draft.set(&Controller::ROLE, facts.role.clone());
+    // It has times, which alone are no reason to write.
+    if statistics || !draft.row.is_empty() {
+        draft.set(&Controller::STATUS, facts.status.clone());
+    }
+    draft.write(transaction);
 }
 
 fn write_interface(

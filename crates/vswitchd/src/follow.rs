@@ -16,12 +16,12 @@ use ovsdb::typed::Table;
 use ovsdb::vswitch::{self, OpenVSwitch};
 use ovsdb::{Change, ChangeKind, Event, Operation, Remote, Session, Settings};
 use tokio::sync::Notify;
-use tokio::sync::broadcast::error::RecvError;
 use tokio::time::MissedTickBehavior;
 use unixctl::Server;
 
 use crate::answer;
 use crate::commands::{self, Subjects};
+use crate::controllers;
 use crate::detach::Readiness;
 use crate::facts::{self, Facts};
 use crate::link_watch::LinkWatch;
@@ -36,7 +36,7 @@ const LOCK: &str = "ovs_vswitchd";
 const STATISTICS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Columns that only this daemon writes: their changes are not configuration.
-const OWN: [&str; 18] = [
+const OWN: [&str; 20] = [
     "admin_state",
     "cur_cfg",
     "datapath_id",
@@ -47,12 +47,14 @@ const OWN: [&str; 18] = [
     "error",
     "iface_types",
     "ifindex",
+    "is_connected",
     "link_speed",
     "link_state",
     "mac_in_use",
     "mtu",
     "ofport",
     "ovs_version",
+    "role",
     "statistics",
     "status",
 ];
@@ -125,7 +127,7 @@ impl Follower {
         let mut settings = Settings::new(self.remote.clone(), vswitch::DATABASE, vswitch::TABLES.to_vec());
         settings.lock = Some(LOCK.into());
         let mut session = Session::new(settings);
-        let mut events = desired.events().listen();
+        let mut changes = desired.state().changes();
         let mut ticks = tokio::time::interval(STATISTICS_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut applied = Applied::default();
@@ -170,10 +172,9 @@ impl Follower {
                         links = None;
                     }
                 },
-                event = events.recv() => match event {
-                    Ok(event) => due.state |= matches!(event.kind.as_str(), "port-up" | "port-down"),
-                    Err(RecvError::Lagged(_)) => due.state = true,
-                    Err(RecvError::Closed) => return,
+                change = changes.changed() => match change {
+                    Ok(()) => due.state = true,
+                    Err(_) => return,
                 },
                 _ = ticks.tick() => due.statistics = true,
             }
@@ -248,13 +249,15 @@ impl Follower {
     ) -> bool {
         let known = (!reread).then_some(applied.facts.as_slice());
         // A short lock and some small files: no thread of its own.
-        let (facts, copied) = tokio::task::block_in_place(|| {
-            let facts = facts::of(&applied.plan, desired.state(), &applied.refused, known);
-            (facts, statistics.then(|| mirrors::copied(&applied.plan, desired.state())))
+        let (facts, controllers, copied) = tokio::task::block_in_place(|| {
+            let (plan, state) = (&applied.plan, desired.state());
+            let facts = facts::of(plan, state, &applied.refused, known);
+            (facts, controllers::of(plan, state), statistics.then(|| mirrors::copied(plan, state)))
         });
         applied.facts = facts;
         let Applied { plan, facts, number, .. } = applied;
-        let mut transaction = answer::operations(session.replica(), plan, facts, *number, statistics);
+        let mut transaction =
+            answer::operations(session.replica(), plan, facts, &controllers, *number, statistics);
         if let Some(copied) = copied {
             mirrors::write(session.replica(), &copied, &mut transaction);
         }

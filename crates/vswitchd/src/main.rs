@@ -6,12 +6,14 @@
 //! - [`args`]: the command line; [`detach`]: processes and their start; [`log`]: the log in Open vSwitch's format;
 //! - [`follow`]: the session with the database, and what happens on its events;
 //! - [`plan`]: from rows to bridges and ports; [`vlan`], [`numbers`]: parts of it;
-//! - [`facts`], [`mirrors`]: the state of interfaces and mirrors; [`answer`]: from state to rows;
+//! - [`facts`], [`controllers`], [`mirrors`]: the state of interfaces, controllers and mirrors; [`answer`]: from state
+//!   to rows;
 //! - [`link_watch`]: changes of the host's interfaces; [`commands`]: those of `ovs-appctl`.
 
 mod answer;
 mod args;
 mod commands;
+mod controllers;
 mod detach;
 mod facts;
 mod follow;

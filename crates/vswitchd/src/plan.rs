@@ -9,6 +9,7 @@
 
 mod kinds;
 mod mirrors;
+mod openflow;
 mod policing;
 mod rows;
 
@@ -16,10 +17,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use control::model::{BridgeConfig, LogicConfig, PortConfig, check_mtu};
+use control::openflow::OpenFlowConfig;
+use control::openflow::settings::DatapathId;
 use fabric::PortSettings;
-use ofagent::FailMode;
 use ovsdb::typed::ReadError;
-use ovsdb::vswitch::{self, Bridge, Interface, OpenVSwitch, Port, QoS};
+use ovsdb::vswitch::{self, Bridge, Interface, OpenVSwitch, Port, QoS, SSL};
 use ovsdb::{Replica, Uuid};
 use packet::ether::MacAddr;
 use ports::Spec;
@@ -27,6 +29,8 @@ use ports::Spec;
 pub(crate) use self::kinds::INTERFACE_TYPES;
 use self::kinds::{Surroundings, kind_of};
 pub(crate) use self::mirrors::PlannedMirror;
+use self::openflow::OpenFlowRows;
+pub(crate) use self::openflow::PlannedController;
 use self::rows::Faults;
 use crate::numbers::{self, Wish};
 use crate::vlan;
@@ -53,11 +57,11 @@ pub(crate) struct Plan {
 pub(crate) struct PlannedBridge {
     pub(crate) uuid: Uuid,
     pub(crate) name: String,
-    pub(crate) datapath_id: String,
+    pub(crate) datapath_id: DatapathId,
     /// Why it is not configured.
     pub(crate) error: Option<String>,
-    pub(crate) logic: LogicConfig,
-    pub(crate) secure: bool,
+    pub(crate) openflow: OpenFlowConfig,
+    pub(crate) controllers: Vec<PlannedController>,
     pub(crate) interfaces: Vec<PlannedInterface>,
     pub(crate) mirrors: Vec<PlannedMirror>,
 }
@@ -88,25 +92,25 @@ impl PlannedBridge {
         if self.error.is_some() {
             return None;
         }
-        let mut bridge = BridgeConfig { logic: self.logic.clone(), ..BridgeConfig::new(&self.name) };
-        if self.secure {
-            bridge.openflow.fail_mode = FailMode::Secure;
-        }
-        bridge.ports = self.interfaces.iter().filter_map(|it| it.port.as_ref().ok().cloned()).collect();
-        bridge.mirrors = self.mirrors.iter().filter_map(|it| it.mirror.as_ref().ok().cloned()).collect();
-        Some(bridge)
+        let logic = LogicConfig { name: control::openflow::LOGIC.into(), params: Vec::new() };
+        let ports = self.interfaces.iter().filter_map(|it| it.port.as_ref().ok().cloned()).collect();
+        let mirrors = self.mirrors.iter().filter_map(|it| it.mirror.as_ref().ok().cloned()).collect();
+        let openflow = self.openflow.clone();
+        Some(BridgeConfig { logic, openflow, ports, mirrors, ..BridgeConfig::new(&self.name) })
     }
 }
 
 /// Interfaces by name, with their bridges: for patch ports.
 type Places<'a> = BTreeMap<&'a str, &'a str>;
 
-struct Rows {
+struct Rows<'a> {
     ports: BTreeMap<Uuid, Port>,
     interfaces: BTreeMap<Uuid, Interface>,
     mirrors: BTreeMap<Uuid, vswitch::Mirror>,
     qos: BTreeMap<Uuid, QoS>,
     faults: Faults,
+    openflow: OpenFlowRows,
+    rundir: &'a Path,
     /// The folder of the sockets of `dpdkvhostuser` interfaces, or why there is none.
     sockets: Result<PathBuf, String>,
 }
@@ -116,7 +120,7 @@ impl Plan {
     /// cannot be read: without it, no bridge is known.
     pub(crate) fn new(replica: &Replica, rundir: &Path) -> Result<Self, ReadError> {
         let Some(root) = OpenVSwitch::only(replica)? else { return Ok(Plan::default()) };
-        let mut faults = Faults::new();
+        let (mut faults, mut openflow_faults) = (Faults::new(), Faults::new());
         let bridges = rows::read::<Bridge>(replica, &mut faults);
         let rows = Rows {
             ports: rows::read(replica, &mut faults),
@@ -124,6 +128,14 @@ impl Plan {
             mirrors: rows::read(replica, &mut faults),
             qos: rows::read(replica, &mut faults),
             faults,
+            openflow: OpenFlowRows {
+                controllers: rows::read(replica, &mut openflow_faults),
+                flow_tables: rows::read(replica, &mut openflow_faults),
+                ssl: rows::read::<SSL>(replica, &mut openflow_faults)
+                    .into_values()
+                    .find(|row| root.ssl == Some(row.uuid)),
+            },
+            rundir,
             sockets: kinds::socket_folder(rundir, &root.other_config),
         };
         let mut bridges: Vec<_> = bridges.into_values().collect();
@@ -139,13 +151,13 @@ impl Plan {
         let planned = bridges.iter().map(|bridge| rows.bridge(bridge, &places, &mut taken));
         let bridges: Vec<_> = planned.collect();
         let dpdk = root.other_config.get("dpdk-init").is_some_and(|text| text == "true" || text == "try");
-        let mut warnings = Vec::new();
+        let mut warnings = openflow_faults.into_values().collect();
         rows.warn(&bridges, &mut warnings);
         Ok(Plan { root: Some((root.uuid, root.next_cfg)), bridges, dpdk, warnings })
     }
 }
 
-impl Rows {
+impl Rows<'_> {
     /// Returns the interfaces of a bridge with their ports.
     fn of<'a>(&'a self, bridge: &'a Bridge) -> impl Iterator<Item = (&'a Port, &'a Interface)> {
         let ports = bridge.ports.iter().filter_map(|uuid| self.ports.get(uuid));
@@ -175,13 +187,17 @@ impl Rows {
         let around = Surroundings { bridge: &name, mac, places, sockets: &self.sockets };
         let mut interfaces = Vec::new();
         for ((port, interface), number) in found.into_iter().zip(numbers::assign(&wishes)) {
-            let config = match &error {
+            let mut config = match &error {
                 Some(error) => Err(error.clone()),
                 None if !taken.insert(interface.name.clone()) => {
                     Err(format!("interface {} is in the database more than once", interface.name))
                 }
                 None => self.port(port, interface, &around),
             };
+            if let Ok(port) = &mut config {
+                // The local port has its number by its name.
+                port.openflow_port = u16::try_from(number).ok().filter(|_| number != numbers::LOCAL);
+            }
             // Devices are looked up by their names in the file system.
             let device = match kind_of(&bridge.name, interface) {
                 _ if !ports::is_interface_name(&interface.name) => None,
@@ -192,22 +208,11 @@ impl Rows {
             let (uuid, name) = (interface.uuid, interface.name.clone());
             interfaces.push(PlannedInterface { uuid, name, number, device, port: config });
         }
-        // Only flow tables forward nothing until there are flows.
-        let secure = bridge.fail_mode.as_deref() == Some("secure");
-        let logic = match secure {
-            true => LogicConfig { name: control::openflow::LOGIC.into(), params: Vec::new() },
-            false => LogicConfig::default(),
-        };
-        PlannedBridge {
-            uuid: bridge.uuid,
-            datapath_id: datapath_id(bridge, mac),
-            name,
-            error,
-            logic,
-            secure,
-            interfaces,
-            mirrors: mirrors::of(self, bridge),
-        }
+        let datapath_id = datapath_id(bridge, mac);
+        let (controllers, openflow) = self.openflow.settings(bridge, datapath_id, self.rundir);
+        let mirrors = mirrors::of(self, bridge);
+        let uuid = bridge.uuid;
+        PlannedBridge { uuid, datapath_id, name, error, openflow, controllers, interfaces, mirrors }
     }
 
     fn port(
@@ -238,7 +243,8 @@ impl Rows {
     fn warn(&self, bridges: &[PlannedBridge], warnings: &mut Vec<String>) {
         for bridge in bridges {
             let mut add = |text: String| warnings.push(format!("bridge {}: {text}", bridge.name));
-            bridge.error.iter().for_each(|error| add(error.clone()));
+            let controllers = bridge.controllers.iter().filter_map(|it| it.target.as_ref().err());
+            bridge.error.iter().chain(controllers).for_each(|error| add(error.to_string()));
             for PlannedMirror { uuid, name, mirror } in &bridge.mirrors {
                 if let Err(error) = mirror {
                     add(format!("mirror {name}: {error}"));
@@ -269,17 +275,15 @@ fn mac_of(bridge: &Bridge) -> MacAddr {
     })
 }
 
-fn datapath_id(bridge: &Bridge, mac: MacAddr) -> String {
+fn datapath_id(bridge: &Bridge, mac: MacAddr) -> DatapathId {
     let given = bridge.other_config.get("datapath-id").map(String::as_str);
     let digits = given.map(|text| text.strip_prefix("0x").unwrap_or(text));
     let number = digits
         .filter(|digits| (1..=16).contains(&digits.len()))
         .and_then(|digits| u64::from_str_radix(digits, 16).ok())
         .filter(|number| *number != 0);
-    match number {
-        Some(number) => format!("{number:016x}"),
-        None => format!("0000{}", mac.to_string().replace(':', "")),
-    }
+    let [a, b, c, d, e, f] = mac.0;
+    DatapathId(number.unwrap_or(u64::from_be_bytes([0, 0, a, b, c, d, e, f])))
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use ofswitch::{ConnectionKind, Limit};
 use openflow::message::{Body, FlowModCommand, Hello, Versions};
 use openflow::{Message, PortNo, text};
 use tokio::runtime::Handle;
+use tokio::sync::watch::Sender;
 use tokio::task::JoinHandle;
 
 use super::identity::datapath_id;
@@ -35,6 +36,8 @@ pub(crate) struct Place {
     /// The control socket; other sockets are beside it.
     pub(crate) control: PathBuf,
     pub(crate) access: SocketAccess,
+    /// Told when controllers come, go, or change roles.
+    pub(crate) changed: Sender<()>,
 }
 
 /// A running bridge.
@@ -134,12 +137,14 @@ impl Running {
             fail_mode: wanted.fail_mode,
             tables: wanted.tables.clone(),
             keep_flows: wanted.keep_flows,
+            flush_flows: wanted.flush_flows,
             ..config.clone()
         };
         let is_live = state.agent.is_some() && state.applied.as_ref().is_some_and(|it| live(it) == *wanted);
         if !wanted.keep_flows {
             self.lock_kept().iter_mut().for_each(Kept::remove);
         }
+        let flushes = state.applied.as_ref().is_some_and(|applied| flushes(applied, wanted));
         let settings = settings(&self.place, &self.name, wanted);
         if is_live {
             self.logic.switch().with(|switch, _| switch.configure(settings));
@@ -149,6 +154,10 @@ impl Running {
             }
             self.logic.switch().with(|switch, _| switch.configure(settings));
             state.agent = Some(self.start_agent(wanted)?);
+        }
+        if flushes {
+            change_flow(self.logic.switch(), FlowModCommand::Delete, "", PortNo::ANY);
+            state.has_normal_flow = false;
         }
         let Some(agent) = &mut state.agent else { return Ok(()) };
         agent.set_fail_mode(wanted.fail_mode);
@@ -213,7 +222,7 @@ impl Running {
     }
 
     /// Returns the controllers.
-    pub(super) fn controllers(&self) -> Vec<ControllerState> {
+    pub(crate) fn controllers(&self) -> Vec<ControllerState> {
         self.lock().agent.as_ref().map(Agent::controllers).unwrap_or_default()
     }
 
@@ -269,11 +278,20 @@ impl Running {
     }
 }
 
-/// Looks after a bridge as long as it exists.
+/// Looks after a bridge as long as it exists: at each tick, and when connections change.
 async fn watch(bridge: Weak<Running>) {
+    let Some(running) = bridge.upgrade() else { return };
+    let mut changes = running.logic.switch().changes();
+    drop(running);
     loop {
-        tokio::time::sleep(TICK).await;
+        let changed = tokio::time::timeout(TICK, changes.changed()).await;
         let Some(bridge) = bridge.upgrade() else { return };
+        match changed {
+            Ok(Ok(())) => _ = bridge.place.changed.send_replace(()),
+            // The switch has gone with its bridge.
+            Ok(Err(_)) => return,
+            Err(_) => {}
+        }
         // Another thread may hold the lock while connections end.
         let looked = tokio::task::spawn_blocking(move || {
             let keeps = {
@@ -306,19 +324,33 @@ fn settings(place: &Place, bridge: &str, config: &OpenFlowConfig) -> ofswitch::S
     }
 }
 
+/// Returns whether a change of settings removes all flows.
+fn flushes(before: &OpenFlowConfig, wanted: &OpenFlowConfig) -> bool {
+    let has_active = |config: &OpenFlowConfig| config.controllers.iter().any(|target| !target.is_passive());
+    let has_other_mode = before.fail_mode != wanted.fail_mode && !has_active(wanted);
+    wanted.flush_flows && (has_active(before) != has_active(wanted) || has_other_mode)
+}
+
 /// Adds or removes the flow with which a bridge without controllers forwards like a learning switch. A flow in its place
 /// that does something else stays.
 fn set_normal_flow(shared: &SharedSwitch, there: bool) {
-    let command = if there { FlowModCommand::Add } else { FlowModCommand::DeleteStrict };
+    match there {
+        true => change_flow(shared, FlowModCommand::Add, "priority=0,actions=NORMAL", PortNo::ANY),
+        false => change_flow(shared, FlowModCommand::DeleteStrict, "priority=0", PortNo::NORMAL),
+    }
+}
+
+/// Makes a change of flows that no controller asks for. `line` has it in `ovs-ofctl`'s syntax; flows without an output to
+/// `out_port` stay.
+fn change_flow(shared: &SharedSwitch, command: FlowModCommand, line: &str, out_port: PortNo) {
     shared.with(|switch, now| {
         // A switch with too many connections has controllers that do this.
         let Some(connection) = switch.connect(ConnectionKind::Service) else { return };
         let hello = switch.next_message(connection);
         let newest = hello.and_then(|hello| openflow::Version::from_number(*hello.first()?));
         let messages = newest.and_then(|version| {
-            let line = if there { "priority=0,actions=NORMAL" } else { "priority=0" };
             let mut flow = text::parse_flow(line, command, version).ok()?;
-            flow.out_port = if there { PortNo::ANY } else { PortNo::NORMAL };
+            flow.out_port = out_port;
             let hello = Message::new(version, 1, Body::Hello(Hello::new(Versions::from_iter([version]))));
             let flow = Message::new(version, 2, Body::FlowMod(Box::new(flow)));
             Some([hello.encode().ok()?, flow.encode().ok()?])

@@ -34,6 +34,9 @@ pub struct OpenFlowConfig {
     pub max_flows: u32,
     /// Whether flows, groups and meters outlive the daemon.
     pub keep_flows: bool,
+    /// Whether flows go when the bridge gets its first controller to connect to or loses its last one, and when its fail
+    /// mode changes without one. The configuration file has no key for it.
+    pub flush_flows: bool,
     /// Names of flow tables, all different.
     pub tables: BTreeMap<u8, String>,
     /// Files for controllers with TLS, in the order of [`TLS_KEYS`].
@@ -53,6 +56,7 @@ impl Default for OpenFlowConfig {
             max_backoff: DEFAULT_BACKOFF,
             max_flows: MAX_FLOWS,
             keep_flows: false,
+            flush_flows: false,
             tables: BTreeMap::new(),
             tls: [None, None, None],
         }

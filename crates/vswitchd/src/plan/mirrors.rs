@@ -19,7 +19,7 @@ pub(crate) struct PlannedMirror {
 }
 
 /// Returns the mirrors of a bridge.
-pub(super) fn of(rows: &Rows, bridge: &Bridge) -> Vec<PlannedMirror> {
+pub(super) fn of(rows: &Rows<'_>, bridge: &Bridge) -> Vec<PlannedMirror> {
     let found = bridge.mirrors.iter().filter_map(|uuid| rows.mirrors.get(uuid));
     found
         .map(|row| {
@@ -30,7 +30,7 @@ pub(super) fn of(rows: &Rows, bridge: &Bridge) -> Vec<PlannedMirror> {
         .collect()
 }
 
-fn mirror(rows: &Rows, bridge: &Bridge, row: &vswitch::Mirror) -> Result<Mirror, String> {
+fn mirror(rows: &Rows<'_>, bridge: &Bridge, row: &vswitch::Mirror) -> Result<Mirror, String> {
     // The model's ports are the interfaces of a port.
     let interfaces = |port: &Uuid| {
         let port =

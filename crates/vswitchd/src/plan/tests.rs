@@ -1,3 +1,4 @@
+use ofagent::FailMode;
 use ovsdb::{ColumnType, Format, Row, TableInfo, Value, vswitch};
 use serde_json::{Map, Value as Json, json};
 
@@ -11,7 +12,7 @@ fn replica(tables: &[(&str, Vec<(Uuid, Row)>)]) -> Replica {
             .map(|TableInfo { name, columns }| {
                 // A server's columns may hold more values than expected.
                 let columns = columns.iter().map(|column| {
-                    let column_type = ColumnType { min: 0, max: None, ..column.column_type };
+                    let column_type = ColumnType { max: None, ..column.column_type };
                     (column.name.to_owned(), column_type)
                 });
                 ((*name).to_owned(), columns.collect())
@@ -132,7 +133,9 @@ fn types_become_ports() {
         ]
     );
     let config = plan.bridges[0].config().unwrap();
-    assert_eq!(config.ports.len(), 5);
+    let numbers: Vec<_> = config.ports.iter().map(|port| port.openflow_port).collect();
+    let expected = vec![None, Some(9), Some(1), Some(2), Some(4)];
+    assert_eq!((config.logic.name.as_str(), numbers), ("openflow", expected));
     let Spec::Patch(options) = &config.port("p0").unwrap().spec else { panic!("{config:?}") };
     assert_eq!(options.peer.to_string(), "br1/p1");
 }
@@ -155,7 +158,7 @@ fn a_bridge_has_an_address_and_an_id() {
         ("br3", other(&[("hwaddr", "03:00:00:00:00:07"), ("datapath-id", "no")]), &[]),
     ]);
     let plan = plan_of(&replica);
-    let ids: Vec<_> = plan.bridges.iter().map(|bridge| bridge.datapath_id.as_str()).collect();
+    let ids: Vec<_> = plan.bridges.iter().map(|bridge| bridge.datapath_id.to_string()).collect();
     assert_eq!(ids, ["0000020000000000", "0000020000000007", "0000000000000abc", "0000060000000000"]);
 }
 
@@ -169,7 +172,7 @@ fn what_is_not_supported_is_not_configured() {
     assert_eq!(lines(&plan), ["br0 65534 datapath type `other` is not supported"]);
     assert_eq!(plan.bridges[0].config(), None);
     let secure = plan.bridges[1].config().unwrap();
-    assert_eq!(secure.logic.name, "openflow", "nothing is forwarded without flows");
+    assert_eq!(secure.openflow.fail_mode, FailMode::Secure, "nothing is forwarded without flows");
     assert_eq!(plan_of(&replica_without_root()), Plan::default());
 }
 

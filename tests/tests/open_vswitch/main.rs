@@ -2,142 +2,17 @@
 //! namespaces of its own.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Duration;
+mod cni;
+mod controllers;
+mod interfaces;
+mod mirrors;
 
-use e2e::{Netns, Running, binary, ping_all, until};
+use std::path::Path;
+
+use e2e::{Running, ping_all, until};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
-const LIMIT: Duration = Duration::from_secs(20);
-const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
-
-/// A host: a namespace in which the daemon runs, with a database in a folder.
-struct Host {
-    // Dropped in this order: guests' ends of interfaces go with the host's.
-    server: Option<Running>,
-    netns: Netns,
-    folder: tempfile::TempDir,
-}
-
-impl Host {
-    fn new() -> Self {
-        let host = Host { server: None, netns: Netns::new().unwrap(), folder: tempfile::tempdir().unwrap() };
-        let created = host.command("ovsdb-tool").args(["create", "conf.db", SCHEMA]).status();
-        assert!(created.expect("ovsdb-tool is installed (openvswitch-common)").success());
-        let mut host = host;
-        host.start_server();
-        host.vsctl(&["--no-wait", "init"]);
-        host
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    /// A program in the folder and the namespace, with Open vSwitch's directories there.
-    fn command(&self, program: &str) -> Command {
-        let mut command = self.netns.command(&[program]);
-        for variable in ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"] {
-            command.env(variable, self.folder.path());
-        }
-        command.current_dir(self.folder.path()).stdin(Stdio::null());
-        command
-    }
-
-    fn start_server(&mut self) {
-        let remote = format!("--remote=punix:{}", self.path("db.sock").display());
-        let mut command = self.command("ovsdb-server");
-        command.args(["--no-chdir", "-vconsole:off", &remote, "conf.db"]);
-        self.server = Some(Running::start(&mut command).unwrap());
-        until("the database", LIMIT, || {
-            let listed = self.command("ovsdb-client").args(["-t", "5", "list-dbs"]).output()?;
-            Ok(listed.status.success().then_some(()))
-        })
-        .unwrap();
-    }
-
-    fn stop_server(&mut self) {
-        self.server.take().unwrap().kill().unwrap();
-    }
-
-    /// The program under test.
-    fn vswitchd(&self) -> Command {
-        let program = binary("ovs-vswitchd", "MSWITCH_VSWITCHD_BIN").unwrap();
-        self.command(program.to_str().unwrap())
-    }
-
-    /// Starts the daemon in the foreground, and waits until it has applied the configuration.
-    fn start(&self) -> Running {
-        let mut command = self.vswitchd();
-        let daemon = Running::start(command.args(["--pidfile", "--log-file", "-vconsole:off"])).unwrap();
-        until("an answer of the daemon", LIMIT, || {
-            Ok((!self.get("Open_vSwitch", ".", "ovs_version").contains("[]")).then_some(()))
-        })
-        .unwrap_or_else(|error| panic!("{error}: {}", self.log()));
-        daemon
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(self.path("ovs-vswitchd.log")).unwrap_or_default()
-    }
-
-    /// Exit code, standard output and standard error of a tool.
-    fn tool(&self, program: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
-        let output = self.command(program).args(arguments).output();
-        let output = output.expect("Open vSwitch's tools are installed (openvswitch-switch)");
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        (output.status.code(), text(output.stdout), text(output.stderr))
-    }
-
-    /// Runs `ovs-vsctl`, which waits for the daemon; nothing is said on standard error.
-    fn vsctl(&self, arguments: &[&str]) -> String {
-        let (code, output, error) = self.tool("ovs-vsctl", &[&["-t", "20"], arguments].concat());
-        assert_eq!((code, error.as_str()), (Some(0), ""), "{arguments:?}: {}", self.log());
-        output
-    }
-
-    fn appctl(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
-        self.tool("ovs-appctl", &[&["-T", "20", "-t", "ovs-vswitchd"], arguments].concat())
-    }
-
-    fn get(&self, table: &str, row: &str, column: &str) -> String {
-        self.vsctl(&["--no-wait", "get", table, row, column]).trim().trim_matches('"').into()
-    }
-
-    fn until_is(&self, row: &str, column: &str, wanted: &str) {
-        until(&format!("{row}.{column} = {wanted}"), LIMIT, || {
-            Ok((self.get("Interface", row, column) == wanted).then_some(()))
-        })
-        .unwrap_or_else(|error| panic!("{error}; it is {}", self.get("Interface", row, column)));
-    }
-
-    /// A guest with an address, whose interface has its other end `name` in the host.
-    fn guest(&self, name: &str, address: &str) -> Netns {
-        let guest = Netns::new().unwrap();
-        let (here, there) = (self.netns.name(), guest.name());
-        e2e::output(
-            "ip",
-            &["link", "add", name, "netns", here, "type", "veth", "peer", "name", "eth0", "netns", there],
-        )
-        .unwrap();
-        self.netns.run(&["ip", "link", "set", name, "up"]).unwrap();
-        guest.run(&["ip", "address", "add", address, "dev", "eth0"]).unwrap();
-        guest.run(&["ip", "link", "set", "eth0", "up"]).unwrap();
-        guest
-    }
-
-    fn pid(&self) -> i32 {
-        std::fs::read_to_string(self.path("ovs-vswitchd.pid")).unwrap().trim().parse().unwrap()
-    }
-
-    fn mswitch(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
-        let program = binary("mswitch", "MSWITCH_BIN").unwrap();
-        let socket = self.path("mswitch.sock");
-        let all = [&["--socket", socket.to_str().unwrap()], arguments].concat();
-        self.tool(program.to_str().unwrap(), &all)
-    }
-}
+use e2e::open_vswitch::{Host, LIMIT};
 
 fn until_gone(paths: &[&Path]) {
     until(&format!("the end of {paths:?}"), LIMIT, || {
@@ -353,16 +228,6 @@ fn the_daemon_detaches_is_monitored_and_exits_on_request() {
     assert_eq!(host.appctl(&["exit"]), (Some(0), String::new(), String::new()));
     until_gone(&[&host.path("ovs-vswitchd.pid"), &host.path(&socket), &host.path("mswitch.sock")]);
     assert!(host.path("ovs-vswitchd.log").exists());
-}
-
-impl Host {
-    /// The pid of the daemon; 0 without a pidfile.
-    fn present_pid(&self) -> i32 {
-        std::fs::read_to_string(self.path("ovs-vswitchd.pid"))
-            .ok()
-            .and_then(|text| text.trim().parse().ok())
-            .unwrap_or_default()
-    }
 }
 
 /// Ends a detached daemon, also after a failed test.

@@ -1,0 +1,67 @@
+//! Bridges of the database with OpenFlow: controllers, `ovs-ofctl`, fail modes.
+
+use e2e::open_vswitch::{Host, LIMIT};
+use e2e::{ping_all, until};
+
+#[test]
+fn a_controller_of_the_database_runs_the_bridge() {
+    let host = Host::new();
+    let (a, _b) = (host.guest("va", "10.80.0.1/24"), host.guest("vb", "10.80.0.2/24"));
+    let _daemon = host.start();
+    let target = format!("unix:{}", host.path("controller").display());
+    host.vsctl(&["add-br", "br0", "--", "set-fail-mode", "br0", "secure"]);
+    host.vsctl(&["add-port", "br0", "va", "--", "add-port", "br0", "vb"]);
+    assert!(!host.ofctl(&["dump-flows", "br0"]).contains("actions="), "without flows, nothing passes");
+    host.vsctl(&["set-controller", "br0", &target, "--", "set", "controller", "br0", "max_backoff=1000"]);
+    assert_eq!(host.get("Controller", "br0", "is_connected"), "false");
+    a.run(&["ping", "-n", "-c", "1", "-W", "1", "10.80.0.2"]).unwrap_err();
+
+    let mut controller = host.controller(&format!("p{target}"));
+    host.until_connected("true");
+    assert_eq!(host.get("Controller", "br0", "role"), "other");
+    assert_eq!(host.get("Controller", "br0", "status:state"), "ACTIVE");
+    ping_all(&a, "10.80.0.2", 3, "0.1").unwrap();
+    assert!(host.ofctl(&["dump-flows", "br0"]).contains("in_port=1"), "the controller makes flows");
+    let ports = host.ofctl(&["show", "br0"]);
+    assert!(ports.contains("\n 1(va): ") && ports.contains("\n LOCAL(br0): "), "{ports}");
+
+    controller.kill().unwrap();
+    host.until_connected("false");
+    assert!(host.get("Controller", "br0", "status:last_error").contains("closed"));
+    host.vsctl(&["del-controller", "br0", "--", "del-fail-mode", "br0"]);
+    until("a learning bridge", LIMIT, || {
+        Ok(host.ofctl(&["dump-flows", "br0"]).contains("priority=0 actions=NORMAL").then_some(()))
+    })
+    .unwrap();
+    ping_all(&a, "10.80.0.2", 1, "0.1").unwrap();
+}
+
+#[test]
+fn flows_of_ovs_ofctl_forward_and_protocols_bound_versions() {
+    let host = Host::new();
+    let (a, _b) = (host.guest("va", "10.80.0.1/24"), host.guest("vb", "10.80.0.2/24"));
+    let _daemon = host.start();
+    host.vsctl(&["add-br", "br0", "--", "set", "bridge", "br0", "fail_mode=secure"]);
+    let port = |name: &str, number: &str| {
+        host.vsctl(&["add-port", "br0", name, "--", "set", "interface", name, number]);
+    };
+    port("va", "ofport_request=11");
+    port("vb", "ofport_request=12");
+    host.ofctl(&["add-flow", "br0", "in_port=11,actions=output:12"]);
+    host.ofctl(&["-O", "OpenFlow14", "add-flow", "br0", "in_port=vb,actions=va"]);
+    ping_all(&a, "10.80.0.2", 3, "0.1").unwrap();
+
+    host.vsctl(&["set", "bridge", "br0", "protocols=OpenFlow13"]);
+    let (code, _, error) = host.tool("ovs-ofctl", &["dump-flows", "br0"]);
+    assert_eq!(code, Some(1));
+    assert!(error.contains("peer supports version 0x04"), "{error}");
+    let flows = host.ofctl(&["-O", "OpenFlow13", "--names", "dump-flows", "br0"]);
+    assert!(flows.contains("in_port=va actions=output:vb"), "{flows}");
+    ping_all(&a, "10.80.0.2", 1, "0.1").unwrap();
+
+    // Mistakes are said in the row that has them, and nothing else changes.
+    host.vsctl(&["set-controller", "br0", "unix:/etc/x"]);
+    let error = host.get("Controller", "br0", "status:last_error");
+    assert!(error.contains("`/etc/x` is not in the run directory"), "{error}");
+    ping_all(&a, "10.80.0.2", 1, "0.1").unwrap();
+}
