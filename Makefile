@@ -26,7 +26,7 @@ DEMO_PACKAGES := iproute2 iputils-ping iperf3
 INSTRUCTIONS_PACKAGES := valgrind jq
 TEST_PACKAGES := $(DEMO_PACKAGES) $(GENERATOR_PACKAGES) $(INSTRUCTIONS_PACKAGES) tcpdump tshark dpdk-dev ethtool \
   procps nftables systemd openvswitch-common openvswitch-switch openvswitch-testcontroller curl prometheus groff-base fish zsh qemu-system-x86 busybox-static cpio clang lld rustc libstd-rust-dev-wasm32
-VIRTUALIZATION_PACKAGES := libvirt-daemon-driver-qemu libvirt-daemon-system podman crun
+VIRTUALIZATION_PACKAGES := libvirt-daemon-driver-qemu libvirt-daemon-system libvirt-clients podman crun
 PACKAGE_PACKAGES := debootstrap groff-base iproute2 iputils-ping systemd strace libcap2-bin
 SYSTEMD_PACKAGES := debootstrap systemd-container iproute2 iputils-ping iperf3 jq procps busybox-static
 CONTROLLER_PACKAGES := openvswitch-switch python3-venv iproute2 iputils-ping ethtool procps curl
@@ -34,7 +34,7 @@ BENCH_PACKAGES := $(TEST_PACKAGES) openvswitch-switch-dpdk
 
 # The end-to-end tests by name: of the whole workspace, so that what it is made of is compiled once for all of it.
 # Those that need others' daemons and many packages have a target of their own.
-E2E_TESTS = $(patsubst tests/tests/%.rs,--test %,$(filter-out %/virtualization.rs,$(wildcard tests/tests/*.rs))) \
+E2E_TESTS = $(patsubst tests/tests/%.rs,--test %,$(filter-out %/virtualization.rs %/open_vswitch_libvirt.rs,$(wildcard tests/tests/*.rs))) \
   $(patsubst tests/tests/%/main.rs,--test %,$(wildcard tests/tests/*/main.rs))
 
 # Those that take seconds: traffic, replacing a logic, several bridges, starting and stopping.
@@ -175,10 +175,10 @@ e2e: generator ## the real daemon with real clients
 	$(CARGO) test --locked --workspace $(E2E_TESTS)
 
 .PHONY: virtualization
-virtualization: ## the documentation's lines for libvirt and Podman, run as they stand there
+virtualization: ## guests of libvirt, also with Open vSwitch's tools, and containers of Podman, as documented
 	@$(call install-packages,$(BUILD_PACKAGES) $(TEST_PACKAGES) $(VIRTUALIZATION_PACKAGES))
 	$(CARGO) build --locked --workspace --bins
-	$(CARGO) test --locked --workspace --test virtualization
+	$(CARGO) test --locked --workspace --test virtualization --test open_vswitch_libvirt
 
 .PHONY: conformance
 conformance: ## OpenFlow 1.3 cases of os-ken's switch tester: Open vSwitch, then mswitch; fails below 98 %; an hour
