@@ -40,15 +40,17 @@ warnings=$(zcat "$root/usr/share/man/man8/mswitch-ovs-vswitchd.8.gz" | groff -ma
 [ -z "$warnings" ] || die "the manual page: $warnings"
 
 step "ovs-ctl start"
+# Shows the devices of the namespace, as in a container.
+nsenter --net=/run/netns/"$netns" mount -t sysfs -o ro,nosuid,nodev,noexec sysfs "$root/sys"
 ovs_ctl --system-id=test start
-in_root ovs-appctl -T 10 -t ovs-vswitchd version
 [[ $(in_root ovs-appctl -T 10 -t ovs-vswitchd version) == *mswitch* ]] || die "another daemon runs"
 ip netns add "$peer"
 ip -n "$netns" link add port0 type veth peer name eth0 netns "$peer"
 ip -n "$netns" link set port0 up
 ip -n "$peer" link set eth0 up
 ip -n "$peer" addr add 10.0.9.2/24 dev eth0
-in_root ovs-vsctl -t 20 add-br br0 -- add-port br0 port0
+errors=$(in_root ovs-vsctl -t 20 add-br br0 -- add-port br0 port0 2>&1)
+[ -z "$errors" ] || die "ovs-vsctl: $errors"
 in_root ovs-ofctl add-flow br0 priority=7,dl_type=0x88cc,actions=drop
 answers() {
   ip -n "$netns" addr replace 10.0.9.1/24 dev br0

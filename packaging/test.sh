@@ -79,6 +79,7 @@ mount -t tmpfs -o mode=755 tmpfs "$root/run"
 mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
 mount -t tmpfs -o mode=755 tmpfs "$root/dev"
 for node in null zero full random urandom tty; do touch "$root/dev/$node"; mount --bind /dev/$node "$root/dev/$node"; done
+ln -s /proc/self/fd "$root/dev/fd"
 mkdir "$root/dev/net"; touch "$root/dev/net/tun"; mount --bind /dev/net/tun "$root/dev/net/tun"
 mkdir "$root/run/netns"; mount --rbind /run/netns "$root/run/netns"
 in_root install -d -o mswitch -g mswitch -m "$(of_unit RuntimeDirectoryMode)" "/run/$(of_unit RuntimeDirectory)"
@@ -166,7 +167,9 @@ expand() { # expands a set of the filter and its subsets
     case $name in @*) expand "$name" ;; *) echo "$name" ;; esac
   done
 }
-expand "$(of_unit SystemCallFilter)" | sort -u >"$work/allowed"
+for name in $(of_unit SystemCallFilter); do
+  case $name in @*) expand "$name" ;; *) echo "$name" ;; esac
+done | sort -u >"$work/allowed"
 # Skip the system calls of chroot and setpriv.
 sed '1,/execve("[^"]*mswitch", /d' "$trace" >"$work/calls"
 grep -q epoll "$work/calls" || die "nothing was traced"
