@@ -75,10 +75,13 @@ impl Engine {
     /// Why it is not compiled: the interpreter has to run it.
     pub fn new(state: &State, options: Options) -> Result<Self, Unsupported> {
         let code = Arc::new(compile(state.program(), &options)?);
-        Self::with_code(state, code, options)
+        let mut engine = Self::with_code(state, code, options)?;
+        engine.specialise();
+        Ok(engine)
     }
 
-    /// Follows a state of a program that has been compiled before, with the same options, for another state.
+    /// Follows a state of a program that has been compiled before, with the same options, for another state. Its code is
+    /// not specialised yet.
     ///
     /// # Errors
     /// Why an action of its entries is not compiled.
@@ -134,7 +137,7 @@ impl Engine {
             arrays: state.arrays().clone(),
         };
         let published = Views(Arc::new(ArcSwap::from_pointee(view.copy())));
-        let mut engine = Self {
+        Ok(Self {
             id: new_id(),
             options,
             view,
@@ -145,9 +148,7 @@ impl Engine {
             pending: vec![],
             flags: 0,
             is_special: false,
-        };
-        engine.specialise();
-        Ok(engine)
+        })
     }
 
     /// Returns what workers load views from.

@@ -120,8 +120,7 @@ pub fn run_with(
     source: Option<Source>,
 ) -> Result<(), DaemonError> {
     allocator::configure();
-    let ports = config.ports();
-    limits::raise_for(ports)?;
+    limits::raise_for(config)?;
     let path = settings.socket();
     // Kept until this function returns, which removes the socket's file.
     let (socket, listener) = ControlSocket::bind(path, path == std::path::Path::new(DEFAULT_SOCKET))?;
@@ -188,7 +187,7 @@ pub fn run_with(
                 socket = %socket.path().display(),
                 workers = settings.workers.len().max(1),
                 bridges = config.bridges.len(),
-                ports,
+                ports = config.ports(),
                 "mswitch {} is ready",
                 env!("CARGO_PKG_VERSION")
             );

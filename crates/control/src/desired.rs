@@ -121,7 +121,7 @@ impl Desired {
         }
         edit.apply(&mut next)?;
         let differences = diff::between(&shown, &next);
-        limits::raise_for(next.ports())?;
+        limits::raise_for(&next)?;
         // Before any queue moves.
         let gone = shown.daemon.workers.iter().filter(|cpu| !next.daemon.workers.contains(cpu)).copied();
         if removes_workers && let Some(reason) = self.state.pinned_to(gone) {
@@ -242,7 +242,7 @@ impl Desired {
     /// Replaces the operator's part of the desired configuration by `config`, except for the daemon's own settings other
     /// than its workers.
     pub fn replace(&self, config: Config, author: &Author) -> Result<Applied, Refusal> {
-        limits::raise_for(config.ports())?;
+        limits::raise_for(&config)?;
         let mut desired = self.lock();
         let databases = desired.of(Owner::Database).bridges;
         if let Some(bridge) = databases.iter().find(|bridge| config.bridge(&bridge.name).is_some()) {
@@ -272,7 +272,7 @@ impl Desired {
         if next == *desired {
             return Ok(refused);
         }
-        limits::raise_for(next.ports())?;
+        limits::raise_for(&next)?;
         let differences = diff::between(&desired, &next);
         let outcomes = self.state.reconcile(&next, Retries::None);
         *desired = next;

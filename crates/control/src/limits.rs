@@ -2,12 +2,14 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::model::{BridgeConfig, Config};
+use crate::openflow::LOGIC;
+
 /// Files that the daemon itself has open: sockets, epolls, eventfds, logs. A generous estimate.
 const BASE: u64 = 64;
 
-/// Files of a port with one client and one queue pair: listening socket (two for vhost-user), connection, two regions
-/// and two eventfds (memif) or four eventfds (vhost-user), with a reserve for a client that reconnects.
-const PER_PORT: u64 = 8;
+/// Files of a bridge with OpenFlow: two sockets, with a reserve for connections.
+const PER_OPENFLOW: u64 = 4;
 
 /// The limit of open files is too low for the number of ports.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -21,10 +23,16 @@ pub struct LimitError {
     limit: u64,
 }
 
-/// Raises `RLIMIT_NOFILE` to the hard limit, and the hard limit itself only if `ports` ports need it.
-pub fn raise_for(ports: usize) -> Result<(), LimitError> {
-    let ports = ports as u64;
-    let needed = BASE + PER_PORT * ports;
+/// Raises `RLIMIT_NOFILE` to the hard limit, and the hard limit itself only if a configuration needs it.
+pub fn raise_for(config: &Config) -> Result<(), LimitError> {
+    let of_bridge = |bridge: &BridgeConfig| {
+        let openflow = if bridge.logic.name == LOGIC { PER_OPENFLOW } else { 0 };
+        openflow + bridge.ports.iter().map(|port| port.spec.files()).sum::<u64>()
+    };
+    raise(config.ports() as u64, BASE + config.bridges.iter().map(of_bridge).sum::<u64>())
+}
+
+fn raise(ports: u64, needed: u64) -> Result<(), LimitError> {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
         // A soft limit may always be raised to the hard one. The check below would report a failure.
@@ -46,14 +54,14 @@ mod tests {
 
     #[test]
     fn soft_limit_is_raised_to_the_hard_limit() {
-        raise_for(1).unwrap();
+        raise(1, BASE).unwrap();
         let limit = getrlimit(Resource::Nofile);
         assert_eq!(limit.current, limit.maximum);
     }
 
     #[test]
     fn limit_that_cannot_be_raised_is_reported() {
-        let error = raise_for(1 << 50).unwrap_err().to_string();
+        let error = raise(1, 1 << 50).unwrap_err().to_string();
         assert!(error.contains("ports need about"), "{error}");
         assert!(error.contains("LimitNOFILE="), "{error}");
     }

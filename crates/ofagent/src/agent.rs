@@ -227,13 +227,20 @@ impl Agent {
     }
 }
 
+/// Looks after timeouts while there are some.
 async fn tick(shared: Arc<SharedSwitch>, mut stop: Stop) {
+    let mut needs_ticks = shared.needs_ticks();
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            _ = ticks.tick() => shared.with(|switch, now| switch.tick(now)),
-            () = stopped(&mut stop) => return,
+    let ticks = async {
+        // The sender is in `shared`.
+        while needs_ticks.wait_for(|needs_ticks| *needs_ticks).await.is_ok() {
+            ticks.tick().await;
+            shared.with(|switch, now| switch.tick(now));
         }
+    };
+    tokio::select! {
+        () = ticks => {}
+        () = stopped(&mut stop) => {}
     }
 }

@@ -25,6 +25,8 @@ pub struct SharedSwitch {
     effects: Box<dyn Fn(Vec<Effect>) + Send + Sync>,
     /// Told when a controller says hello, changes roles, or goes.
     changes: watch::Sender<()>,
+    /// Whether the switch needs ticks.
+    needs_ticks: watch::Sender<bool>,
     start: std::time::Instant,
 }
 
@@ -76,6 +78,7 @@ impl SharedSwitch {
             snoopers: Snoopers::default(),
             effects: Box::new(effects),
             changes: watch::Sender::new(()),
+            needs_ticks: watch::Sender::new(false),
             start: std::time::Instant::now(),
         })
     }
@@ -95,6 +98,8 @@ impl SharedSwitch {
         let result = run(&mut inner.switch, now);
         let effects = inner.switch.take_effects();
         inner.ring();
+        let needs_ticks = inner.switch.needs_ticks();
+        self.needs_ticks.send_if_modified(|before| std::mem::replace(before, needs_ticks) != needs_ticks);
         drop(inner);
         if !effects.is_empty() {
             (self.effects)(effects);
@@ -106,6 +111,11 @@ impl SharedSwitch {
     /// passive targets accept.
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
+    }
+
+    /// Returns a receiver of whether the switch needs ticks.
+    pub(crate) fn needs_ticks(&self) -> watch::Receiver<bool> {
+        self.needs_ticks.subscribe()
     }
 
     /// Adds a connection; `None`: the switch has too many.

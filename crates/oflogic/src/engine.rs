@@ -3,7 +3,8 @@
 //! Invariant: the views that workers load are those of an engine that has followed every bundle; if a bundle cannot be
 //! followed there are no views, and the interpreter runs the program, until a new engine is made.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
@@ -11,7 +12,7 @@ use codegen::{Code, Engine, Options, Unsupported, Views};
 use pipeline::ir::{ActionId, TableId};
 use pipeline::state::{Bundle, State};
 
-use crate::specialiser::Wishes;
+use crate::specialiser::Wish;
 
 /// Most bytes of machine code of one bridge.
 pub(crate) const MOST_CODE: usize = 256 << 20;
@@ -27,10 +28,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) struct Compiled {
     /// Whether code is made at all.
     enabled: bool,
+    /// No packet runs code.
+    rests: AtomicBool,
     views: ArcSwapOption<Views>,
     control: Mutex<Control>,
     /// For code that is specialised for the flows.
-    pub(crate) wishes: Wishes,
+    pub(crate) wish: Wish,
+    /// Itself, if a thread specialises its code.
+    tended: Option<Weak<Compiled>>,
 }
 
 #[derive(Debug, Default)]
@@ -65,16 +70,31 @@ pub(crate) struct CodeFigures {
 }
 
 impl Compiled {
-    pub(crate) fn new(enabled: bool) -> Self {
+    /// `tended`: itself, if a thread specialises its code.
+    pub(crate) fn new(enabled: bool, tended: Option<Weak<Self>>) -> Self {
         let failure = (!enabled).then(|| "machine code is switched off".to_owned());
         let control = Mutex::new(Control { failure, ..Control::default() });
-        Self { enabled, views: ArcSwapOption::empty(), control, wishes: Wishes::default() }
+        Self {
+            enabled,
+            rests: AtomicBool::new(false),
+            views: ArcSwapOption::empty(),
+            control,
+            wish: Wish::default(),
+            tended,
+        }
     }
 
     /// Calls `run` with the current views: for packets.
     #[inline]
     pub(crate) fn with_views<R>(&self, run: impl FnOnce(Option<&Views>) -> R) -> R {
         run(self.views.load().as_deref())
+    }
+
+    /// Wishes for code that is specialised for the flows.
+    fn wish(&self) {
+        if let Some(tended) = &self.tended {
+            self.wish.add(tended);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Control> {
@@ -85,7 +105,7 @@ impl Compiled {
     pub(crate) fn start(&self, state: &State) {
         if self.enabled {
             self.lock().start(state, &self.views);
-            self.wishes.add();
+            self.wish();
         }
     }
 
@@ -94,7 +114,7 @@ impl Compiled {
         let Some(engine) = &mut control.engine else {
             if self.enabled && control.attempt.is_none_or(|attempt| attempt.elapsed() >= PATIENCE) {
                 control.start(state, &self.views);
-                self.wishes.add();
+                self.wish();
             }
             return;
         };
@@ -109,7 +129,7 @@ impl Compiled {
         }
         control.follow_time += begin.elapsed();
         if !engine.is_specialised() {
-            self.wishes.add();
+            self.wish();
         }
         if let Err(reason) = followed {
             control.fail(reason.to_string(), &self.views);
@@ -121,7 +141,7 @@ impl Compiled {
         let control = &mut *self.lock();
         control.flags = flags;
         control.engine.iter_mut().for_each(|engine| engine.expect_flags(flags));
-        self.wishes.add();
+        self.wish();
     }
 
     pub(crate) fn forgotten(&self, actions: &[ActionId]) {
@@ -138,8 +158,19 @@ impl Compiled {
         self.specialise();
     }
 
+    /// Says whether packets run no code from now on: then none is specialised.
+    pub(crate) fn rest(&self, rests: bool) {
+        self.rests.store(rests, Relaxed);
+        if !rests {
+            self.wish();
+        }
+    }
+
     /// Specialises code for the flows. Packets run the code before meanwhile, and changes of flows do not wait.
     pub(crate) fn specialise(&self) {
+        if self.rests.load(Relaxed) {
+            return;
+        }
         let specialisation = self.lock().engine.as_mut().and_then(Engine::specialisation);
         let Some(mut specialisation) = specialisation else { return };
         let begin = Instant::now();

@@ -5,15 +5,15 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Mutex, TryLockError};
+use std::sync::{Arc, Mutex, TryLockError};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use codegen::{Effects, Views, Worker};
 use fabric::doorbell::{Doorbell, ThreadBell};
 use fabric::worker::PerThread;
 use fabric::{Batch, DropReason, PortIndex, Rest, SwitchLogic, VersionId};
 use logic::Learning;
-use ofswitch::Surroundings;
+use ofswitch::{OnlyFlow, Surroundings};
 use pipeline::interp::Received;
 
 use crate::effect::EffectRef;
@@ -30,10 +30,12 @@ pub(crate) const NORMAL: u16 = 1;
 /// The data path of a bridge.
 pub(crate) struct Plane {
     pub(crate) ports: ArcSwap<PortMap>,
-    pub(crate) compiled: Compiled,
+    pub(crate) compiled: Arc<Compiled>,
     /// Flags of all received packets.
     pub(crate) flags: AtomicU64,
     pub(crate) standalone: AtomicBool,
+    /// The one flow that every packet meets, which does nothing but `NORMAL`.
+    pub(crate) only_normal: ArcSwapOption<OnlyFlow>,
     /// Forwards packets for `NORMAL`, and all packets in standalone mode.
     pub(crate) learning: Learning,
     pub(crate) locals: PerThread<Local>,
@@ -45,6 +47,8 @@ pub(crate) struct Plane {
 #[derive(Debug)]
 pub(crate) struct Local {
     memory: Mutex<Memory>,
+    /// Whether its worker alone counts in [`pipeline::state::EntryStats::add_alone`].
+    alone: bool,
     pub(crate) upcalls: Upcalls,
     pub(crate) tally: Tally,
 }
@@ -63,14 +67,15 @@ struct Memory {
 impl Local {
     /// `number`: the thread's; `seed`: of the worker's random numbers.
     pub(crate) fn new(number: usize, seed: u64) -> Self {
+        let alone = number == 0;
         let memory = Memory {
-            worker: if number == 0 { Worker::alone() } else { Worker::new() },
+            worker: if alone { Worker::alone() } else { Worker::new() },
             effects: Effects::default(),
             ends: Vec::new(),
             packets: Vec::new(),
             random: seed,
         };
-        Self { memory: Mutex::new(memory), upcalls: Upcalls::new(), tally: Tally::new() }
+        Self { memory: Mutex::new(memory), alone, upcalls: Upcalls::new(), tally: Tally::new() }
     }
 }
 
@@ -132,8 +137,17 @@ impl Plane {
         };
         let ports = self.ports.load();
         let Some(mut executor) = self.executor(batch, local, &ports) else { return };
-        memory.choose(batch);
         let flags = self.flags.load(Relaxed);
+        if let Some(only) = &*self.only_normal.load()
+            && flags == 0
+            && !ports.is_restricted()
+            && batch.security().is_none()
+            && !batch.is_explained()
+        {
+            count(only, local, batch, now);
+            return self.learning.forward(batch);
+        }
+        memory.choose(batch);
         self.compiled.with_views(|views| match views {
             Some(views) => memory.run(views, &mut executor, batch, flags, now),
             None => memory.hand_over(&mut executor, batch),
@@ -184,6 +198,23 @@ impl Plane {
             self.bell.ring();
         }
     }
+}
+
+/// Counts a batch's packets for the flow that all of them meet.
+fn count(only: &OnlyFlow, local: &Local, batch: &Batch<'_>, now: u64) {
+    let (mut packets, mut bytes) = (0, 0);
+    for v in batch.packets() {
+        packets += 1;
+        bytes += u64::from(batch.len(v));
+    }
+    let stats = &only.flow.stats;
+    match local.alone {
+        true => stats.add_alone(packets, bytes),
+        false => stats.add(packets, bytes),
+    }
+    stats.last_hit.store(now, Relaxed);
+    only.lookups.lookups.fetch_add(packets, Relaxed);
+    only.lookups.hits.fetch_add(packets, Relaxed);
 }
 
 impl Memory {

@@ -13,7 +13,7 @@ use arc_swap::ArcSwapOption;
 use fabric::switch::PortSnapshot;
 use fabric::{Injection, Injector, PortIndex};
 use ofagent::SharedSwitch;
-use ofswitch::{Effect, Follower, PortCounters, PortInfo, Switch};
+use ofswitch::{Effect, Follower, OnlyFlow, PortCounters, PortInfo, Switch};
 use openflow::PortNo;
 use openflow::message::PortConfig;
 use packet::{MacAddr, Offload, ether};
@@ -215,6 +215,11 @@ impl Following {
 impl Follower for Following {
     fn applied(&mut self, state: &State, bundle: &Bundle) {
         self.0.plane.compiled.applied(state, bundle);
+    }
+
+    fn only_normal(&mut self, flow: Option<OnlyFlow>) {
+        self.0.plane.compiled.rest(flow.is_some());
+        self.0.plane.only_normal.store(flow.map(Arc::new));
     }
 
     fn forgotten(&mut self, actions: &[ActionId]) {

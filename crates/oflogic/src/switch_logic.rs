@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread::JoinHandle;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use fabric::doorbell::{Doorbell, ThreadBell};
 use fabric::switch::PortSnapshot;
 use fabric::worker::{PerThread, Threads};
@@ -37,7 +37,7 @@ pub struct OpenFlow {
     core: Arc<Core>,
     switch: Arc<SharedSwitch>,
     seed: u64,
-    threads: Vec<JoinHandle<()>>,
+    thread: Option<JoinHandle<()>>,
 }
 
 /// The machine code that a logic has.
@@ -77,11 +77,19 @@ impl OpenFlow {
 
     fn make(settings: Settings, code: Code) -> Result<Arc<Self>, StartError> {
         let seed = settings.seed;
+        let compiled = match code {
+            Code::Tended => {
+                specialiser::start()?;
+                specialiser::tended(|me| Compiled::new(true, Some(me)))
+            }
+            Code::Untended | Code::Nothing => Arc::new(Compiled::new(code == Code::Untended, None)),
+        };
         let plane = Plane {
             ports: ArcSwap::from_pointee(PortMap::default()),
-            compiled: Compiled::new(code != Code::Nothing),
+            compiled,
             flags: AtomicU64::new(0),
             standalone: AtomicBool::new(false),
+            only_normal: ArcSwapOption::empty(),
             learning: Learning::new(&[])?,
             locals: PerThread::default(),
             bell: Doorbell::new(ThreadBell::new()),
@@ -90,19 +98,11 @@ impl OpenFlow {
         let executor = core.clone();
         let switch = SharedSwitch::new(Switch::new(settings), move |effects| executor.execute(effects));
         switch.with(|switch, _| Following::start(core.clone(), switch));
-        // A logic that is dropped early ends the threads that it has.
-        let mut logic = Self { core: core.clone(), switch: switch.clone(), seed, threads: Vec::new() };
-        let thread = |name: &str| std::thread::Builder::new().name(name.into());
-        logic.threads.push(thread("openflow").spawn({
-            let core = core.clone();
+        let thread = std::thread::Builder::new().name("openflow".into()).spawn({
+            let (core, switch) = (core.clone(), switch.clone());
             move || run(&core, &switch)
-        })?);
-        if code == Code::Tended {
-            logic
-                .threads
-                .push(thread("openflow-code").spawn(move || specialiser::run(&core.plane.compiled))?);
-        }
-        Ok(Arc::new(logic))
+        })?;
+        Ok(Arc::new(Self { core, switch, seed, thread: Some(thread) }))
     }
 
     /// The OpenFlow switch, for an [`ofagent::Agent`] and for commands.
@@ -172,8 +172,7 @@ impl Drop for OpenFlow {
     fn drop(&mut self) {
         self.core.is_ending.store(true, Release);
         self.core.plane.bell.ring();
-        self.core.plane.compiled.wishes.end();
-        for thread in self.threads.drain(..) {
+        if let Some(thread) = self.thread.take() {
             // A thread that has panicked has ended, too.
             let _ = thread.join();
         }

@@ -12,7 +12,7 @@ use pipeline::ir::{ActionCall, Entry, EntryResult, GroupTableId, KeyMatch, Match
 use pipeline::state::{Bucket, Group, GroupKind, Installed, State, TableState, Update};
 
 use crate::flows::{Flow, FlowTable};
-use crate::follow::Follower;
+use crate::follow::{Follower, OnlyFlow};
 use crate::groups::GroupEntry;
 use crate::lower::{Body, Lowered, Template, World};
 use crate::meters::MeterEntry;
@@ -29,15 +29,41 @@ pub(crate) struct Model {
     pub(crate) groups: BTreeMap<u32, Arc<GroupEntry>>,
     pub(crate) meters: BTreeMap<u32, Arc<MeterEntry>>,
     pub(crate) learns: BTreeMap<u32, Arc<Template>>,
+    /// Cells of bands that are free again; those from `next_band` up have not been used.
     pub(crate) free_bands: Vec<u32>,
+    pub(crate) next_band: u32,
     pub(crate) tunnels: Tunnels,
     pub(crate) flows: usize,
+    /// Flows with a timeout.
+    pub(crate) timed: usize,
     /// Buckets of all groups.
     pub(crate) buckets: usize,
     /// Bytes of the messages that describe flows and groups.
     pub(crate) bytes: usize,
     /// Entries that stand for conjunctive flows, by table.
     pub(crate) conjunctive: BTreeMap<u8, Expansion>,
+}
+
+impl Model {
+    /// Number of cells of bands that are not in use.
+    pub(crate) fn free_band_count(&self) -> usize {
+        self.free_bands.len() + BANDS.saturating_sub(self.next_band) as usize
+    }
+
+    /// Takes a cell for a band, if there is one.
+    pub(crate) fn take_band(&mut self) -> Option<u32> {
+        self.free_bands.pop().or_else(|| {
+            let next = (self.next_band < BANDS).then_some(self.next_band)?;
+            self.next_band += 1;
+            Some(next)
+        })
+    }
+
+    /// The flow that every packet meets, whatever it is: the only one of the first table, without conditions.
+    pub(crate) fn only_flow(&self) -> Option<&Arc<Flow>> {
+        let table = self.tables.first().filter(|table| table.len() == 1)?;
+        table.iter().next().filter(|flow| flow.conditions.is_empty())
+    }
 }
 
 /// The entries that stand for a table's conjunctive flows.
@@ -129,6 +155,8 @@ pub(crate) struct Datapath {
     /// Whether some controller speaks a version before 1.3.
     pub(crate) old_controllers: bool,
     pub(crate) follower: Option<Box<dyn Follower>>,
+    /// Whether the follower was told of an only flow.
+    has_only_normal: bool,
     /// Changes so far, but for those of packet-outs.
     pub(crate) changes: u64,
     next_flow: u64,
@@ -173,9 +201,11 @@ impl Datapath {
             groups: BTreeMap::new(),
             meters: BTreeMap::new(),
             learns: BTreeMap::new(),
-            free_bands: (0..BANDS).rev().collect(),
+            free_bands: vec![],
+            next_band: 0,
             tunnels: Tunnels::default(),
             flows: 0,
+            timed: 0,
             buckets: 0,
             bytes: 0,
             conjunctive: BTreeMap::new(),
@@ -186,6 +216,7 @@ impl Datapath {
             limits,
             old_controllers: false,
             follower: None,
+            has_only_normal: false,
             changes: 0,
             next_flow: 0,
             next_number: 0,
@@ -251,6 +282,7 @@ impl Datapath {
         }
         if let Some(follower) = self.follower.as_mut().filter(|_| !transaction.is_private) {
             follower.applied(&self.state, &bundle);
+            self.tell_only_normal();
         }
         if self.defined > DEFINED {
             self.defined = 0;
@@ -258,6 +290,21 @@ impl Datapath {
             self.follower.iter_mut().for_each(|follower| follower.forgotten(&forgotten));
         }
         Ok(transaction.events)
+    }
+
+    /// Tells the follower whether every packet meets one flow that does nothing but `NORMAL`.
+    pub(crate) fn tell_only_normal(&mut self) {
+        let flow = self.model.only_flow().filter(|flow| flow.is_normal());
+        let only = flow.and_then(|flow| {
+            let flow = self.installed(flow)?.clone();
+            let lookups = self.state.table(Layout::get().table(0)?)?.counts().clone();
+            Some(OnlyFlow { flow, lookups })
+        });
+        let found = only.is_some();
+        if let Some(follower) = self.follower.as_mut().filter(|_| found || self.has_only_normal) {
+            follower.only_normal(only);
+        }
+        self.has_only_normal = found;
     }
 
     /// Lowers with the objects that exist.
@@ -333,6 +380,7 @@ impl Datapath {
         let bytes = of_groups + self.flows().map(|flow| flow.size).sum::<usize>();
         self.model.tables.iter().enumerate().all(of_table)
             && flows == self.model.flows
+            && self.flows().filter(|flow| flow.is_timed()).count() == self.model.timed
             && groups == self.model.groups.len()
             && (buckets, bytes) == (self.model.buckets, self.model.bytes)
     }

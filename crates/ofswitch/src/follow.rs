@@ -1,11 +1,12 @@
 //! What keeps structures of its own in step with the switch: generated code, the fabric's view of ports.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use openflow::PortNo;
 use openflow::message::PortConfig;
 use pipeline::ir::ActionId;
-use pipeline::state::{Bundle, State};
+use pipeline::state::{Bundle, Installed, LookupCounts, State};
 
 /// Counters of a port.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -24,11 +25,24 @@ pub struct PortCounters {
     pub tx_dropped: u64,
 }
 
+/// The one flow that every packet meets.
+#[derive(Debug, Clone)]
+pub struct OnlyFlow {
+    /// The flow's entry, whose packets the follower counts.
+    pub flow: Arc<Installed>,
+    /// Lookups of its table, which the follower counts, too.
+    pub lookups: Arc<LookupCounts>,
+}
+
 /// Follows the changes of a switch ([`crate::Switch::set_follower`]). Called while the switch is borrowed, after each
 /// change and before anybody is told of it.
 pub trait Follower: Debug + Send {
     /// A bundle was applied; `state` is what it led to. Bundles that only packet-outs meet are left out.
     fn applied(&mut self, state: &State, bundle: &Bundle);
+
+    /// Every packet meets one flow from now on, which does nothing but `NORMAL`; `None`: no longer. Comes after
+    /// [`Follower::applied`]. A follower need not make a difference.
+    fn only_normal(&mut self, _flow: Option<OnlyFlow>) {}
 
     /// These actions are no longer in use.
     fn forgotten(&mut self, actions: &[ActionId]);

@@ -63,7 +63,7 @@ mod tunnels;
 
 pub use connection::{ConnectionId, ConnectionKind};
 pub use exec::{LIMITS, Surroundings};
-pub use follow::{Follower, PortCounters};
+pub use follow::{Follower, OnlyFlow, PortCounters};
 pub use ports::PortInfo;
 pub use program::TABLES;
 pub use settings::{Limits, Settings};

@@ -76,7 +76,7 @@ impl Datapath {
             return Err(ErrorCode::MmfcOutOfBands);
         }
         let reused = before.as_ref().map_or(0, |before| before.bands.len());
-        if self.model.free_bands.len() + reused < request.bands.len() {
+        if self.model.free_band_count() + reused < request.bands.len() {
             return Err(ErrorCode::MmfcOutOfBands);
         }
         if request.bands.iter().any(|band| matches!(band.kind, BandKind::Other(..))) {
@@ -92,7 +92,7 @@ impl Datapath {
         };
         let mut bands = Vec::new();
         for band in &request.bands {
-            let cell = self.model.free_bands.pop().ok_or(ErrorCode::MmfcOutOfBands)?;
+            let cell = self.model.take_band().ok_or(ErrorCode::MmfcOutOfBands)?;
             transaction.updates.push(Update::Meter(cells, cell, Some(rates(band, request.flags))));
             transaction.bands.push(cell);
             bands.push((band.clone(), cell));

@@ -90,6 +90,19 @@ pub enum Spec {
 }
 
 impl Spec {
+    /// Returns the open files that the port needs, with one client and one pair of queues. A generous estimate.
+    pub fn files(&self) -> u64 {
+        match self {
+            // Listening socket (two for vhost-user), connection, two regions and two eventfds (memif) or four
+            // eventfds (vhost-user), with a reserve for a client that reconnects.
+            Spec::Memif(_) | Spec::VhostUser(_) => 8,
+            // Sockets or queues, maps and programs of BPF, netlink.
+            Spec::Netdev(_) | Spec::Tap(_) => 6,
+            Spec::Pcap(_) => 2,
+            Spec::Patch(_) => 0,
+        }
+    }
+
     /// Names of all port types, as users write them.
     pub const TYPES: &'static [&'static str] = &["memif", "tap", "netdev", "pcap", "vhost-user", "patch"];
 

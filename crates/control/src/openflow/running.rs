@@ -46,6 +46,8 @@ pub(crate) struct Running {
     place: Place,
     logic: Arc<OpenFlow>,
     state: Mutex<State>,
+    /// Whether time alone changes something: a lost controller, or flows to save.
+    needs_ticks: Sender<bool>,
     /// The file of its flows; taken after `state`, and held while it is written.
     kept: Mutex<Option<Kept>>,
     /// Its path.
@@ -82,7 +84,8 @@ impl Running {
         let kept_in = kept.as_ref().map(|kept| kept.path().to_owned());
         let kept = Mutex::new(kept);
         let state = Mutex::default();
-        let running = Self { name: name.into(), place: place.clone(), logic, state, kept, kept_in };
+        let (name, place, needs_ticks) = (name.into(), place.clone(), Sender::new(false));
+        let running = Self { name, place, logic, state, needs_ticks, kept, kept_in };
         let first = OpenFlowConfig { controllers: Vec::new(), ..config.clone() };
         let mut state = running.lock();
         if let Some(kept) = &mut *running.lock_kept() {
@@ -98,9 +101,10 @@ impl Running {
             // The bridge's packets meet the logic before the next step.
             running.update_fail_mode(&mut state);
         }
+        running.set_needs_ticks(&state);
         drop(state);
         let running = Arc::new(running);
-        place.runtime.spawn(watch(Arc::downgrade(&running)));
+        running.place.runtime.spawn(watch(Arc::downgrade(&running)));
         Ok(running)
     }
 
@@ -127,8 +131,17 @@ impl Running {
         }
         let done = self.apply(&mut state, wanted);
         state.applied = done.is_ok().then(|| wanted.clone());
+        self.set_needs_ticks(&state);
         self.update_fail_mode(&mut state);
         Some(done)
+    }
+
+    fn set_needs_ticks(&self, state: &State) {
+        let needs = |config: &OpenFlowConfig| {
+            let has_active = config.controllers.iter().any(|target| !target.is_passive());
+            config.keep_flows || config.fail_mode == FailMode::Standalone && has_active
+        };
+        self.needs_ticks.send_replace(state.applied.as_ref().is_some_and(needs));
     }
 
     fn apply(&self, state: &mut State, wanted: &OpenFlowConfig) -> Result<(), String> {
@@ -278,19 +291,36 @@ impl Running {
     }
 }
 
-/// Looks after a bridge as long as it exists: at each tick, and when connections change.
+/// Looks after a bridge as long as it exists: when connections or settings change, and at each tick while there is
+/// something that time changes.
 async fn watch(bridge: Weak<Running>) {
     let Some(running) = bridge.upgrade() else { return };
     let mut changes = running.logic.switch().changes();
+    let mut settings = running.needs_ticks.subscribe();
     drop(running);
     loop {
-        let changed = tokio::time::timeout(TICK, changes.changed()).await;
+        let needs_ticks = *settings.borrow_and_update();
+        let tick = async {
+            match needs_ticks {
+                true => tokio::time::sleep(TICK).await,
+                false => std::future::pending().await,
+            }
+        };
+        // The senders go with the bridge.
+        let is_change = tokio::select! {
+            () = tick => false,
+            changed = changes.changed() => match changed {
+                Ok(()) => true,
+                Err(_) => return,
+            },
+            changed = settings.changed() => match changed {
+                Ok(()) => continue,
+                Err(_) => return,
+            },
+        };
         let Some(bridge) = bridge.upgrade() else { return };
-        match changed {
-            Ok(Ok(())) => _ = bridge.place.changed.send_replace(()),
-            // The switch has gone with its bridge.
-            Ok(Err(_)) => return,
-            Err(_) => {}
+        if is_change {
+            bridge.place.changed.send_replace(());
         }
         // Another thread may hold the lock while connections end.
         let looked = tokio::task::spawn_blocking(move || {

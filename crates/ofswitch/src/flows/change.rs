@@ -316,7 +316,9 @@ impl Datapath {
             (false, false) => transaction.updates.push(Update::Insert(id, changed)),
             (false, true) => {}
         }
+        self.model.timed += usize::from(flow.is_timed());
         if let Some(before) = before {
+            self.model.timed = self.model.timed.saturating_sub(usize::from(before.is_timed()));
             self.uninstall(&before.copies, &before.learns, transaction);
             self.model.bytes = self.model.bytes.saturating_sub(before.size);
         } else {
@@ -354,6 +356,7 @@ impl Datapath {
             }
         }
         self.model.flows = self.model.flows.saturating_sub(1);
+        self.model.timed = self.model.timed.saturating_sub(usize::from(flow.is_timed()));
         self.model.bytes = self.model.bytes.saturating_sub(flow.size);
         transaction.events.push(Event::Removed(flow.clone(), reason, counts));
     }

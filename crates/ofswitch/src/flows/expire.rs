@@ -15,6 +15,9 @@ const EVICTED: u8 = 5;
 impl Datapath {
     /// Removes the flows whose time is over, and returns what happened.
     pub(crate) fn expire(&mut self, now: u64) -> Vec<Event> {
+        if self.model.timed == 0 {
+            return vec![];
+        }
         let expired = self.expired(now);
         if !self.expands() {
             return self.remove_all(&expired, now).unwrap_or_default();

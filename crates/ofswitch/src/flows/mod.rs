@@ -14,11 +14,11 @@ mod select;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use openflow::Version;
 use openflow::action::Action;
 use openflow::instruction::{Instruction, Instructions};
 use openflow::message::FlowModFlags;
 use openflow::oxm::Oxm;
+use openflow::{PortNo, Version};
 
 use crate::lower::matching::Conditions;
 
@@ -89,6 +89,19 @@ impl Flow {
             _ => None,
         });
         by_instruction.chain(by_action).collect()
+    }
+
+    /// Whether it goes by itself.
+    pub(crate) fn is_timed(&self) -> bool {
+        self.idle_timeout != 0 || self.hard_timeout != 0
+    }
+
+    /// Whether it does nothing but `NORMAL`, and counts its packets.
+    pub(crate) fn is_normal(&self) -> bool {
+        let uncounted = FlowModFlags::NO_PKT_COUNTS | FlowModFlags::NO_BYT_COUNTS;
+        let [Instruction::ApplyActions(actions)] = self.instructions.0.as_slice() else { return false };
+        matches!(actions.as_slice(), [Action::Output(output)] if output.port == PortNo::NORMAL)
+            && !self.flags.intersects(uncounted)
     }
 
     /// Whether it is a clause of a conjunctive match.

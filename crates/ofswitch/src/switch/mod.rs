@@ -166,6 +166,11 @@ impl Switch {
         self.datapath.model.flows
     }
 
+    /// Whether [`Switch::tick`] has flows to look after.
+    pub fn needs_ticks(&self) -> bool {
+        self.datapath.model.timed > 0
+    }
+
     /// Processes a complete message of a connection at a time, nanoseconds.
     pub fn receive(&mut self, id: ConnectionId, message: &[u8], now: u64) {
         let Some(connection) = self.connections.get(&id).filter(|connection| !connection.is_closed) else {
@@ -178,7 +183,8 @@ impl Switch {
         self.after_changes();
     }
 
-    /// Advances the time, nanoseconds: removes flows whose time is over. To be called about once a second.
+    /// Advances the time, nanoseconds: removes flows whose time is over. To be called about once a
+    /// second while [`Switch::needs_ticks`].
     pub fn tick(&mut self, now: u64) {
         let events = self.datapath.expire(now);
         self.tell(&events, None, now);

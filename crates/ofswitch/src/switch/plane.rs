@@ -37,6 +37,7 @@ impl Switch {
     /// Sets what follows the changes of this switch. It is made from the state and told of the ports at once.
     pub fn set_follower(&mut self, make: impl FnOnce(&pipeline::state::State) -> Box<dyn Follower>) {
         self.datapath.follower = Some(make(&self.datapath.state));
+        self.datapath.tell_only_normal();
         self.ports_configured();
         let flags = self.received_flags();
         self.datapath.follower.iter_mut().for_each(|follower| follower.flags(flags));

@@ -2,12 +2,13 @@
 //!
 //! All workers share them. Counters are atomic each. Registers are words of 64 bits, least significant first; the lock
 //! makes accesses to several words, and [`crate::ir::Stmt::Atomic`], indivisible. A replacement of the program's code
-//! leaves arrays in place.
+//! leaves arrays in place. Counters and meters take memory once they are used.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::meter::MeterCell;
+use super::meter::{MeterCell, Rates};
+use super::pages::Pages;
 use crate::bits::Bits;
 use crate::ir::{CounterId, MeterId, Program, RegisterId};
 
@@ -48,8 +49,8 @@ struct Cells {
 /// The arrays of a program.
 #[derive(Debug)]
 pub struct Arrays {
-    counters: Vec<Vec<Stats>>,
-    meters: Vec<Vec<MeterCell>>,
+    counters: Vec<Pages<Stats>>,
+    meters: Vec<Pages<MeterCell>>,
     registers: Vec<Cells>,
     lock: Mutex<()>,
 }
@@ -64,8 +65,8 @@ impl Arrays {
             words: many(size as usize * usize::from(width.div_ceil(64))),
         };
         Self {
-            counters: program.counters.iter().map(|x| many(x.size as usize)).collect(),
-            meters: program.meters.iter().map(|x| many(x.size as usize)).collect(),
+            counters: program.counters.iter().map(|x| Pages::new(x.size as usize)).collect(),
+            meters: program.meters.iter().map(|x| Pages::new(x.size as usize)).collect(),
             registers: program.registers.iter().map(|x| cells(x.size, x.ty.width())).collect(),
             lock: Mutex::new(()),
         }
@@ -73,12 +74,26 @@ impl Arrays {
 
     /// A counter, if it exists.
     pub fn counter(&self, id: CounterId, index: u64) -> Option<&Stats> {
-        self.counters.get(id.index())?.get(usize::try_from(index).ok()?)
+        self.counters.get(id.index())?.cell(index)
     }
 
-    /// A meter, if it exists.
+    /// A meter; `None`: it does not exist, or it has never been configured and colours everything green.
     pub fn meter(&self, id: MeterId, index: u64) -> Option<&MeterCell> {
-        self.meters.get(id.index())?.get(usize::try_from(index).ok()?)
+        self.meters.get(id.index())?.used(index)
+    }
+
+    /// Whether a meter exists.
+    pub(super) fn has_meter(&self, id: MeterId, index: u64) -> bool {
+        self.meters.get(id.index()).is_some_and(|meters| meters.has(index))
+    }
+
+    /// Configures a meter, if it exists.
+    pub(super) fn configure_meter(&self, id: MeterId, index: u64, rates: Option<Rates>, now: u64) {
+        let cell = self.meters.get(id.index()).and_then(|meters| match rates {
+            Some(_) => meters.cell(index),
+            None => meters.used(index),
+        });
+        cell.iter().for_each(|cell| cell.configure(rates, now));
     }
 
     /// Takes the lock of the registers.

@@ -18,13 +18,14 @@
 //! in whether they may dangle. A dangling reference does nothing.
 //!
 //! - `objects.rs`: entries, groups, profiles, replication lists;
-//! - `arrays.rs`: counters, meters, registers; `meter.rs`: one meter; `liveness.rs`: watched groups;
+//! - `arrays.rs`: counters, meters, registers; `pages.rs`: their memory; `meter.rs`: one meter; `liveness.rs`: watched groups;
 //! - `update.rs`: updates, and how a bundle is applied and taken back.
 
 mod arrays;
 mod liveness;
 mod meter;
 mod objects;
+mod pages;
 mod update;
 
 use std::collections::{BTreeMap, HashMap};

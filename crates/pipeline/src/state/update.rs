@@ -250,7 +250,9 @@ impl State {
                 Ok((Undo::Values(id, before), Some(Change::Values(id))))
             }
             Update::Meter(id, index, _) => {
-                self.arrays.meter(id, index.into()).ok_or(NoObject)?;
+                if !self.arrays.has_meter(id, index.into()) {
+                    return Err(NoObject);
+                }
                 Ok((Undo::Later(update), None))
             }
             Update::EntryMeter(table, entry, _) => {
@@ -385,7 +387,7 @@ impl State {
         let Undo::Later(update) = done else { return };
         match update {
             Update::Meter(id, index, rates) => {
-                self.arrays.meter(id, index.into()).iter().for_each(|cell| cell.configure(rates, now));
+                self.arrays.configure_meter(id, index.into(), rates, now);
             }
             Update::EntryMeter(table, entry, rates) => {
                 let installed = self.tables.get(table.index()).and_then(|table| table.entries.get(&entry));
