@@ -102,9 +102,10 @@ package-test: deb ## the packages in a bare Debian root: installed, run as their
 	packaging/test.sh target/mswitch_*.deb target/mswitch-ovs_*.deb
 
 .PHONY: systemd-test
-systemd-test: deb ## the package under systemd in a container: host port with systemd-networkd, restarts, crash, boot, DHCP
+systemd-test: deb ## the package under systemd in a container: host port with systemd-networkd, restarts, crash, boot, DHCP; Open vSwitch's units
 	@$(call install-packages,$(SYSTEMD_PACKAGES))
 	packaging/systemd-test.sh target/mswitch_*.deb
+	packaging/systemd-ovs-test.sh target/mswitch-ovs_*.deb
 
 .PHONY: demo
 demo: ## three namespaces and a memif client on a switch: ping, iperf3, tables

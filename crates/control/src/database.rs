@@ -108,6 +108,12 @@ mod tests {
             bridge("br0", &["eth0", "eth1", "x/y"]),
             bridge("br1", &["eth1", "eth2"]),
         ];
+        let mut bridges = bridges;
+        let mirror =
+            |name: &str, to: &str| fabric::Mirror { name: name.into(), to: to.into(), ..Default::default() };
+        // One is of a port that is left out.
+        bridges[2].mirrors =
+            [("m1", "eth0"), ("m2", "eth1"), ("m2", "eth1")].map(|(name, to)| mirror(name, to)).into();
         let refused = add(&mut config, bridges);
         let refused: Vec<String> =
             refused.iter().map(|(object, refusal)| format!("{object}: {refusal}")).collect();
@@ -120,6 +126,8 @@ mod tests {
                  switch's namespace; two ports cannot share it",
                 "bridge \"br0\", port \"x/y\": `x/y` is not a name; expected 1 to 64 letters, digits, dots, \
                  underscores and dashes",
+                "bridge \"br0\", mirror \"m1\": bridge \"br0\": the bridge has no port `eth0`; expected `eth1`",
+                "bridge \"br0\", mirror \"m2\": bridge \"br0\": the bridge already has a mirror `m2`; choose another name",
                 "bridge \"br1\", port \"eth1\": bridge \"br0\", port \"eth1\" already has interface eth1 in the \
                  switch's namespace; two ports cannot share it",
             ]
@@ -129,6 +137,7 @@ mod tests {
         let expected =
             [("own", Owner::Operator, 1), ("br0", Owner::Database, 1), ("br1", Owner::Database, 1)];
         assert!(there.eq(expected), "{config:?}");
+        assert_eq!(config.bridges[1].mirrors, [mirror("m2", "eth1")]);
     }
 
     #[test]

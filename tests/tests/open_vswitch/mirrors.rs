@@ -59,6 +59,8 @@ fn a_mirror_copies_one_direction_and_its_output_port_nothing_else() {
     let mirror = ["--", "--id=@m", "create", "mirror", "name=m", "select_src_port=@a", "output_port=@c"];
     let ports = ["--", "--id=@a", "get", "port", "va", "--", "--id=@c", "get", "port", "vc"];
     host.vsctl(&[&ports[1..], &mirror[..], &["--", "set", "bridge", "br0", "mirrors=@m"]].concat());
+    let listed = host.mswitch(&["mirror", "list", "br0"]).1;
+    assert!(listed.contains("va (in)"), "{listed}");
     let captured = capture(&host, &c, "3");
     ping_all(&a, "10.80.0.2", 3, "0.05").unwrap();
     let captured = captured.output().unwrap();
