@@ -37,6 +37,28 @@ fn a_controller_of_the_database_runs_the_bridge() {
 }
 
 #[test]
+fn a_bridge_that_only_learns_counts_its_packets_and_meets_new_flows_at_once() {
+    let host = Host::new();
+    let (a, _b) = (host.guest("va", "10.80.0.1/24"), host.guest("vb", "10.80.0.2/24"));
+    let _daemon = host.start();
+    host.vsctl(&["add-br", "br0", "--", "add-port", "br0", "va", "--", "add-port", "br0", "vb"]);
+    let packets = || -> u64 {
+        let flows = host.ofctl(&["dump-flows", "br0"]);
+        let normal = flows.lines().find(|line| line.ends_with("actions=NORMAL")).unwrap();
+        let count = normal.split_once("n_packets=").and_then(|(_, rest)| rest.split_once(','));
+        count.unwrap().0.parse().unwrap()
+    };
+    ping_all(&a, "10.80.0.2", 3, "0.1").unwrap();
+    let before = packets();
+    assert!(before >= 6, "{before} packets: requests and replies count");
+    host.ofctl(&["add-flow", "br0", "priority=9,actions=drop"]);
+    a.run(&["ping", "-n", "-c", "1", "-W", "1", "10.80.0.2"]).unwrap_err();
+    host.ofctl(&["--strict", "del-flows", "br0", "priority=9"]);
+    ping_all(&a, "10.80.0.2", 3, "0.1").unwrap();
+    assert!(packets() >= before + 6);
+}
+
+#[test]
 fn flows_of_ovs_ofctl_forward_and_protocols_bound_versions() {
     let host = Host::new();
     let (a, _b) = (host.guest("va", "10.80.0.1/24"), host.guest("vb", "10.80.0.2/24"));
