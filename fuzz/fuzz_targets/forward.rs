@@ -121,11 +121,18 @@ fn build(name: &str, params: &[(&str, &str)]) -> Arc<dyn SwitchLogic> {
 /// A mirror of some ports.
 fn mirror_of(shape: u8, ports: u16, from: &mut Bytes<'_>) -> Mirror {
     let [of, to, vid] = from.array();
-    let of = (0..ports).filter(|port| of >> port & 1 == 1).map(|port| format!("p{port}"));
+    let from: Vec<_> = (0..ports).filter(|port| of >> port & 1 == 1).map(|port| format!("p{port}")).collect();
+    let interest = |shape: u8| Interest { received: shape & 1 != 0, sent: shape & 2 != 0, explained: false };
+    let by_port =
+        from.iter().zip(0..).map(|(name, at)| (name.clone(), interest(shape >> (at % 2)))).collect();
+    let mut vlans = VidSet::empty();
+    (0..8).filter(|vid| of >> vid & 1 == 1).for_each(|vid| vlans.insert(vid));
     Mirror {
         name: "m".into(),
-        from: of.collect(),
-        what: Interest { received: shape & 1 != 0, sent: shape & 2 != 0, explained: false },
+        from,
+        what: interest(shape),
+        by_port: (shape & 8 != 0).then_some(by_port),
+        vlans: (shape & 16 != 0).then_some(vlans),
         to: format!("p{}", u16::from(to) % ports),
         vlan: Vid::new(u16::from(vid)),
     }
@@ -173,7 +180,9 @@ fn port(index: u16, ingress: &Arc<AtomicU64>, from: &mut Bytes<'_>) -> Port {
             (1..8).filter(|vid| vlan >> vid & 1 == 1).for_each(|vid| allowed.insert(vid));
             VlanMode::Trunk { native, allowed }
         }
+        (3, Some(native)) if vlan & 0x20 != 0 => VlanMode::NativeTagged { native, allowed: VidSet::all() },
         (3, native) => VlanMode::Trunk { native, allowed: VidSet::all() },
+        (0, Some(vid)) if vlan & 0x80 != 0 => VlanMode::Tunnel(vid),
         _ => VlanMode::Transparent,
     };
     let [police, broadcast, multicast, unknown, protection] = from.array();

@@ -87,13 +87,14 @@ fn interface_facts(
         (Ok(_), None) => Some(refused.cloned().unwrap_or_else(|| "the port could not be added".into())),
         (Ok(_), Some(port)) => port.failure.as_ref().map(|failure| failure.message.clone()),
     };
-    // The words that Open vSwitch has, which tools look for.
-    let missing = (interface.device == Some(Device::Existing) && device.is_none())
-        .then(|| format!("could not open network device {} (No such device)", interface.name));
     let open = port.and_then(|port| port.open.as_ref());
+    let link_up = open.is_some_and(|open| open.status().link == Link::Up);
+    // The words that Open vSwitch has, which tools look for. In a container, sysfs may show another namespace's devices.
+    let missing = (interface.device == Some(Device::Existing) && device.is_none() && !link_up)
+        .then(|| format!("could not open network device {} (No such device)", interface.name));
     Facts {
         error: failed.or(missing),
-        link_up: open.is_some_and(|open| open.status().link == Link::Up),
+        link_up,
         speed: open.and_then(|open| open.speed()).map(|megabits| i64::from(megabits) * 1_000_000),
         device,
         status: port.map(status).unwrap_or_default(),
