@@ -113,7 +113,7 @@ impl Worker {
     ) {
         let len = Form::received_len(received);
         let tallies = self.scratch.tallies.get_mut();
-        tallies.add(first.id.index(), Some(record), first.table.counted, len.into());
+        tallies.add(first.id.index(), Some(&record.stats), first.table.counted, len.into());
         if first.table.timed {
             record.stats.last_hit.store(now, Relaxed);
         }
@@ -171,7 +171,8 @@ impl Worker {
 impl Machine<'_> {
     /// Keeps the outcome of a packet that has run with the entry that it hit, if others that hit it meet the same.
     pub(super) fn keep_outcome(&self, table: TableId) {
-        if self.word(word::UNDECIDED) != 0 {
+        // What leaves as it came but for the program's doing, as an empty packet does, is no example.
+        if self.word(word::UNDECIDED) != 0 || !self.is_unchanged(&self.scratch.pass.borrow()) {
             return;
         }
         let received = self.received.get();

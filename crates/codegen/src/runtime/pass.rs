@@ -112,7 +112,7 @@ impl Machine<'_> {
     }
 
     /// Begins the only pass: its variables and headers.
-    fn enter_only(&self, stage: &pipeline::ir::Stage) {
+    pub(super) fn enter_only(&self, stage: &pipeline::ir::Stage) {
         let (code, layout) = (self.code, &self.code.layout);
         let len = Form::received_len(&self.received.get());
         {
