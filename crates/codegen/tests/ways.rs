@@ -184,3 +184,17 @@ fn short_packets_have_ways_of_their_own() {
         assert_eq!(leave(&mut pair, &packets).0, [100]);
     }
 }
+
+#[test]
+fn packets_that_the_code_is_not_for_run_among_others() {
+    let mut pair = pair(SEND, "");
+    let of = |flags, bytes| Received { flags, ..Received::whole(bytes, 7) };
+    for first in 0..2 {
+        let batch = [of(first, &[1, 4, 0]), of(1, &[1, 5, 0]), of(0, &[2, 4, 0]), of(1, &[2, 4, 0])];
+        for _ in 0..2 {
+            pair.check_batch(&batch);
+        }
+        pair.check_state();
+    }
+    assert_eq!(pair.remembered(), 4);
+}

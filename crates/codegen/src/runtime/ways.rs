@@ -136,10 +136,17 @@ impl Worker {
         ways: &mut Ways,
     ) -> usize {
         let Remembered { view, special, words } = remembered;
-        let Some(one) = packets.next() else { return 0 };
+        let code = &special.code;
+        let (Some((function, _)), Some(stage), Some(one)) =
+            (code.flow_key(), code.program.stages.first(), packets.next())
+        else {
+            return 0;
+        };
         let mut count = 0;
         {
-            let (machine, _) = self.machine(view, env, one, effects);
+            // Whatever the first packet is, the machine is one of the specialised code.
+            let any = Received { flags: special.flags, ..one };
+            let (machine, _) = self.machine(view, env, any, effects);
             machine.begin();
             for (received, lookup) in std::iter::once(one).chain(packets).zip(&mut ways.packets) {
                 count += 1;
@@ -148,11 +155,11 @@ impl Worker {
                     continue;
                 }
                 machine.received.set(received);
-                let Some((tag, key)) = lookup.key.split_first_mut() else { continue };
-                if machine.lay_out_flow_key(key) {
-                    *tag = ways.cache.tag(received.port);
-                    lookup.place = Some(ways.cache.place(&lookup.key, words));
-                }
+                let [tag, key @ ..] = &mut lookup.key;
+                machine.parse_ahead(stage);
+                machine.execute(function, key.as_mut_ptr().cast_const(), 0);
+                *tag = ways.cache.tag(received.port);
+                lookup.place = Some(ways.cache.place(&lookup.key, words));
             }
         }
         for lookup in ways.packets.iter_mut().take(count) {
@@ -204,17 +211,6 @@ impl Worker {
 }
 
 impl Machine<'_> {
-    /// Parses the packet and lays out its flow key.
-    fn lay_out_flow_key(&self, key: &mut [u64]) -> bool {
-        let (Some((function, _)), Some(stage)) = (self.code.flow_key(), self.code.program.stages.first())
-        else {
-            return false;
-        };
-        self.enter_only(stage);
-        self.execute(function, key.as_mut_ptr().cast_const(), 0);
-        true
-    }
-
     /// The outcome of a packet that has run, if others with its flow key meet the same.
     fn outcome(&self) -> Option<Outcome> {
         if self.word(word::UNKEYED) != 0 {
