@@ -54,16 +54,23 @@ impl Tallies {
         }
     }
 
-    /// Counts a lookup and, if the table counts hits, the entry hit.
+    /// Counts the lookups of some packets with so many bytes and, if the table counts hits, the entry hit.
     #[inline]
-    pub(super) fn add(&mut self, table: usize, hit: Option<&EntryStats>, counted: bool, bytes: u64) {
+    pub(super) fn add(
+        &mut self,
+        table: usize,
+        hit: Option<&EntryStats>,
+        counted: bool,
+        packets: u64,
+        bytes: u64,
+    ) {
         let Some(tally) = self.tables.get_mut(table) else { return };
         if tally.lookups == 0 {
             self.used.push(table as u32);
         }
-        tally.lookups += 1;
+        tally.lookups += packets;
         let Some(entry) = hit else { return };
-        tally.hits += 1;
+        tally.hits += packets;
         if !counted {
             return;
         }
@@ -71,7 +78,7 @@ impl Tallies {
             tally.count_entry(self.alone);
             tally.entry = entry;
         }
-        tally.packets += 1;
+        tally.packets += packets;
         tally.bytes += bytes;
     }
 

@@ -12,9 +12,9 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use pipeline::env::Env;
 use pipeline::interp::{Dropped, Received};
 
-use super::way_cache::{Key, Outcome, WayCache};
-use super::{Effect, Effects, Form, Machine, Worker};
-use crate::form;
+use super::way_cache::{Key, Outcome, Place, WayCache};
+use super::{Effect, Effects, Machine, Worker};
+use crate::form::Form;
 use crate::layout::word;
 use crate::shortcut::Leaves;
 use crate::special::Special;
@@ -39,8 +39,8 @@ pub(super) struct Ways {
 #[derive(Debug, Clone, Copy, Default)]
 struct Lookup {
     key: Key,
-    /// The first slot that the key may have; `None` for a packet that the code is not for.
-    place: Option<usize>,
+    /// `None` for a packet that the code is not for.
+    place: Option<Place>,
     slot: Option<usize>,
 }
 
@@ -51,17 +51,24 @@ pub(super) struct Remembered<'a> {
     special: &'a Special,
     /// Words of the flow key.
     words: usize,
+    /// Eighths of the packets that must find their way for the lookups to pay.
+    eighths: u64,
 }
 
 impl<'a> Remembered<'a> {
-    /// That of a view. One lookup in a hash is as fast as one in the cache, and a list of few entries, too.
+    /// That of a view. One lookup in a list of few entries is faster than one in the cache; one in a hash takes little
+    /// longer.
     pub(super) fn of(view: &'a View) -> Option<Self> {
         let special = view.special.as_deref()?;
         let (_, words) = special.code.flow_key()?;
         let first = special.first_table.and_then(|id| view.tables.get(id.index()));
-        let is_slow = |form| matches!(form, form::Form::Classifier | form::Form::Prefix);
-        let pays = special.looks_up_several() || first.is_some_and(|first| is_slow(first.reader.form));
-        (pays && words <= MOST_WORDS).then_some(Self { view, special, words })
+        let eighths = match first.map(|first| first.reader.form) {
+            _ if special.looks_up_several() => 4,
+            Some(Form::Classifier | Form::Prefix) => 4,
+            Some(Form::Exact) => 7,
+            Some(Form::Scan) | None => return None,
+        };
+        (words <= MOST_WORDS).then_some(Self { view, special, words, eighths })
     }
 }
 
@@ -122,7 +129,7 @@ impl Worker {
                 ends.push(effects.list.len());
             }
         }
-        ways.cache.end();
+        ways.cache.end(remembered.eighths);
         self.ways = ways;
     }
 
@@ -135,7 +142,7 @@ impl Worker {
         effects: &mut Effects,
         ways: &mut Ways,
     ) -> usize {
-        let Remembered { view, special, words } = remembered;
+        let Remembered { view, special, words, .. } = remembered;
         let code = &special.code;
         let (Some((function, _)), Some(stage), Some(one)) =
             (code.flow_key(), code.program.stages.first(), packets.next())
@@ -162,9 +169,12 @@ impl Worker {
                 lookup.place = Some(ways.cache.place(&lookup.key, words));
             }
         }
+        let mut hits = 0;
         for lookup in ways.packets.iter_mut().take(count) {
             lookup.slot = lookup.place.and_then(|place| ways.cache.find(&lookup.key, place));
+            hits += usize::from(lookup.slot.is_some());
         }
+        ways.cache.count(count, hits);
         count
     }
 
@@ -177,21 +187,21 @@ impl Worker {
         now: u64,
         effects: &mut Effects,
     ) {
-        let len = Form::received_len(received);
+        let len = super::Form::received_len(received);
         let tallies = self.scratch.tallies.get_mut();
         for (table, stats, counted, timed) in way.lookups() {
             // SAFETY: null, or statistics of an entry that was hit in the view that this batch holds, after the last
             // change: the records of such entries, which own them, live as long as the view is held.
             let stats = unsafe { stats.as_ref() };
-            tallies.add(table, stats, counted, len.into());
+            tallies.add(table, stats, counted, 1, len.into());
             if let (Some(stats), true) = (stats, timed) {
                 stats.last_hit.store(now, Relaxed);
             }
         }
-        effects.list.push(match way.outcome() {
-            Outcome::Leaves(leaves) => leaves.effect(len),
-            Outcome::Drop(reason) => Effect::Drop(reason),
-        });
+        match way.outcome() {
+            Outcome::Leaves(leaves) => effects.list.push(leaves.effect(len)),
+            Outcome::Drop(reason) => effects.list.push(Effect::Drop(reason)),
+        }
     }
 
     /// Runs a packet; returns its outcome if it follows from the flow key. The lookups are in the scratch memory then.
@@ -222,7 +232,7 @@ impl Machine<'_> {
                 Some(Outcome::Drop(*reason))
             }
             Some([effect]) if self.is_unchanged(&self.scratch.pass.borrow()) => {
-                Leaves::of(effect, Form::received_len(&self.received.get())).map(Outcome::Leaves)
+                Leaves::of(effect, super::Form::received_len(&self.received.get())).map(Outcome::Leaves)
             }
             _ => None,
         }
