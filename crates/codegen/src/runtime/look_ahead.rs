@@ -134,7 +134,7 @@ impl Worker {
             let len = Form::received_len(&received);
             count += 1;
             bytes += u64::from(len);
-            effects.list.push(leaves.effect(len));
+            effects.add(|| leaves.effect(len));
             ends.push(effects.list.len());
         }
         let tallies = self.scratch.tallies.get_mut();
@@ -160,7 +160,7 @@ impl Worker {
         if first.table.timed {
             record.stats.last_hit.store(now, Relaxed);
         }
-        effects.list.push(leaves.effect(len));
+        effects.add(|| leaves.effect(len));
     }
 
     /// Does the first lookups of packets; returns their number.

@@ -237,7 +237,7 @@ impl WayCache {
     }
 
     /// The slot of a key at its place.
-    #[inline]
+    #[inline(always)]
     pub(super) fn find(&self, key: &Key, place: Place) -> Option<usize> {
         let is_here = |i: &usize| {
             let differs = |slot: &[u64; SLOT]| key.iter().zip(slot).fold(0, |or, (a, b)| or | (a ^ b));

@@ -44,6 +44,19 @@ struct Lookup {
     slot: Option<usize>,
 }
 
+impl Lookup {
+    #[inline]
+    fn find(&mut self, cache: &WayCache) {
+        self.slot = self.place.and_then(|place| cache.find(&self.key, place));
+    }
+
+    /// Looks the key up after ways were kept in the same batch.
+    #[inline(never)]
+    fn find_again(&mut self, cache: &WayCache) {
+        self.find(cache);
+    }
+}
+
 /// Specialised code whose packets' ways are worth remembering.
 #[derive(Clone, Copy)]
 pub(super) struct Remembered<'a> {
@@ -109,7 +122,7 @@ impl Worker {
             let mut is_stale = false;
             for (lookup, received) in lookups.iter_mut().take(count).zip(packets.by_ref()) {
                 if is_stale {
-                    lookup.slot = lookup.place.and_then(|place| cache.find(&lookup.key, place));
+                    lookup.find_again(cache);
                 }
                 let Lookup { key, place, slot } = lookup;
                 match (slot.and_then(|slot| cache.way(slot)), *place) {
@@ -171,7 +184,7 @@ impl Worker {
         }
         let mut hits = 0;
         for lookup in ways.packets.iter_mut().take(count) {
-            lookup.slot = lookup.place.and_then(|place| ways.cache.find(&lookup.key, place));
+            lookup.find(&ways.cache);
             hits += usize::from(lookup.slot.is_some());
         }
         ways.cache.count(count, hits);
@@ -199,8 +212,8 @@ impl Worker {
             }
         }
         match way.outcome() {
-            Outcome::Leaves(leaves) => effects.list.push(leaves.effect(len)),
-            Outcome::Drop(reason) => effects.list.push(Effect::Drop(reason)),
+            Outcome::Leaves(leaves) => effects.add(|| leaves.effect(len)),
+            Outcome::Drop(reason) => effects.add(|| Effect::Drop(reason)),
         }
     }
 
