@@ -154,20 +154,30 @@ impl Pair {
         }
     }
 
-    /// Runs a packet on both, and compares the effects. What it teaches is learned by both.
+    /// Runs a packet twice on both, and compares the effects: the second may follow the first one's way. What it teaches
+    /// is learned by both.
     fn run(&mut self, port: u32, packet: &[u8]) {
         let compiled = lock(&self.compiled);
         let Some(engine) = &compiled.engine else { return };
         let received = Received { flags: compiled.flags, time: self.now, ..Received::whole(packet, port) };
         let world = || World { now: self.now, seed: 7 };
-        let outcome = interp::run(self.switches[0].0.state(), &mut world(), &received, &LIMITS, false);
-        let mut effects = Effects::default();
-        self.worker.run(&engine.views().load(), &mut world(), &received, &mut effects);
+        let (state, mut of_interpreter) = (self.switches[0].0.state(), world());
+        let outcomes = [(); 2].map(|()| interp::run(state, &mut of_interpreter, &received, &LIMITS, false));
+        let (mut effects, mut ends) = (Effects::default(), vec![]);
+        self.worker.run_batch(
+            &engine.views().load(),
+            &mut world(),
+            [received; 2],
+            &mut effects,
+            &mut ends,
+        );
         drop(compiled);
+        let [first, second] = outcomes.map(|outcome| outcome.effects);
+        assert_eq!(ends, [first.len(), first.len() + second.len()]);
         let whole = |effects: Vec<Effect>| -> Vec<_> {
             effects.into_iter().map(|effect| with_bytes(effect, &received)).collect()
         };
-        let expected = whole(outcome.effects);
+        let expected = whole([first, second].concat());
         assert_eq!(whole(effects.to_interp()), expected);
         for effect in expected {
             if let Effect::Digest { digest, values } = effect {

@@ -94,7 +94,7 @@ pub struct Code {
     pub(crate) limits: Limits,
     pub(crate) layout: Layout,
     /// Blocks, actions, parsers, selections of groups, selections of profiles, keys of tables, defined actions,
-    /// preparations.
+    /// preparations, the flow key.
     pub(crate) functions: Functions,
     /// Variables that the environment fills in.
     pub(crate) slots: Vec<BoundVar>,
@@ -112,6 +112,8 @@ pub struct Code {
     pub(crate) is_unchanging: bool,
     /// Functions that prepare the first lookup, by block: they lay out its key at the address that is their argument.
     pub(crate) prepares: BTreeMap<BlockId, usize>,
+    /// The function that lays out a packet's flow key at the address that is its argument, and words of the key.
+    pub(crate) flow_key: Option<(usize, usize)>,
     /// Whether a decided packet's way may follow from the ingress port, other than that it does not go back there.
     pub(crate) uses_ingress: bool,
     /// Addresses of actions by their slots, in specialised code.
@@ -147,6 +149,12 @@ impl Code {
     /// What prepares the first lookup of a block.
     pub(crate) fn preparation(&self, id: BlockId) -> Option<Function> {
         self.functions.get(*self.prepares.get(&id)?)
+    }
+
+    /// What lays out a packet's flow key, and words of the key.
+    pub(crate) fn flow_key(&self) -> Option<(Function, usize)> {
+        let (function, words) = self.flow_key?;
+        Some((self.functions.get(function)?, words))
     }
 
     pub(crate) fn action(&self, id: ActionId) -> Option<Function> {

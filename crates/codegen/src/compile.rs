@@ -15,12 +15,15 @@ use cranelift_codegen::settings::{self, Configurable};
 use cranelift_frontend::FunctionBuilderContext;
 use pipeline::Checked;
 use pipeline::interp::Limits;
-use pipeline::ir::{Action, ActionId, BlockId, Expr, Param, Program, Selection, Stmt, TableId, VarId};
+use pipeline::ir::{
+    Action, ActionId, BlockId, Expr, Param, ParserOp, Program, Selection, Stmt, TableId, VarId,
+};
 
 use crate::code::{ActionCode, BoundVar, Code, Functions, new_id};
 use crate::emit::{Emit, Shared, signature};
 use crate::layout::Layout;
 use crate::special::decided::{Origin, Origins};
+use crate::special::flow_key::FlowKey;
 use crate::special::{Defined, Reads, each, is_identity};
 
 /// Bounds of compilation.
@@ -79,7 +82,7 @@ const RUNTIME_FRAME: usize = 1024;
 /// Why it is not compiled.
 pub fn compile(program: &Checked, options: &Options) -> Result<Code, Unsupported> {
     let layout = Layout::new(program).ok_or(Unsupported::Frame)?;
-    let (functions, ..) = functions(program, &layout, options, &Defined::new(), None)?;
+    let Compiled { functions, .. } = functions(program, &layout, options, &Defined::new(), None)?;
     let deparser = |block: Option<BlockId>| {
         block.and_then(|block| program.blocks.get(block.index())).map(|(_, body)| body.as_slice())
     };
@@ -99,6 +102,7 @@ pub fn compile(program: &Checked, options: &Options) -> Result<Code, Unsupported
         reads_payload: true,
         is_unchanging: false,
         prepares: BTreeMap::new(),
+        flow_key: None,
         uses_ingress: true,
         actions: vec![],
         program: program.clone(),
@@ -120,8 +124,10 @@ pub(crate) fn compile_residual(
     let program = Checked::new(program).map_err(invalid)?;
     let layout = Layout::of(&program, Some((reads, tables))).ok_or(Unsupported::Frame)?;
     let origins = Origins::of(&program, actions);
-    let (functions, first_defined, prepares) =
-        functions(&program, &layout, options, actions, Some(&origins))?;
+    let key = FlowKey::of(&program, actions, tables, &origins).filter(|_| parses_alone(&program));
+    let words = key.as_ref().map(|key| key.layout.words);
+    let Compiled { functions, first_defined, prepares, flow_key } =
+        functions(&program, &layout, options, actions, Some((&origins, key)))?;
     let slots = slots(&program, &layout, |id| reads.var(id));
     let mut addresses = Vec::new();
     let own = (0..program.actions.len()).map(|i| (i, program.blocks.len() + i));
@@ -146,6 +152,7 @@ pub(crate) fn compile_residual(
         reads_payload: reads.payload,
         is_unchanging: false,
         prepares,
+        flow_key: flow_key.zip(words),
         uses_ingress: origins.uses_ingress,
         actions: addresses,
         program,
@@ -154,21 +161,32 @@ pub(crate) fn compile_residual(
     })
 }
 
-/// Compiles the functions of a program in the order that [`Code`] has them, then defined actions; returns the index of
-/// the first of these. A residual has origins.
+/// Functions in the order that [`Code`] has them.
+struct Compiled {
+    functions: Functions,
+    /// Index of the first defined action.
+    first_defined: usize,
+    /// Those that prepare the first lookup.
+    prepares: BTreeMap<BlockId, usize>,
+    /// The one that lays out the flow key.
+    flow_key: Option<usize>,
+}
+
+/// Compiles the functions of a program, then defined actions. A residual has origins, and perhaps a flow key.
 fn functions(
     program: &Checked,
     layout: &Layout,
     options: &Options,
     defined: &Defined,
-    origins: Option<&Origins>,
-) -> Result<(Functions, usize, BTreeMap<BlockId, usize>), Unsupported> {
+    special: Option<(&Origins, Option<FlowKey>)>,
+) -> Result<Compiled, Unsupported> {
     let mut compiler = Compiler::new(options)?;
+    let (origins, key) = special.map_or((None, None), |(origins, key)| (Some(origins), key));
     let special = origins.is_some();
     let keys = if special { vec![] } else { key_functions(program) };
     let limits = &options.limits;
     let cx = Shared { program, layout, limits, origins, keys: &keys, constants: RefCell::default() };
-    let args = |id| origins.map_or(Origin::Packet, |origins| origins.args(id));
+    let args = |id| origins.map_or(Origin::Other, |origins| origins.args(id));
     for (_, body) in &program.blocks {
         compiler.body(&cx, &[], args(None), body)?;
     }
@@ -196,15 +214,20 @@ fn functions(
         compiler.body(&cx, &action.params, args(Some(*id)), &action.body)?;
     }
     let mut prepares = BTreeMap::new();
-    if special {
+    if special && parses_alone(program) {
         for id in first_blocks(program) {
             let Some((_, body)) = program.blocks.get(id.index()) else { continue };
             prepares.insert(id, compiler.offsets.len());
             compiler.function(&cx, &[], |e| e.preparation(body))?;
         }
     }
+    let mut flow_key = None;
+    if let Some(key) = &key {
+        flow_key = Some(compiler.offsets.len());
+        compiler.function(&cx, &[], |e| e.flow_key(key))?;
+    }
     let operands = cx.constants.into_inner();
-    Ok((compiler.finish(operands)?, first_defined, prepares))
+    Ok(Compiled { functions: compiler.finish(operands)?, first_defined, prepares, flow_key })
 }
 
 /// For each table, the index of the function that lays out its keys. These functions follow those of selections.
@@ -221,6 +244,26 @@ fn key_functions(program: &Program) -> Vec<usize> {
         *seen.entry(values).or_insert(next)
     });
     tables.collect()
+}
+
+/// Whether parsers do nothing but parse: then a packet may be parsed twice.
+fn parses_alone(program: &Program) -> bool {
+    let mut alone = true;
+    for op in program.parsers.iter().flat_map(|parser| &parser.states).flat_map(|state| &state.ops) {
+        if let ParserOp::Do(stmt) = op {
+            each(std::slice::from_ref(stmt), &mut |stmt| {
+                alone &= !matches!(
+                    stmt,
+                    Stmt::Random(..)
+                        | Stmt::RegisterRead(..)
+                        | Stmt::RegisterWrite(..)
+                        | Stmt::Extern(..)
+                        | Stmt::Count(..)
+                );
+            });
+        }
+    }
+    alone
 }
 
 /// The first stage's control, and the blocks that it continues in by itself.

@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Release;
 
 use arc_swap::ArcSwap;
 use pipeline::ir::{ActionId, EntryResult, GroupTableId, ProfileId, ReplicasId, TableId, ValueSetId};
@@ -126,6 +127,8 @@ impl Engine {
         let lists = |i| state.replications(ReplicasId::at(i)).map(|(id, list)| (id, list.clone())).collect();
         let values = |i| Arc::new(state.values(ValueSetId::at(i)).to_vec());
         let view = View {
+            id: new_id(),
+            changes: Arc::default(),
             code,
             special: None,
             actions: calls.actions,
@@ -310,6 +313,8 @@ impl Engine {
         };
         self.pending.extend(garbage.map(|handle| (*id, handle)));
         let Some(reader) = writer.finish() else {
+            // Packets that see the number see the change.
+            self.view.changes.fetch_add(1, Release);
             if self.pending.len() >= PENDING {
                 self.publish();
             }

@@ -84,14 +84,20 @@ impl KeyLayout {
 
     /// The layout of some of the keys.
     pub(crate) fn of(program: &Program, table: &Table, has_place: impl Fn(usize) -> bool) -> Self {
+        let width = |value| pipeline::validate::expr_type(program, value).map_or(1, Type::width);
+        let keys = table.keys.iter().enumerate();
+        Self::of_widths(keys.map(|(i, key)| has_place(i).then(|| width(&key.value))))
+    }
+
+    /// The layout of keys of these widths; one without has no place.
+    pub(crate) fn of_widths(widths: impl Iterator<Item = Option<u16>>) -> Self {
         let mut keys = Vec::new();
         let (mut words, mut free) = (0, 0);
-        for (i, key) in table.keys.iter().enumerate() {
-            if !has_place(i) {
+        for width in widths {
+            let Some(width) = width else {
                 keys.push(None);
                 continue;
-            }
-            let width = pipeline::validate::expr_type(program, &key.value).map_or(1, Type::width);
+            };
             if width > 64 {
                 let count = usize::from(width.div_ceil(64));
                 let shift = count as u32 * 64 - u32::from(width);

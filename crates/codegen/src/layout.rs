@@ -43,8 +43,10 @@ pub(crate) mod word {
     pub(crate) const TOUCHED: usize = 9;
     /// Whether the packet's way follows from more than the entry and the port that it is remembered for.
     pub(crate) const UNDECIDED: usize = 10;
+    /// Whether its way follows from more than its flow key, the ingress port and the entries hit.
+    pub(crate) const UNKEYED: usize = 11;
     /// First of the entries hit, one for each table.
-    pub(crate) const HITS: usize = 11;
+    pub(crate) const HITS: usize = 12;
 }
 
 /// Bytes that every frame has at least, so that reads of a value of any width stay inside.

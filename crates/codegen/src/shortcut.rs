@@ -27,9 +27,9 @@ pub(crate) struct Shortcut(AtomicU64);
 /// A packet leaves as it came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Leaves {
-    port: u32,
+    pub(crate) port: u32,
     /// Whether the program chose queue 0.
-    queue: bool,
+    pub(crate) queue: bool,
 }
 
 impl Leaves {

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use arc_swap::{ArcSwap, Guard};
 use pipeline::ir::{ActionCall, ProfileId};
@@ -14,7 +15,7 @@ use pipeline::state::{
     Arrays, Choice, EntryStats, Installed, InstalledGroup, LookupCounts, Replication, Values,
 };
 
-use crate::code::{ActionCode, Actions, Code, Function};
+use crate::code::{ActionCode, Actions, Code, Function, new_id};
 use crate::form::Reader;
 use crate::shortcut::Shortcut;
 use crate::special::Special;
@@ -132,6 +133,10 @@ pub(crate) struct GroupView {
 /// What packets see. Only the control side copies it: it frees records by counting the references to each view.
 #[derive(Debug)]
 pub struct View {
+    /// Tells the view from any other.
+    pub(crate) id: u64,
+    /// Changes that were made in place, under whatever view.
+    pub(crate) changes: Arc<AtomicU64>,
     pub(crate) code: Arc<Code>,
     /// Code for the entries that are there.
     pub(crate) special: Option<Arc<Special>>,
@@ -146,9 +151,11 @@ pub struct View {
 }
 
 impl View {
-    /// A copy, for the control side.
+    /// A copy, for the control side: another view.
     pub(crate) fn copy(&self) -> Self {
         Self {
+            id: new_id(),
+            changes: self.changes.clone(),
             code: self.code.clone(),
             special: self.special.clone(),
             actions: self.actions.clone(),

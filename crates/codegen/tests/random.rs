@@ -35,6 +35,7 @@ fn case(seed: u64, simple: bool) -> BTreeSet<String> {
         // Entries may collide.
         pair.apply(vec![update]);
     }
+    let mut seen = Vec::new();
     for _ in 0..8 {
         let len = (random.random() % 200) as usize;
         let small = random.random().is_multiple_of(2);
@@ -54,6 +55,13 @@ fn case(seed: u64, simple: bool) -> BTreeSet<String> {
             Effect::Controller { .. } => "controller".into(),
             Effect::Digest { .. } => "digest".into(),
         }));
+        pair.advance(1000);
+        seen.push((bytes, port));
+    }
+    // Again, so that packets may follow each other's ways.
+    let batch: Vec<_> = seen.iter().map(|(bytes, port)| Received::whole(bytes, *port)).collect();
+    for _ in 0..3 {
+        pair.check_batch(&batch);
         pair.advance(1000);
     }
     pair.check_state();

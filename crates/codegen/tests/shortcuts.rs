@@ -173,3 +173,47 @@ fn one_lookup_serves_a_batch_whose_key_is_the_ingress_port() {
     let mixed = vec![(&[1_u8, 1][..], 7); 150];
     assert_eq!(leave(&mut pair, &mixed).len(), 150);
 }
+
+#[test]
+fn an_empty_packet_shows_no_way_to_those_whose_header_is_taken() {
+    let program = text::parse(
+        "program strips {
+          header h_t { a: bit<8>; } instance h: h_t;
+          action act(port: bit<32>) { send current port $port; }
+          table t { key a: exact = h.a; actions act; size 8; }
+          parser p { state start { extract h; goto accept; } }
+          block control { apply t; }
+          block nothing { }
+          stage s { parser p; control control; deparser nothing; }
+        }",
+    );
+    let program = Checked::new(program.unwrap_or_else(|error| panic!("{error}"))).unwrap();
+    let mut pair = Pair::new(&program, Limits::default());
+    assert!(pair.apply(vec![insert(&program, 0, "entry { a: 8w0; } -> act(32w3);")]));
+    pair.engine.improve();
+    assert!(pair.engine.is_specialised());
+    // Without its byte the header is invalid, and reads as zero.
+    let packets: [(&[u8], u32); 4] = [(&[], 7), (&[], 7), (&[0, 1], 7), (&[0], 7)];
+    assert_eq!(leave(&mut pair, &packets), [(3, 0), (3, 0), (3, 1), (3, 0)]);
+}
+
+#[test]
+fn a_parser_that_counts_parses_once() {
+    let program = text::parse(
+        "program counts {
+          header h_t { a: bit<8>; } instance h: h_t;
+          counter parsed[1]: both;
+          action act(port: bit<32>) { send current port $port; }
+          table t { key a: exact = h.a; actions act; size 8; }
+          parser p { state start { extract h; count parsed[32w0]; goto accept; } }
+          block control { apply t; }
+          stage s { parser p; control control; }
+        }",
+    );
+    let program = Checked::new(program.unwrap_or_else(|error| panic!("{error}"))).unwrap();
+    let mut pair = Pair::new(&program, Limits::default());
+    assert!(pair.apply(vec![insert(&program, 0, "entry { a: 8w0; } -> act(32w3);")]));
+    pair.engine.improve();
+    assert!(pair.engine.is_specialised());
+    assert_eq!(leave(&mut pair, &[(&[0, 1], 7), (&[0, 1], 7)]), [(3, 2), (3, 2)]);
+}

@@ -17,6 +17,7 @@ use crate::keys::KeyLayout;
 use crate::layout::{FIXED, word};
 use crate::runtime::calls;
 use crate::special::decided::Origin;
+use crate::special::flow_key::FlowKey;
 
 /// Whether statements go on behind one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,6 +114,10 @@ impl Emit<'_, '_> {
         let origins = self.cx.origins.filter(|_| matches!(self.kind, Kind::Body));
         if origins.is_some_and(|origins| !origins.is_decided(stmt, self.args_from)) {
             self.undecided();
+        }
+        if origins.is_some_and(|origins| !origins.is_keyed(stmt, self.args_from)) {
+            let yes = self.int(1);
+            self.store_word(yes, word::UNKEYED);
         }
         match stmt {
             Stmt::If(condition, yes, no) => {
@@ -300,11 +305,19 @@ impl Emit<'_, '_> {
 
     /// A table's key as words.
     fn key_words(&mut self, schema: &pipeline::ir::Table) -> Vec<Value> {
-        let program = self.cx.program;
-        let layout = KeyLayout::new(program, schema);
+        let layout = KeyLayout::new(self.cx.program, schema);
+        self.placed_words(schema.keys.iter().map(|key| &key.value), &layout)
+    }
+
+    /// Values at their places in words.
+    fn placed_words<'e>(
+        &mut self,
+        values: impl IntoIterator<Item = &'e Expr>,
+        layout: &KeyLayout,
+    ) -> Vec<Value> {
         let mut words = vec![None; layout.words];
-        for (key, placed) in schema.keys.iter().zip(layout.keys.iter().copied().flatten()) {
-            let value = self.expr(&key.value);
+        for (value, placed) in values.into_iter().zip(layout.keys.iter().copied().flatten()) {
+            let value = self.expr(value);
             let whole = placed.words() as u16 * 64;
             let moved = self.shl_const(&value.limbs, placed.shift, whole);
             for (slot, limb) in words.iter_mut().skip(placed.word).zip(moved.iter().rev()) {
@@ -320,6 +333,14 @@ impl Emit<'_, '_> {
     /// The function that lays out a table's key at the address that is its argument.
     pub(crate) fn key_function(&mut self, schema: &pipeline::ir::Table) {
         for (i, word) in self.key_words(schema).into_iter().enumerate() {
+            self.store(word, self.args, 8 * i as i32);
+        }
+        self.exit(flow::NEXT);
+    }
+
+    /// The function that lays out the flow key at the address that is its argument.
+    pub(crate) fn flow_key(&mut self, key: &FlowKey) {
+        for (i, word) in self.placed_words(&key.parts, &key.layout).into_iter().enumerate() {
             self.store(word, self.args, 8 * i as i32);
         }
         self.exit(flow::NEXT);
@@ -346,8 +367,8 @@ impl Emit<'_, '_> {
         }
         if self.prepares {
             let of_packet = |key: &pipeline::ir::Key| {
-                let origin = self.cx.origins.map(|origins| origins.expr(&key.value, Origin::Packet));
-                origin.is_none_or(|origin| origin == Origin::Packet)
+                let origin = self.cx.origins.map(|origins| origins.expr(&key.value, Origin::Other));
+                origin.is_none_or(|origin| origin > Origin::Ingress)
             };
             if schema.keys.iter().any(of_packet) {
                 self.undecided();

@@ -57,9 +57,8 @@ pub(crate) struct Reader {
     pub(crate) narrow: Arc<Narrow>,
     /// Whether lookups miss the caches, so that it pays to look up a batch at once.
     pub(crate) is_large: bool,
-    /// Whether it is a hash, whose lookups of a batch are cheaper together even in the caches. Those of a classifier
-    /// are not.
-    pub(crate) is_hash: bool,
+    /// A hash's lookups of a batch are cheaper together even in the caches. Those of a classifier are not.
+    pub(crate) form: Form,
 }
 
 /// Bytes from which on a structure is large.
@@ -88,7 +87,7 @@ impl Reader {
 
     /// Looks up many keys at once, one behind the other; what entries of a large table have is in the caches then.
     pub(crate) fn find_all(&self, keys: &[u64], handles: &mut [u32]) {
-        if !self.is_large && !self.is_hash {
+        if !self.is_large && self.form != Form::Exact {
             let keys = keys.chunks_exact(self.narrow.words.max(1));
             return keys.zip(handles).for_each(|(key, handle)| *handle = self.lookup.find(key));
         }

@@ -274,8 +274,7 @@ impl Writer {
     pub(crate) fn reader(&self) -> Reader {
         let is_large = self.memory() >= LARGE;
         let (lookup, records, narrow) = (self.lookup.clone(), self.slab.chunks(), self.narrow.clone());
-        let is_hash = self.form() == Form::Exact;
-        Reader { lookup, records, narrow, is_large, is_hash }
+        Reader { lookup, records, narrow, is_large, form: self.form }
     }
 
     /// The structure, in a fork if packets must not see the change yet.

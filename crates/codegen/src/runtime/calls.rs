@@ -349,6 +349,7 @@ calls! {
             Some((first, handle)) if first == id => table.reader.records.get(handle),
             _ => table.reader.find(key),
         };
+        m.scratch.walk.borrow_mut().add(id, table, record.map(|record| &*record.stats));
         found(m, id, table, record, depth)
     }
 }
@@ -363,7 +364,13 @@ fn found<'a>(
     depth: u64,
 ) -> *const Call {
     let bytes = m.scratch.pass.borrow().len.into();
-    m.scratch.tallies.borrow_mut().add(id.index(), record, table.counted, bytes);
+    m.scratch.tallies.borrow_mut().add(
+        id.index(),
+        record.map(|record| &*record.stats),
+        table.counted,
+        1,
+        bytes,
+    );
     m.set_word(
         m.code.layout.hit(id) as usize / 8,
         record.map_or(0, |record| std::ptr::from_ref(record) as u64),

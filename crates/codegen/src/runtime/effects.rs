@@ -79,6 +79,13 @@ impl Effects {
         self.bytes.get(range.clone()).unwrap_or_default()
     }
 
+    /// Adds an effect, which is made where it will be: one that is made first and then moved costs a stall, because its
+    /// parts are still on their way to memory when they are read as larger words.
+    #[inline]
+    pub(crate) fn add(&mut self, make: impl FnOnce() -> Effect) {
+        self.list.extend(std::iter::once_with(make));
+    }
+
     pub(crate) fn keep(&mut self, bytes: &[u8]) -> Range<usize> {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(bytes);

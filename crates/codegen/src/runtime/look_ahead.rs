@@ -47,6 +47,21 @@ impl Ahead {
             handle
         })
     }
+
+    /// The entry that all of so many packets hit, `one` among them, and its shortcut, if all have the same key.
+    fn one_way<'a>(
+        &self,
+        first: &First<'a>,
+        count: usize,
+        one: Option<Received<'_>>,
+    ) -> Option<(&'a Record, Leaves)> {
+        // Packets of other ports, or that the code is not for, have no key then.
+        if !self.is_one || self.looked.count_ones() as usize != count {
+            return None;
+        }
+        let record = first.table.reader.records.get(*self.found.first()?)?;
+        Some((record, record.shortcut.get(&first.special.code, one?.port)?))
+    }
 }
 
 /// The first lookup of specialised code.
@@ -83,6 +98,10 @@ impl Worker {
                 break;
             }
             let now = if first.table.timed { env.now() } else { 0 };
+            if let Some(all) = ahead.one_way(first, count, packets.clone().next()) {
+                self.leave_together(first, all, packets.by_ref().take(count), now, (effects, ends));
+                continue;
+            }
             for (received, handle) in packets.by_ref().take(count).zip(ahead.handles()) {
                 let record = handle.and_then(|handle| first.table.reader.records.get(handle));
                 let known = record.and_then(|record| {
@@ -101,6 +120,30 @@ impl Worker {
         self.ahead = ahead;
     }
 
+    /// Packets that hit one entry meet its outcome.
+    fn leave_together<'r>(
+        &mut self,
+        first: &First<'_>,
+        (record, leaves): (&Record, Leaves),
+        packets: impl Iterator<Item = Received<'r>>,
+        now: u64,
+        (effects, ends): (&mut Effects, &mut Vec<usize>),
+    ) {
+        let (mut count, mut bytes) = (0, 0);
+        for received in packets {
+            let len = Form::received_len(&received);
+            count += 1;
+            bytes += u64::from(len);
+            effects.add(|| leaves.effect(len));
+            ends.push(effects.list.len());
+        }
+        let tallies = self.scratch.tallies.get_mut();
+        tallies.add(first.id.index(), Some(&record.stats), first.table.counted, count, bytes);
+        if first.table.timed {
+            record.stats.last_hit.store(now, Relaxed);
+        }
+    }
+
     /// A packet that hits an entry meets its outcome.
     #[inline]
     fn leave(
@@ -113,11 +156,11 @@ impl Worker {
     ) {
         let len = Form::received_len(received);
         let tallies = self.scratch.tallies.get_mut();
-        tallies.add(first.id.index(), Some(record), first.table.counted, len.into());
+        tallies.add(first.id.index(), Some(&record.stats), first.table.counted, 1, len.into());
         if first.table.timed {
             record.stats.last_hit.store(now, Relaxed);
         }
-        effects.list.push(leaves.effect(len));
+        effects.add(|| leaves.effect(len));
     }
 
     /// Does the first lookups of packets; returns their number.
@@ -171,7 +214,8 @@ impl Worker {
 impl Machine<'_> {
     /// Keeps the outcome of a packet that has run with the entry that it hit, if others that hit it meet the same.
     pub(super) fn keep_outcome(&self, table: TableId) {
-        if self.word(word::UNDECIDED) != 0 {
+        // What leaves as it came but for the program's doing, as an empty packet does, is no example.
+        if self.word(word::UNDECIDED) != 0 || !self.is_unchanged(&self.scratch.pass.borrow()) {
             return;
         }
         let received = self.received.get();

@@ -10,7 +10,8 @@
 //!
 //! - `calls.rs`: functions that code calls; `wide.rs`: those that only compute;
 //! - `pass.rs`: stages; `send.rs`: destinations; `group.rs`: groups and selections; `form.rs`, `list.rs`, `effects.rs`;
-//! - `tally.rs`: hits that are counted together; `look_ahead.rs`: the first lookups of a batch, together.
+//! - `tally.rs`: hits that are counted together; `look_ahead.rs`: the first lookups of a batch, together;
+//! - `ways.rs`: packets that go remembered ways; `way_cache.rs`: these.
 
 pub(crate) mod calls;
 mod effects;
@@ -21,6 +22,8 @@ mod look_ahead;
 mod pass;
 mod send;
 mod tally;
+mod way_cache;
+mod ways;
 mod wide;
 
 use std::cell::{Cell, RefCell};
@@ -43,6 +46,8 @@ use list::List;
 use look_ahead::{Ahead, First};
 use pass::{Arrival, Pass};
 use tally::Tallies;
+use way_cache::Walk;
+use ways::Ways;
 
 /// Memory of one thread that runs packets.
 #[derive(Debug, Default)]
@@ -52,6 +57,7 @@ pub struct Worker {
     code: u64,
     scratch: Scratch,
     ahead: Ahead,
+    ways: Ways,
     /// Set while packets run. If it is when they begin, the environment or the source of packets has panicked.
     running: bool,
 }
@@ -68,6 +74,8 @@ pub(crate) struct Scratch {
     pub(crate) window: RefCell<Vec<u8>>,
     waiting: RefCell<VecDeque<Arrival>>,
     pub(crate) tallies: RefCell<Tallies>,
+    /// Lookups of the packet in specialised code.
+    pub(crate) walk: RefCell<Walk>,
     /// Memory of forms that are made and used up.
     pub(crate) form: RefCell<Form>,
 }
@@ -108,6 +116,11 @@ impl Worker {
         worker
     }
 
+    /// Returns the number of packets that have followed another one's way, without code.
+    pub fn remembered(&self) -> u64 {
+        self.ways.followed
+    }
+
     /// Takes a received packet through the program of a view, and appends what happens to `effects`.
     pub fn run(&mut self, view: &View, env: &mut dyn Env, received: &Received<'_>, effects: &mut Effects) {
         self.begin(view);
@@ -128,6 +141,11 @@ impl Worker {
     ) {
         self.begin(view);
         let packets = packets.into_iter();
+        if let Some(remembered) = self.remembers(view) {
+            self.run_remembered(remembered, env, packets, effects, ends);
+            return self.end(view);
+        }
+        let before = ends.len();
         if let Some(first) = First::of(view) {
             self.run_ahead((view, &first), env, packets, effects, ends);
         } else {
@@ -136,6 +154,7 @@ impl Worker {
                 ends.push(effects.list.len());
             }
         }
+        self.ways.cache.pass(ends.len() - before);
         self.end(view);
     }
 

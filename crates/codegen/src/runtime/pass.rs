@@ -100,7 +100,7 @@ impl Machine<'_> {
     /// Lays out the key of the first lookup; returns its table, if it follows from the packet alone.
     pub(super) fn prepare(&self, key: *mut u64) -> Option<TableId> {
         let stage = self.code.program.stages.first()?;
-        self.enter_only(stage);
+        self.parse_ahead(stage);
         let mut block = stage.control;
         loop {
             let end = self.execute(self.code.preparation(block)?, key.cast_const(), 0);
@@ -111,9 +111,36 @@ impl Machine<'_> {
         }
     }
 
+    /// Sets variables and headers for what precedes the only pass. Of the pass itself, nothing is known then.
+    pub(super) fn parse_ahead(&self, stage: &pipeline::ir::Stage) {
+        let code = self.code;
+        if code.reads_payload {
+            return self.enter_only(stage);
+        }
+        let received = self.received.get();
+        self.clear_only(Form::received_len(&received));
+        if let Some(parser) = stage.parser.and_then(|id| code.parser(id)) {
+            self.set_word(word::FAULT, 0);
+            self.set_word(word::WINDOW, received.visible.as_ptr() as u64);
+            self.set_word(word::WINDOW_LEN, received.visible.len().min(code.limits.window) as u64);
+            self.execute(parser, std::ptr::null(), 0);
+        }
+    }
+
+    /// Clears what the only pass begins with, and sets the variables that are bound to intrinsic metadata.
+    fn clear_only(&self, len: u32) {
+        let (code, layout) = (self.code, &self.code.layout);
+        // Whether it is decided, the hits, then the data.
+        self.clear_words((word::UNDECIDED * 8) as i32, layout.stacks);
+        self.clear_stacks();
+        if !code.slots.is_empty() {
+            let time = if code.has_time { self.env.borrow_mut().now() } else { 0 };
+            self.fill_slots(&About::default(), len, time, Queue::default(), true);
+        }
+    }
+
     /// Begins the only pass: its variables and headers.
     fn enter_only(&self, stage: &pipeline::ir::Stage) {
-        let (code, layout) = (self.code, &self.code.layout);
         let len = Form::received_len(&self.received.get());
         {
             let mut pass = self.scratch.pass.borrow_mut();
@@ -124,13 +151,7 @@ impl Machine<'_> {
             pass.about = About { parser: stage.parser, ..About::default() };
             pass.len = len;
         }
-        // Whether it is decided, the hits, then the data.
-        self.clear_words((word::UNDECIDED * 8) as i32, layout.stacks);
-        self.clear_stacks();
-        if !code.slots.is_empty() {
-            let time = if code.has_time { self.env.borrow_mut().now() } else { 0 };
-            self.fill_slots(&About::default(), len, time, Queue::default(), true);
-        }
+        self.clear_only(len);
         if stage.parser.is_some() {
             self.set_word(word::FAULT, 0);
             self.parse(0);

@@ -1,11 +1,14 @@
 //! Lookups and hits of a batch, counted together: counters are shared by all workers, and an atomic addition costs as
 //! much as a lookup.
 //!
-//! Invariants: a tally refers to records of one view only, and is flushed before the worker lets go of that view.
+//! Invariants: a tally refers to statistics of entries of one view only, and is flushed before the worker lets go of that
+//! view.
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::view::{Record, View};
+use pipeline::state::EntryStats;
+
+use crate::view::View;
 
 /// What is to be counted, for each table.
 #[derive(Debug, Default)]
@@ -22,7 +25,7 @@ struct Tally {
     lookups: u64,
     hits: u64,
     /// The entry hit last, if the table counts hits, and how often.
-    record: *const Record,
+    entry: *const EntryStats,
     packets: u64,
     bytes: u64,
 }
@@ -45,30 +48,37 @@ impl Tallies {
 
     /// Makes room for the tables of a view.
     pub(super) fn prepare(&mut self, view: &View) {
-        let empty = || Tally { lookups: 0, hits: 0, record: std::ptr::null(), packets: 0, bytes: 0 };
+        let empty = || Tally { lookups: 0, hits: 0, entry: std::ptr::null(), packets: 0, bytes: 0 };
         if self.tables.len() < view.tables.len() {
             self.tables.resize_with(view.tables.len(), empty);
         }
     }
 
-    /// Counts a lookup and, if the table counts hits, the entry hit.
+    /// Counts the lookups of some packets with so many bytes and, if the table counts hits, the entry hit.
     #[inline]
-    pub(super) fn add(&mut self, table: usize, hit: Option<&Record>, counted: bool, bytes: u64) {
+    pub(super) fn add(
+        &mut self,
+        table: usize,
+        hit: Option<&EntryStats>,
+        counted: bool,
+        packets: u64,
+        bytes: u64,
+    ) {
         let Some(tally) = self.tables.get_mut(table) else { return };
         if tally.lookups == 0 {
             self.used.push(table as u32);
         }
-        tally.lookups += 1;
-        let Some(record) = hit else { return };
-        tally.hits += 1;
+        tally.lookups += packets;
+        let Some(entry) = hit else { return };
+        tally.hits += packets;
         if !counted {
             return;
         }
-        if !std::ptr::eq(tally.record, record) {
+        if !std::ptr::eq(tally.entry, entry) {
             tally.count_entry(self.alone);
-            tally.record = record;
+            tally.entry = entry;
         }
-        tally.packets += 1;
+        tally.packets += packets;
         tally.bytes += bytes;
     }
 
@@ -88,13 +98,14 @@ impl Tallies {
 impl Tally {
     #[inline]
     fn count_entry(&mut self, alone: bool) {
-        // SAFETY: null, or a record of the view that the worker holds until `flush`, which clears the address.
-        if let Some(record) = unsafe { self.record.as_ref() } {
+        // SAFETY: null, or of an entry whose record the view has that the worker holds until `flush`, which clears the
+        // address.
+        if let Some(entry) = unsafe { self.entry.as_ref() } {
             match alone {
-                true => record.stats.add_alone(self.packets, self.bytes),
-                false => record.stats.add(self.packets, self.bytes),
+                true => entry.add_alone(self.packets, self.bytes),
+                false => entry.add(self.packets, self.bytes),
             }
         }
-        (self.record, self.packets, self.bytes) = (std::ptr::null(), 0, 0);
+        (self.entry, self.packets, self.bytes) = (std::ptr::null(), 0, 0);
     }
 }

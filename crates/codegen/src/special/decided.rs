@@ -3,16 +3,24 @@
 //! The first lookup finds an entry by the packet's bytes. If all that happens then follows from the entry and the ingress
 //! port, the next packet that hits the entry meets the same outcome, which is kept with the entry
 //! ([`crate::shortcut`]). Code tells so while it runs: a statement whose effect follows from anything else
-//! sets [`crate::layout::word::UNDECIDED`].
+//! sets [`crate::layout::word::UNDECIDED`]. Likewise, if every lookup and effect follows from entries, the ingress port
+//! and the flow key ([`super::flow_key`]), the next packet with that key meets the same entries and outcome; a statement
+//! that follows from more sets [`crate::layout::word::UNKEYED`].
 //!
-//! Invariant: of two packets with one ingress port that run the same code and hit the same entry in their only lookup,
-//! neither of which sets the word, all effects are the same but for the packets' bytes. Statements up to the first that
-//! differs would have the same operands, as origins below [`Origin::Packet`] say.
+//! Invariants:
+//! - of two packets with one ingress port that run the same code and hit the same entry in their only lookup, neither of
+//!   which sets the first word, all effects are the same but for the packets' bytes;
+//! - of two packets with one ingress port and one flow key that run the same code on the same tables, one of which does
+//!   not set the second word, both hit the same entries, and all effects are the same but for the packets' bytes.
+//!
+//! Statements up to the first that differs would have the same operands, as origins up to [`Origin::Ingress`] or
+//! [`Origin::Parsed`] say. No statement that changes a header is among them, so headers are as the parser left them.
 
 use std::collections::BTreeMap;
 
 use pipeline::ir::{
-    ActionId, BinOp, BlockId, Dest, Expr, LValue, ParserOp, Program, Send, Slot, Stmt, Var, VarId,
+    ActionId, BinOp, BlockId, Dest, Expr, HeaderRef, LValue, ParserOp, Program, Send, Slot, Stmt, TableId,
+    Var, VarId,
 };
 
 use super::uses::{base, places};
@@ -25,10 +33,12 @@ pub(crate) enum Origin {
     Entry,
     /// The ingress port.
     Ingress,
-    /// The packet's bytes, the time, state.
-    Packet,
+    /// What the parser made of the packet's bytes: the flow key has it ([`super::flow_key`]).
+    Parsed,
+    /// Its length, bytes that no parser saw, the time, state.
+    Other,
 }
-use Origin::{Entry, Ingress, Packet};
+use Origin::{Entry, Ingress, Other, Parsed};
 
 /// Origins of a residual program's values.
 #[derive(Debug)]
@@ -36,6 +46,12 @@ pub(crate) struct Origins {
     vars: Vec<Origin>,
     /// Variables that are only ever set to the ingress port.
     is_ingress: Vec<bool>,
+    /// Variables that parsers set.
+    pub(super) is_parsed: Vec<bool>,
+    /// Variables that are set behind the parser.
+    pub(super) is_set: Vec<bool>,
+    /// For each table, whether its key follows from the flow key, the ingress port and entries.
+    is_keyed: Vec<bool>,
     /// Arguments of actions that statements run, the latest of each.
     args: BTreeMap<ActionId, Origin>,
     /// Whether more than the decision not to send a packet back follows from the ingress port.
@@ -49,12 +65,15 @@ impl Origins {
         let origin = |var: &Var| match var.slot {
             None | Some(Slot::Flags) => Entry,
             Some(Slot::IngressPort) => Ingress,
-            Some(_) => Packet,
+            Some(_) => Other,
         };
         let mut origins = Self {
             vars: program.vars.iter().map(origin).collect(),
             // Narrower ones do not tell all ports apart.
             is_ingress: program.vars.iter().map(|var| var.ty.width() >= 32).collect(),
+            is_parsed: vec![false; program.vars.len()],
+            is_set: vec![false; program.vars.len()],
+            is_keyed: vec![],
             args: BTreeMap::new(),
             uses_ingress: false,
         };
@@ -63,8 +82,9 @@ impl Origins {
                 if let ParserOp::Do(stmt) = op {
                     each(std::slice::from_ref(stmt), &mut |stmt| {
                         for place in places(stmt) {
-                            origins.raise(place, Packet);
+                            origins.raise(place, Parsed);
                             origins.forbid(place);
+                            mark(&mut origins.is_parsed, place);
                         }
                     });
                 }
@@ -84,6 +104,7 @@ impl Origins {
                 if !sets_port {
                     places(stmt).into_iter().for_each(|place| origins.forbid(place));
                 }
+                places(stmt).into_iter().for_each(|place| mark(&mut origins.is_set, place));
             });
         }
         loop {
@@ -100,6 +121,11 @@ impl Origins {
             let args = origins.args(*action);
             each(body, &mut |stmt| origins.uses_ingress |= origins.decision(stmt, args) == Ingress);
         }
+        let keyed = program.tables.iter().map(|table| {
+            let mut keys = table.keys.iter();
+            keys.all(|key| origins.expr(&key.value, Entry) != Other)
+        });
+        origins.is_keyed = keyed.collect();
         origins
     }
 
@@ -110,21 +136,35 @@ impl Origins {
 
     /// Whether a statement, without those inside it, does what follows from the entry and the ingress port.
     pub(crate) fn is_decided(&self, stmt: &Stmt, args: Origin) -> bool {
-        self.decision(stmt, args) != Packet
+        self.decision(stmt, args) <= Ingress
+    }
+
+    /// Whether a statement, without those inside it, does what follows from the flow key, the ingress port and entries.
+    pub(crate) fn is_keyed(&self, stmt: &Stmt, args: Origin) -> bool {
+        match stmt {
+            Stmt::Apply(id, _) => self.has_keyed_lookup(*id),
+            _ => self.decision(stmt, args) != Other,
+        }
+    }
+
+    /// Whether the entry that a lookup hits follows from the flow key, the ingress port and entries.
+    pub(super) fn has_keyed_lookup(&self, id: TableId) -> bool {
+        self.is_keyed.get(id.index()).copied().unwrap_or(false)
     }
 
     /// What an expression follows from.
     pub(crate) fn expr(&self, expr: &Expr, args: Origin) -> Origin {
         match expr {
             Expr::Const(_) => Entry,
-            Expr::Var(id) => self.vars.get(id.index()).copied().unwrap_or(Packet),
+            Expr::Var(id) => self.vars.get(id.index()).copied().unwrap_or(Other),
             Expr::Param(_) => args,
+            Expr::Field(header, _) | Expr::Valid(header) if is_fixed(header) => Parsed,
             Expr::Field(..)
             | Expr::Valid(_)
             | Expr::LastIndex(_)
             | Expr::FieldLength(..)
             | Expr::Lookahead(..)
-            | Expr::Remaining => Packet,
+            | Expr::Remaining => Other,
             Expr::Unary(_, of) | Expr::Slice(of, ..) | Expr::Cast(_, of) => self.expr(of, args),
             Expr::Binary(_, of) => self.expr(&of.0, args).max(self.expr(&of.1, args)),
             Expr::Mux(of) => self.expr(&of.0, args).max(self.expr(&of.1, args)).max(self.expr(&of.2, args)),
@@ -154,22 +194,23 @@ impl Origins {
         match stmt {
             Stmt::If(..) if self.is_not_back(stmt, args) => Entry,
             Stmt::If(on, ..) | Stmt::Switch(on, ..) => self.expr(on, args),
-            Stmt::Set(LValue::Var(_), _)
-            | Stmt::Apply(..)
+            Stmt::Set(place, _) if variable(place).is_some() => Entry,
+            Stmt::Apply(..)
             | Stmt::Do(..)
             | Stmt::Call(_)
             | Stmt::Goto(_)
+            | Stmt::Drop(_)
             | Stmt::Return
             | Stmt::Exit => Entry,
             Stmt::Send(send) => self.send(send, args),
-            _ => Packet,
+            _ => Other,
         }
     }
 
     /// What a packet's way out follows from.
     fn send(&self, send: &Send, args: Origin) -> Origin {
         // Whether a limit cuts the packet follows from its length.
-        let (Dest::Port(to), None) = (&send.to, &send.limit) else { return Packet };
+        let (Dest::Port(to), None) = (&send.to, &send.limit) else { return Other };
         let operands = [&send.class, &send.queue].into_iter().flatten().chain([to]);
         operands.map(|operand| self.expr(operand, args)).max().unwrap_or(Entry)
     }
@@ -188,7 +229,7 @@ impl Origins {
                 *before = origin.max(*before);
                 raised
             }
-            _ => places(stmt).into_iter().fold(false, |changed, place| self.raise(place, Packet) | changed),
+            _ => places(stmt).into_iter().fold(false, |changed, place| self.raise(place, Other) | changed),
         }
     }
 
@@ -204,6 +245,21 @@ impl Origins {
             *is_ingress = false;
         }
     }
+}
+
+/// Whether a reference always means the same header.
+pub(super) fn is_fixed(header: &HeaderRef) -> bool {
+    match header {
+        HeaderRef::Header(_) => true,
+        HeaderRef::Element(_, index) => matches!(**index, Expr::Const(_)),
+        HeaderRef::Next(_) | HeaderRef::Last(_) => false,
+    }
+}
+
+/// Marks the variable that a place is, or is part of.
+fn mark(vars: &mut [bool], place: &LValue) {
+    let slot = variable(place).and_then(|id| vars.get_mut(id.index()));
+    slot.into_iter().for_each(|slot| *slot = true);
 }
 
 /// The variable that a place is, or is part of.

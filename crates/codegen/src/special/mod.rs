@@ -9,11 +9,12 @@
 //! statements cannot exceed the limits: so the code counts neither steps nor depth.
 //!
 //! - `job.rs`: compilation beside the engine; `prune.rs`: the residual; `parse.rs`: its parser; `fold.rs`: known values;
-//! - `uses.rs`: what is read and written; `decided.rs`: what a packet's way follows from;
+//! - `uses.rs`: what is read and written; `decided.rs`: what a packet's way follows from; `flow_key.rs`: its flow key;
 //! - `bounds.rs`: bounds of steps and depth; `identity.rs`: whether an unchanged packet needs no deparsing.
 
 mod bounds;
 pub(crate) mod decided;
+pub(crate) mod flow_key;
 mod fold;
 mod identity;
 mod job;
@@ -76,11 +77,17 @@ pub(crate) struct Special {
     pub(crate) first_table: Option<TableId>,
     /// For each table that it looks up, what its entries may be.
     tables: Vec<Option<TableFacts>>,
+    several: bool,
 }
 
 impl Special {
     fn facts(&self, table: TableId) -> Option<&TableFacts> {
         self.tables.get(table.index())?.as_ref()
+    }
+
+    /// Whether it may look up more than one table.
+    pub(crate) fn looks_up_several(&self) -> bool {
+        self.several
     }
 
     /// Whether a table may have entries with an action. An entry that the specialised code of some view does not permit
@@ -157,7 +164,7 @@ fn specialise(
     let tables =
         tables.map(|(i, facts)| looked_up.contains(&TableId::at(i)).then(|| facts.clone())).collect();
     let first_table = first_table(&code);
-    Ok(Some(Special { code, flags: facts.flags, first_table, tables }))
+    Ok(Some(Special { code, flags: facts.flags, first_table, tables, several: looked_up.len() > 1 }))
 }
 
 /// The first table that the blocks with preparations look up.

@@ -106,6 +106,11 @@ impl Pair {
         assert_eq!(self.worlds[0].seed, self.worlds[1].seed, "random numbers drawn");
     }
 
+    /// Packets that have followed another one's way.
+    pub(crate) fn remembered(&self) -> u64 {
+        self.worker.remembered()
+    }
+
     pub(crate) fn advance(&mut self, nanoseconds: u64) {
         self.worlds.iter_mut().for_each(|world| world.now += nanoseconds);
     }

@@ -1,0 +1,449 @@
+//! Remembered ways of one worker: for a flow key and an ingress port, the entries hit and the outcome.
+//!
+//! A slot is 16 words in two cache lines. The first has what is compared (the *tag*, of epoch and ingress port, and the
+//! flow key) and the outcome, the second the statistics of the entries hit and their tables. A way is in one of two
+//! neighbouring slots, or where these are taken in one of two others.
+//!
+//! Invariants:
+//! - ways of the current epoch were met in the view and after the changes that [`WayCache::begin`] was last given: any
+//!   other view or change begins an epoch, and no slot of an earlier one is compared equal. So the addresses of a way
+//!   that is found are those of live statistics, as long as the caller holds that view;
+//! - the cache has at most [`MOST_SLOTS`] slots. It grows when ways of the current epoch displace each other, and pauses
+//!   while too few packets find theirs: traffic of ever new flows costs one of [`PAUSE`] windows what a miss costs.
+
+use pipeline::interp::Dropped;
+use pipeline::ir::{ReasonId, TableId};
+use pipeline::state::EntryStats;
+
+use crate::shortcut::Leaves;
+use crate::special::flow_key::MOST_WORDS;
+use crate::view::TableView;
+
+/// Lookups of the longest way.
+const MOST_LOOKUPS: usize = 6;
+/// Words of a slot, and of a cache line.
+const SLOT: usize = 16;
+const LINE: usize = 8;
+/// Place of the outcome in a slot, of the first entry's statistics, and of the tables.
+const OUTCOME: usize = 7;
+const STATS: usize = LINE;
+const TABLES: usize = STATS + MOST_LOOKUPS;
+/// Slots at first, and at most: 256 KiB and 4 MiB.
+const FEWEST_SLOTS: usize = 2048;
+const MOST_SLOTS: usize = 32_768;
+/// Windows that a pause lasts. A window is four lookups for each slot.
+const PAUSE: u64 = 64;
+
+/// Tag and flow key.
+pub(super) type Key = [u64; 1 + MOST_WORDS];
+
+/// The first slots of the two pairs that a way may be in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    first: u32,
+    second: u32,
+}
+
+impl Place {
+    /// The slots, in the order in which they are looked at.
+    fn slots(self) -> [usize; 4] {
+        let (first, second) = (self.first as usize, self.second as usize);
+        [first, first + 1, second, second + 1]
+    }
+}
+
+/// A packet's lookups, as its code does them.
+#[derive(Debug, Default)]
+pub(crate) struct Walk {
+    /// Addresses of the statistics of the entries hit, or 0.
+    stats: [u64; MOST_LOOKUPS],
+    tables: [u16; MOST_LOOKUPS],
+    /// Lookups; more than there is room for if the way cannot be kept.
+    len: usize,
+}
+
+/// In the number of a table: whether its hits are counted, and timed.
+const COUNTED: u16 = 1 << 15;
+const TIMED: u16 = 1 << 14;
+
+impl Walk {
+    pub(super) fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// Adds a lookup.
+    #[inline]
+    pub(super) fn add(&mut self, id: TableId, table: &TableView, hit: Option<&EntryStats>) {
+        let (Some(stats), Some(slot), true) =
+            (self.stats.get_mut(self.len), self.tables.get_mut(self.len), id.0 < TIMED.into())
+        else {
+            self.len = MOST_LOOKUPS + 1;
+            return;
+        };
+        *stats = hit.map_or(0, |stats| std::ptr::from_ref(stats) as u64);
+        let flags = if table.counted { COUNTED } else { 0 } | if table.timed { TIMED } else { 0 };
+        *slot = id.0 as u16 | flags;
+        self.len += 1;
+    }
+}
+
+/// What becomes of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It leaves as it came.
+    Leaves(Leaves),
+    /// It is dropped, for a reason of the program or because nothing sends it.
+    Drop(Dropped),
+}
+
+/// Kinds of outcomes, in a word whose low half is the port or the reason.
+const LEAVES: u64 = 1 << 32;
+const QUEUED: u64 = 2 << 32;
+const REASON: u64 = 3 << 32;
+const NOWHERE: u64 = 4 << 32;
+/// Shift of the number of lookups.
+const COUNT: u32 = 48;
+
+impl Outcome {
+    fn word(self) -> Option<u64> {
+        Some(match self {
+            Self::Leaves(Leaves { port, queue: false }) => LEAVES | u64::from(port),
+            Self::Leaves(Leaves { port, queue: true }) => QUEUED | u64::from(port),
+            Self::Drop(Dropped::Reason(id)) => REASON | u64::from(id.0),
+            Self::Drop(Dropped::NoDestination) => NOWHERE,
+            Self::Drop(Dropped::Limit(_) | Dropped::NoExtern(_)) => return None,
+        })
+    }
+
+    fn of(word: u64) -> Self {
+        let number = word as u32;
+        match word & 0xff << 32 {
+            LEAVES => Self::Leaves(Leaves { port: number, queue: false }),
+            QUEUED => Self::Leaves(Leaves { port: number, queue: true }),
+            REASON => Self::Drop(Dropped::Reason(ReasonId(number))),
+            _ => Self::Drop(Dropped::NoDestination),
+        }
+    }
+}
+
+/// A way that was found.
+pub(super) struct Way<'a>(&'a [u64; SLOT]);
+
+impl Way<'_> {
+    pub(super) fn outcome(&self) -> Outcome {
+        Outcome::of(self.0[OUTCOME])
+    }
+
+    /// Its lookups: table, statistics of the entry hit, whether hits are counted, and timed.
+    #[inline]
+    pub(super) fn lookups(&self) -> impl Iterator<Item = (usize, *const EntryStats, bool, bool)> {
+        let count = (self.0[OUTCOME] >> COUNT) as usize;
+        let (stats, tables) = (self.0[STATS..TABLES].iter(), [self.0[TABLES], self.0[TABLES + 1]]);
+        stats.take(count).enumerate().map(move |(i, stats)| {
+            let table = (tables[usize::from(i >= 4)] >> (16 * (i % 4))) as u16;
+            let number = usize::from(table & !(COUNTED | TIMED));
+            (number, *stats as *const EntryStats, table & COUNTED != 0, table & TIMED != 0)
+        })
+    }
+}
+
+/// The ways.
+#[derive(Debug, Default)]
+pub(super) struct WayCache {
+    /// Slots, from the first word of a cache line on.
+    words: Vec<u64>,
+    start: usize,
+    slots: usize,
+    /// What distributes keys, so that nobody can choose packets that displace each other.
+    seed: u64,
+    /// The view that ways hold for, and the changes in it.
+    of: (u64, u64),
+    epoch: u32,
+    /// Lookups of this window, those that found a way, and ways of this epoch that were displaced.
+    lookups: u64,
+    hits: u64,
+    displaced: u64,
+    /// Packets that go without lookup yet.
+    pause: u64,
+}
+
+impl WayCache {
+    /// Begins a batch in a view, after so many changes.
+    pub(super) fn begin(&mut self, of: (u64, u64)) {
+        if self.slots == 0 {
+            self.seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0) | 1;
+            self.resize(FEWEST_SLOTS);
+        }
+        if self.of != of {
+            self.of = of;
+            self.forget();
+        }
+    }
+
+    /// Whether packets are not worth a lookup.
+    pub(super) fn pauses(&self) -> bool {
+        self.pause > 0
+    }
+
+    /// Counts packets that went without lookup.
+    pub(super) fn pass(&mut self, packets: usize) {
+        self.pause = self.pause.saturating_sub(packets as u64);
+    }
+
+    /// Forgets all ways.
+    fn forget(&mut self) {
+        match self.epoch.checked_add(1) {
+            Some(epoch) => self.epoch = epoch,
+            // Epochs are used up; slots of former ones must not come back.
+            None => self.resize(self.slots),
+        }
+    }
+
+    /// Empty slots, of which memory becomes real when they are used.
+    fn resize(&mut self, slots: usize) {
+        self.words = vec![0; slots * SLOT + LINE];
+        let beyond = self.words.as_ptr() as usize / 8 % LINE;
+        (self.start, self.slots, self.epoch) = ((LINE - beyond) % LINE, slots, 1);
+    }
+
+    /// The first word of the keys of packets from a port.
+    pub(super) fn tag(&self, port: u32) -> u64 {
+        u64::from(self.epoch) << 32 | u64::from(port)
+    }
+
+    /// The place of a key; its first slots are on their way from memory then.
+    #[inline]
+    pub(super) fn place(&self, key: &Key, words: usize) -> Place {
+        let mix = |a: u64, b: u64| {
+            let product = u128::from(a) * u128::from(b);
+            product as u64 ^ (product >> 64) as u64
+        };
+        let hash = key.iter().take(1 + words).fold(self.seed, |hash, word| {
+            // Both factors are unknown to whoever chooses the word.
+            mix(hash ^ word, self.seed ^ 0x9e37_79b9_7f4a_7c15)
+        });
+        // Slots are a power of two below 2^32.
+        let mask = (self.slots as u32 - 1) & !1;
+        let place = Place { first: hash as u32 & mask, second: (hash >> 32) as u32 & mask };
+        for slot in place.slots().into_iter().take(2) {
+            self.words.get(self.start + slot * SLOT).into_iter().for_each(tables::prefetch);
+        }
+        place
+    }
+
+    #[inline]
+    fn slot(&self, i: usize) -> Option<&[u64; SLOT]> {
+        self.words.get(self.start + i * SLOT..)?.first_chunk()
+    }
+
+    /// The slot of a key at its place.
+    #[inline(always)]
+    pub(super) fn find(&self, key: &Key, place: Place) -> Option<usize> {
+        let is_here = |i: &usize| {
+            let differs = |slot: &[u64; SLOT]| key.iter().zip(slot).fold(0, |or, (a, b)| or | (a ^ b));
+            self.slot(*i).is_some_and(|slot| differs(slot) == 0)
+        };
+        place.slots().into_iter().find(is_here)
+    }
+
+    /// Counts lookups, and how many of them found a way.
+    pub(super) fn count(&mut self, lookups: usize, hits: usize) {
+        self.lookups += lookups as u64;
+        self.hits += hits as u64;
+    }
+
+    #[inline]
+    pub(super) fn way(&self, slot: usize) -> Option<Way<'_>> {
+        self.slot(slot).map(Way)
+    }
+
+    /// Keeps the way of a key at its place, if it is one that can be kept.
+    pub(super) fn keep(&mut self, key: &Key, place: Place, walk: &Walk, outcome: Outcome) {
+        let (Some(word), true) = (outcome.word(), walk.len <= MOST_LOOKUPS) else { return };
+        let is_current =
+            |cache: &Self, i| cache.slot(i).is_some_and(|slot| slot[0] >> 32 == u64::from(cache.epoch));
+        let slots = place.slots();
+        let free = slots.into_iter().find(|i| !is_current(self, *i));
+        let to = free.unwrap_or_else(|| {
+            self.displaced += 1;
+            slots[self.displaced as usize % slots.len()]
+        });
+        let at = self.start + to * SLOT;
+        let Some(slot) = self.words.get_mut(at..).and_then(|words| words.first_chunk_mut::<SLOT>()) else {
+            return;
+        };
+        slot[..OUTCOME].copy_from_slice(key);
+        slot[OUTCOME] = word | (walk.len as u64) << COUNT;
+        slot[STATS..TABLES].copy_from_slice(&walk.stats);
+        for (word, tables) in slot[TABLES..].iter_mut().zip(walk.tables.chunks(4)) {
+            *word = tables.iter().rev().fold(0, |word, table| word << 16 | u64::from(*table));
+        }
+    }
+
+    /// Ends a batch. After a window, grows if many ways were displaced, or pauses if fewer than so many eighths of the
+    /// packets have found theirs.
+    pub(super) fn end(&mut self, eighths: u64) {
+        if self.lookups < 4 * self.slots as u64 {
+            return;
+        }
+        if self.displaced * 32 > self.lookups && self.slots < MOST_SLOTS {
+            self.resize(self.slots * 4);
+        } else if self.hits * 8 < self.lookups * eighths {
+            self.pause = PAUSE * self.lookups;
+        }
+        (self.lookups, self.hits, self.displaced) = (0, 0, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn cache() -> WayCache {
+        let mut cache = WayCache::default();
+        cache.begin((1, 0));
+        cache
+    }
+
+    fn key(cache: &WayCache, port: u32, flow: u64) -> (Key, Place) {
+        let key = [cache.tag(port), flow, flow / 7, 0, 0, 0, 0];
+        let place = cache.place(&key, 2);
+        (key, place)
+    }
+
+    fn leaves(port: u32) -> Outcome {
+        Outcome::Leaves(Leaves { port, queue: false })
+    }
+
+    /// Looks a flow up, and keeps a way for it if it has none; whether it had one.
+    fn meet(cache: &mut WayCache, flow: u64) -> bool {
+        let (key, place) = key(cache, 1, flow);
+        let found = cache.find(&key, place).is_some();
+        cache.count(1, found.into());
+        if !found {
+            cache.keep(&key, place, &Walk::default(), leaves(1));
+        }
+        found
+    }
+
+    #[test]
+    fn a_way_has_its_lookups_and_outcome() {
+        let outcomes = [
+            leaves(0xffff_fff8),
+            Outcome::Leaves(Leaves { port: 3, queue: true }),
+            Outcome::Drop(Dropped::Reason(ReasonId(0x1_0000))),
+            Outcome::Drop(Dropped::NoDestination),
+        ];
+        let mut cache = cache();
+        for (flow, outcome) in outcomes.into_iter().enumerate() {
+            let walk = Walk {
+                stats: [16, 0, 48, 64, 80, 96],
+                tables: [1, 2 | COUNTED, 3 | TIMED, 4 | COUNTED | TIMED, 5, 6],
+                len: 2 + flow,
+            };
+            let (key, place) = key(&cache, 1, flow as u64);
+            cache.keep(&key, place, &walk, outcome);
+            let slot = cache.find(&key, place).unwrap();
+            let way = cache.way(slot).unwrap();
+            assert_eq!(way.outcome(), outcome);
+            let lookups: Vec<_> = way.lookups().map(|(table, stats, ..)| (table, stats as u64)).collect();
+            let expected = [(1, 16), (2, 0), (3, 48), (4, 64), (5, 80), (6, 96)];
+            assert_eq!(lookups, expected[..2 + flow]);
+            let flags: Vec<_> = way.lookups().map(|(.., counted, timed)| (counted, timed)).collect();
+            assert_eq!(
+                flags,
+                [(false, false), (true, false), (false, true), (true, true), (false, false)][..2 + flow]
+            );
+        }
+    }
+
+    #[test]
+    fn ways_are_of_one_port_and_flow() {
+        let mut cache = cache();
+        assert!(!meet(&mut cache, 5));
+        assert!(meet(&mut cache, 5));
+        assert!(!meet(&mut cache, 6));
+        let (key, place) = key(&cache, 2, 5);
+        assert_eq!(cache.find(&key, place), None);
+    }
+
+    #[test]
+    fn another_view_and_a_change_forget_all_ways() {
+        let mut cache = cache();
+        for of in [(1, 1), (2, 1), (1, 1)] {
+            meet(&mut cache, 5);
+            cache.begin(cache.of);
+            assert!(meet(&mut cache, 5));
+            cache.begin(of);
+            assert!(!meet(&mut cache, 5), "{of:?}");
+        }
+    }
+
+    #[test]
+    fn epochs_do_not_come_back() {
+        let mut cache = cache();
+        meet(&mut cache, 5);
+        let first = cache.epoch;
+        cache.epoch = u32::MAX;
+        cache.begin((1, 1));
+        assert_eq!(cache.epoch, 1);
+        cache.epoch = first;
+        assert!(!meet(&mut cache, 5));
+    }
+
+    #[test]
+    fn long_ways_and_limits_are_not_kept() {
+        let mut cache = cache();
+        let (key, place) = key(&cache, 1, 5);
+        cache.keep(&key, place, &Walk { len: MOST_LOOKUPS + 1, ..Walk::default() }, leaves(1));
+        let limit = Outcome::Drop(Dropped::Limit(pipeline::interp::Limit::Effects));
+        cache.keep(&key, place, &Walk::default(), limit);
+        assert_eq!(cache.find(&key, place), None);
+    }
+
+    #[test]
+    fn the_cache_grows_with_its_flows() {
+        let mut cache = cache();
+        for flow in (0..10_000).cycle().take(400_000) {
+            meet(&mut cache, flow);
+            cache.end(4);
+        }
+        assert_eq!(cache.slots, MOST_SLOTS);
+        let found = (0..10_000).filter(|flow| meet(&mut cache, *flow)).count();
+        assert!(found > 9_900, "{found}");
+        assert!(!cache.pauses());
+    }
+
+    #[test]
+    fn half_of_the_slots_have_room_for_nearly_all_ways() {
+        let mut cache = cache();
+        let flows = FEWEST_SLOTS as u64 / 2;
+        (0..2 * flows).for_each(|flow| _ = meet(&mut cache, flow % flows));
+        let found = (0..flows).filter(|flow| meet(&mut cache, *flow)).count();
+        assert!(found > 1000, "{found} of {flows}");
+    }
+
+    #[test]
+    fn ever_new_flows_are_not_looked_up_for_long() {
+        let mut cache = cache();
+        let mut looked_up = 0;
+        for flow in 0..10_000_000 {
+            if cache.pauses() {
+                cache.pass(1);
+            } else {
+                meet(&mut cache, flow);
+                cache.end(4);
+                looked_up += 1;
+            }
+        }
+        assert_eq!(cache.slots, MOST_SLOTS);
+        assert!(looked_up < 500_000, "{looked_up}");
+        // Flows that come back are found after the pause.
+        for _ in 0..PAUSE * 4 * MOST_SLOTS as u64 {
+            cache.pass(1);
+        }
+        assert!(!cache.pauses());
+    }
+}

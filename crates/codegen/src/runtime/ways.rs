@@ -1,0 +1,253 @@
+//! Remembered ways: packets with the flow key of an earlier one take its way through the tables without code.
+//!
+//! Flow keys are laid out for a batch, then looked up in the worker's cache ([`super::way_cache`]). A packet whose key is
+//! there is counted by all entries on its way, and leaves or is dropped; the others run one after the other, and what
+//! happens to them is kept if it follows from the key ([`crate::special::decided`]).
+//!
+//! Invariant: the cache begins with the view that the batch holds and the changes that were complete before its first
+//! lookup. A change that follows is complete before the next batch, which forgets all ways then.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use pipeline::env::Env;
+use pipeline::interp::{Dropped, Received};
+
+use super::way_cache::{Key, Outcome, Place, WayCache};
+use super::{Effect, Effects, Machine, Worker};
+use crate::form::Form;
+use crate::layout::word;
+use crate::shortcut::Leaves;
+use crate::special::Special;
+use crate::special::flow_key::MOST_WORDS;
+use crate::view::View;
+
+/// Packets whose ways are looked up together.
+const MOST: usize = 64;
+
+/// A worker's ways, and memory for a batch's lookups.
+#[derive(Debug, Default)]
+pub(super) struct Ways {
+    pub(super) cache: WayCache,
+    /// Packets that have gone a remembered way.
+    pub(super) followed: u64,
+    /// Words of the flow keys of the code that has used `packets` last.
+    words: usize,
+    packets: Vec<Lookup>,
+}
+
+/// A packet's lookup.
+#[derive(Debug, Clone, Copy, Default)]
+struct Lookup {
+    key: Key,
+    /// `None` for a packet that the code is not for.
+    place: Option<Place>,
+    slot: Option<usize>,
+}
+
+impl Lookup {
+    #[inline]
+    fn find(&mut self, cache: &WayCache) {
+        self.slot = self.place.and_then(|place| cache.find(&self.key, place));
+    }
+
+    /// Looks the key up after ways were kept in the same batch.
+    #[inline(never)]
+    fn find_again(&mut self, cache: &WayCache) {
+        self.find(cache);
+    }
+}
+
+/// Specialised code whose packets' ways are worth remembering.
+#[derive(Clone, Copy)]
+pub(super) struct Remembered<'a> {
+    view: &'a View,
+    special: &'a Special,
+    /// Words of the flow key.
+    words: usize,
+    /// Eighths of the packets that must find their way for the lookups to pay.
+    eighths: u64,
+}
+
+impl<'a> Remembered<'a> {
+    /// That of a view. One lookup in a list of few entries is faster than one in the cache; one in a hash takes little
+    /// longer.
+    pub(super) fn of(view: &'a View) -> Option<Self> {
+        let special = view.special.as_deref()?;
+        let (_, words) = special.code.flow_key()?;
+        let first = special.first_table.and_then(|id| view.tables.get(id.index()));
+        let eighths = match first.map(|first| first.reader.form) {
+            _ if special.looks_up_several() => 4,
+            Some(Form::Classifier | Form::Prefix) => 4,
+            Some(Form::Exact) => 7,
+            Some(Form::Scan) | None => return None,
+        };
+        (words <= MOST_WORDS).then_some(Self { view, special, words, eighths })
+    }
+}
+
+impl Worker {
+    /// Whether packets look for remembered ways in this batch.
+    pub(super) fn remembers<'v>(&mut self, view: &'v View) -> Option<Remembered<'v>> {
+        let remembered = Remembered::of(view)?;
+        if self.ways.cache.pauses() {
+            return None;
+        }
+        self.ways.cache.begin((view.id, view.changes.load(Acquire)));
+        Some(remembered)
+    }
+
+    /// Takes packets through a program whose ways are remembered; see [`Worker::run_batch`].
+    pub(super) fn run_remembered<'r>(
+        &mut self,
+        remembered: Remembered<'_>,
+        env: &mut dyn Env,
+        mut packets: impl Iterator<Item = Received<'r>> + Clone,
+        effects: &mut Effects,
+        ends: &mut Vec<usize>,
+    ) {
+        let mut ways = std::mem::take(&mut self.ways);
+        if ways.words != remembered.words || ways.packets.len() < MOST {
+            // Words behind a key are zero.
+            ways.packets.clear();
+            ways.packets.resize(MOST, Lookup::default());
+            ways.words = remembered.words;
+        }
+        loop {
+            let count = self.find_ways(remembered, env, packets.clone().take(MOST), effects, &mut ways);
+            if count == 0 {
+                break;
+            }
+            let now = env.now();
+            let Ways { cache, followed, packets: lookups, .. } = &mut ways;
+            let mut is_stale = false;
+            for (lookup, received) in lookups.iter_mut().take(count).zip(packets.by_ref()) {
+                if is_stale {
+                    lookup.find_again(cache);
+                }
+                let Lookup { key, place, slot } = lookup;
+                match (slot.and_then(|slot| cache.way(slot)), *place) {
+                    (Some(way), _) => {
+                        *followed += 1;
+                        self.follow(&way, &received, now, effects);
+                    }
+                    (None, Some(place)) => {
+                        if let Some(outcome) = self.explore(remembered, env, &received, effects) {
+                            cache.keep(key, place, &self.scratch.walk.borrow(), outcome);
+                            // It may have taken the slot of another.
+                            is_stale = true;
+                        }
+                    }
+                    (None, None) => self.packet(remembered.view, env, &received, None, effects),
+                }
+                ends.push(effects.list.len());
+            }
+        }
+        ways.cache.end(remembered.eighths);
+        self.ways = ways;
+    }
+
+    /// Lays out flow keys and looks them up; returns the number of packets.
+    fn find_ways<'r>(
+        &mut self,
+        remembered: Remembered<'_>,
+        env: &mut dyn Env,
+        mut packets: impl Iterator<Item = Received<'r>>,
+        effects: &mut Effects,
+        ways: &mut Ways,
+    ) -> usize {
+        let Remembered { view, special, words, .. } = remembered;
+        let code = &special.code;
+        let (Some((function, _)), Some(stage), Some(one)) =
+            (code.flow_key(), code.program.stages.first(), packets.next())
+        else {
+            return 0;
+        };
+        let mut count = 0;
+        {
+            // Whatever the first packet is, the machine is one of the specialised code.
+            let any = Received { flags: special.flags, ..one };
+            let (machine, _) = self.machine(view, env, any, effects);
+            machine.begin();
+            for (received, lookup) in std::iter::once(one).chain(packets).zip(&mut ways.packets) {
+                count += 1;
+                lookup.place = None;
+                if received.flags != special.flags {
+                    continue;
+                }
+                machine.received.set(received);
+                let [tag, key @ ..] = &mut lookup.key;
+                machine.parse_ahead(stage);
+                machine.execute(function, key.as_mut_ptr().cast_const(), 0);
+                *tag = ways.cache.tag(received.port);
+                lookup.place = Some(ways.cache.place(&lookup.key, words));
+            }
+        }
+        let mut hits = 0;
+        for lookup in ways.packets.iter_mut().take(count) {
+            lookup.find(&ways.cache);
+            hits += usize::from(lookup.slot.is_some());
+        }
+        ways.cache.count(count, hits);
+        count
+    }
+
+    /// A packet goes a remembered way.
+    #[inline]
+    fn follow(
+        &mut self,
+        way: &super::way_cache::Way<'_>,
+        received: &Received<'_>,
+        now: u64,
+        effects: &mut Effects,
+    ) {
+        let len = super::Form::received_len(received);
+        let tallies = self.scratch.tallies.get_mut();
+        for (table, stats, counted, timed) in way.lookups() {
+            // SAFETY: null, or statistics of an entry that was hit in the view that this batch holds, after the last
+            // change: the records of such entries, which own them, live as long as the view is held.
+            let stats = unsafe { stats.as_ref() };
+            tallies.add(table, stats, counted, 1, len.into());
+            if let (Some(stats), true) = (stats, timed) {
+                stats.last_hit.store(now, Relaxed);
+            }
+        }
+        match way.outcome() {
+            Outcome::Leaves(leaves) => effects.add(|| leaves.effect(len)),
+            Outcome::Drop(reason) => effects.add(|| Effect::Drop(reason)),
+        }
+    }
+
+    /// Runs a packet; returns its outcome if it follows from the flow key. The lookups are in the scratch memory then.
+    fn explore(
+        &mut self,
+        remembered: Remembered<'_>,
+        env: &mut dyn Env,
+        received: &Received<'_>,
+        effects: &mut Effects,
+    ) -> Option<Outcome> {
+        self.scratch.walk.get_mut().clear();
+        let (machine, _) = self.machine(remembered.view, env, *received, effects);
+        machine.begin();
+        machine.only_pass();
+        machine.outcome()
+    }
+}
+
+impl Machine<'_> {
+    /// The outcome of a packet that has run, if others with its flow key meet the same.
+    fn outcome(&self) -> Option<Outcome> {
+        if self.word(word::UNKEYED) != 0 {
+            return None;
+        }
+        let effects = self.effects.borrow();
+        match effects.list.get(self.first_effect..) {
+            Some([Effect::Drop(reason @ (Dropped::Reason(_) | Dropped::NoDestination))]) => {
+                Some(Outcome::Drop(*reason))
+            }
+            Some([effect]) if self.is_unchanged(&self.scratch.pass.borrow()) => {
+                Leaves::of(effect, super::Form::received_len(&self.received.get())).map(Outcome::Leaves)
+            }
+            _ => None,
+        }
+    }
+}
