@@ -355,7 +355,16 @@ pub fn connect(logic: &OpenFlow) -> ConnectionId {
 
 pub fn facts(index: PortIndex, is_up: bool) -> PortFacts {
     let address = [2, 0, 0, 0, 1, index.0 as u8];
-    PortFacts { index, number: None, is_local: false, address, is_up, speed: 10_000_000 }
+    PortFacts {
+        index,
+        number: None,
+        is_local: false,
+        address,
+        is_up,
+        speed: 10_000_000,
+        counts_errors: true,
+        queues: vec![],
+    }
 }
 
 /// Waits for a value.
