@@ -30,6 +30,8 @@ VIRTUALIZATION_PACKAGES := libvirt-daemon-driver-qemu libvirt-daemon-system libv
 PACKAGE_PACKAGES := debootstrap groff-base iproute2 iputils-ping systemd strace libcap2-bin
 SYSTEMD_PACKAGES := debootstrap systemd-container iproute2 iputils-ping iperf3 jq procps busybox-static
 CONTROLLER_PACKAGES := openvswitch-switch python3-venv iproute2 iputils-ping ethtool procps curl
+OVS_TESTSUITE_PACKAGES := openvswitch-source openvswitch-switch openvswitch-common openvswitch-pki \
+  openvswitch-testcontroller python3 python3-openvswitch bzip2
 BENCH_PACKAGES := $(TEST_PACKAGES) openvswitch-switch-dpdk
 
 # The end-to-end tests by name: of the whole workspace, so that what it is made of is compiled once for all of it.
@@ -193,6 +195,16 @@ conformance: ## OpenFlow 1.3 cases of os-ken's switch tester: Open vSwitch, then
 differential: ## random OpenFlow tables and packets: interpreter, machine code, Open vSwitch; CASES tables of 50 packets
 	@$(call install-packages,$(BUILD_PACKAGES) openvswitch-switch)
 	$(CARGO) run --locked --release -p mswitch-differential -- --cases $(CASES)
+
+.PHONY: ovs-testsuite
+ovs-testsuite: $(if $(OVS_VSWITCHD),,ovs-vswitchd) ## Open vSwitch's own tests against ovs-vswitchd of mswitch: CASES=ofproto, STOCK=1 (tests/ovs-testsuite)
+	@$(call install-packages,$(OVS_TESTSUITE_PACKAGES))
+	tests/ovs-testsuite/run.sh $(if $(STOCK),--stock) $(if $(filter command environment,$(origin CASES)),$(CASES),ofproto ofproto-dpif bridge vswitchd learn mcast)
+
+.PHONY: ovs-testsuite-short
+ovs-testsuite-short: $(if $(OVS_VSWITCHD),,ovs-vswitchd) ## 40 of these cases, which have to pass
+	@$(call install-packages,$(OVS_TESTSUITE_PACKAGES))
+	tests/ovs-testsuite/run.sh $$(cat tests/ovs-testsuite/short.txt)
 
 .PHONY: controllers
 controllers: ## Ryu's and Faucet's applications drive Open vSwitch, mswitch, and mswitch in its place, with hosts in namespaces

@@ -91,9 +91,13 @@ impl Engine {
         let mut slots = Slots::new(program.actions.len());
         let mut calls =
             Calls { options: &options, code: code.clone(), actions: Arc::default(), slots: &mut slots };
-        let (mut tables, mut table_views) = (Vec::new(), Vec::new());
+        let (mut tables, mut table_views) = (Vec::<Writer>::new(), Vec::new());
+        let mut empty: Option<Writer> = None;
         for (i, schema) in program.tables.iter().enumerate() {
-            let mut writer = Writer::new(&program, TableId::at(i), schema);
+            let mut writer = Writer::new(&program, TableId::at(i), schema, empty.as_ref());
+            if writer.is_of_other_keys(empty.as_ref()) {
+                empty = Some(Writer::new(&program, TableId::at(i), schema, Some(&writer)));
+            }
             let table = state.table(TableId::at(i));
             writer.begin(false);
             for installed in table.into_iter().flat_map(|table| table.entries()) {

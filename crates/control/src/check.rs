@@ -36,6 +36,7 @@ pub fn options(spec: &Spec) -> Result<(), Fault> {
         Spec::VhostUser(options) => options.check(),
         Spec::Patch(options) => options.check(),
         Spec::Netdev(options) => options.check(),
+        Spec::Dummy(options) => options.check(),
     });
     let message = match checked {
         Ok(Ok(())) => return Ok(()),
@@ -101,7 +102,7 @@ pub fn in_use(spec: &Spec, ours: &Ours) -> Result<(), Fault> {
 pub fn listens_on(spec: &Spec) -> Option<&Path> {
     match spec {
         Spec::Memif(options) => (options.role == Role::Server).then_some(options.socket.as_path()),
-        Spec::Tap(_) | Spec::Netdev(_) | Spec::Pcap(_) | Spec::Patch(_) => None,
+        Spec::Tap(_) | Spec::Netdev(_) | Spec::Pcap(_) | Spec::Patch(_) | Spec::Dummy(_) => None,
         Spec::VhostUser(options) => {
             (options.role == ports::vhost_user::Role::Server).then_some(options.socket.as_path())
         }
@@ -124,6 +125,7 @@ pub fn exclusive(spec: &Spec, port: &str) -> Option<(String, &'static str)> {
         Spec::Pcap(options) => (format!("the recording {}", options.write.as_ref()?.display()), "write"),
         Spec::VhostUser(options) => (format!("vhost-user socket {}", options.socket.display()), "path"),
         Spec::Patch(options) => (format!("the connection to {}", options.peer), "peer"),
+        Spec::Dummy(_) => (format!("the name {port} of a dummy port"), "name"),
     })
 }
 

@@ -234,6 +234,7 @@ pub fn to_toml(spec: &Spec) -> toml::Table {
         Spec::VhostUser(options) => toml::Table::try_from(options),
         Spec::Patch(options) => toml::Table::try_from(options),
         Spec::Netdev(options) => toml::Table::try_from(options),
+        Spec::Dummy(options) => toml::Table::try_from(options),
     };
     // Option structs are plain tables, which TOML can always represent.
     value.unwrap_or_default()

@@ -170,6 +170,10 @@ impl Pass<'_> {
             if let Some(port) = running.ports.remove(&name) {
                 // The logic removes the port's stations, including static ones.
                 running.stations.retain(|station| station.port != name);
+                if let Some(openflow) = &running.openflow {
+                    // Controllers hear that it is gone, and not first that its link is down.
+                    openflow.logic().forget_port(port.at.port);
+                }
                 let removed = self.state.remove_port(port);
                 self.record(object(wanted, &name), Action::Remove, removed);
             }

@@ -194,6 +194,19 @@ impl State {
         self.switch.clone()
     }
 
+    /// Returns the dummy ports, which exist for tests.
+    pub fn dummies(&self) -> &ports::dummy::Dummies {
+        &self.environment.dummies
+    }
+
+    /// Does what is due on OpenFlow's clock, which was moved by hand ([`ofagent::clock`]).
+    pub fn look_at_clock(&self) {
+        let running: Vec<_> = self.bridges().values().filter_map(|bridge| bridge.openflow.clone()).collect();
+        for bridge in running {
+            bridge.logic().switch().with(|switch, now| switch.tick(now));
+        }
+    }
+
     /// Returns sFlow export.
     pub fn sflow(&self) -> &Sflow {
         &self.sflow

@@ -28,6 +28,7 @@
 //! - `frames`, `timers`, `connection`: one connection, whatever its transport.
 //! - `active`, `backoff`: connections that the agent makes; `passive`: those that it accepts.
 //! - `snoop`: copies of a controller's messages.
+//! - [`clock`]: time, for tests stopped and moved by hand.
 //! - `state`: controllers for display; `agent`: all of it together.
 //!
 //! # Invariants
@@ -39,6 +40,7 @@
 mod active;
 mod agent;
 mod backoff;
+pub mod clock;
 mod connection;
 mod frames;
 mod passive;

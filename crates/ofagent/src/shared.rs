@@ -13,10 +13,8 @@ use openflow::message::Role;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Duration, Instant};
 
+use crate::clock;
 use crate::snoop::Snoopers;
-
-/// Time of the clock at its start.
-const EPOCH: std::time::Duration = std::time::Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// A switch that connections and packets share.
 pub struct SharedSwitch {
@@ -27,7 +25,6 @@ pub struct SharedSwitch {
     changes: watch::Sender<()>,
     /// Whether the switch needs ticks.
     needs_ticks: watch::Sender<bool>,
-    start: std::time::Instant,
 }
 
 struct Inner {
@@ -79,14 +76,12 @@ impl SharedSwitch {
             effects: Box::new(effects),
             changes: watch::Sender::new(()),
             needs_ticks: watch::Sender::new(false),
-            start: std::time::Instant::now(),
         })
     }
 
-    /// Nanoseconds on the clock that [`SharedSwitch::with`] goes by. It starts at ten years, so that restored flows have
-    /// times before the start.
+    /// Nanoseconds on the clock that [`SharedSwitch::with`] goes by ([`clock`]).
     pub fn now(&self) -> u64 {
-        u64::try_from((EPOCH + self.start.elapsed()).as_nanos()).unwrap_or(u64::MAX)
+        clock::now()
     }
 
     /// Uses the switch, at a time in nanoseconds, and wakes the connections that messages wait for.

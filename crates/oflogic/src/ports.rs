@@ -30,6 +30,10 @@ pub struct PortFacts {
     pub is_up: bool,
     /// Speed, kbit/s; 0: unknown.
     pub speed: u32,
+    /// Whether it counts errors and drops.
+    pub counts_errors: bool,
+    /// Its queues.
+    pub queues: Vec<u32>,
 }
 
 /// A port with its number.
@@ -183,6 +187,8 @@ impl Ports {
                 address: facts.address,
                 is_up: facts.is_up && entry.admin_up,
                 speed: facts.speed,
+                counts_errors: facts.counts_errors,
+                queues: facts.queues.clone(),
             };
             Some((entry.number, info))
         };
@@ -330,7 +336,16 @@ mod tests {
     }
 
     fn facts(index: u16, number: Option<u16>) -> PortFacts {
-        PortFacts { index: PortIndex(index), number, is_local: false, address: [2; 6], is_up: true, speed: 0 }
+        PortFacts {
+            index: PortIndex(index),
+            number,
+            is_local: false,
+            address: [2; 6],
+            is_up: true,
+            speed: 0,
+            counts_errors: true,
+            queues: vec![],
+        }
     }
 
     fn numbers(ports: &Ports) -> Vec<(u16, u32)> {

@@ -134,6 +134,12 @@ impl OpenFlow {
         self.core.tell(&self.switch);
     }
 
+    /// Forgets a port that is about to be removed. On return controllers have been told.
+    pub fn forget_port(&self, index: PortIndex) {
+        self.core.change_ports(|ports| ports.remove(index));
+        self.core.tell(&self.switch);
+    }
+
     /// Sets where statistics of ports come from. It is called when a controller asks, under the switch's lock: it must
     /// not use [`OpenFlow::switch`], nor wait for the fabric's lock ([`fabric::Switch::try_counters`] does not).
     /// Without statistics the controller gets those of the last call.

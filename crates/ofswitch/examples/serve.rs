@@ -48,6 +48,8 @@ fn main() -> std::io::Result<()> {
             address,
             is_up: true,
             speed: 10_000_000,
+            counts_errors: true,
+            queues: vec![],
         };
         switch.set_port(info, 0).map_err(std::io::Error::other)?;
     }

@@ -37,6 +37,12 @@ pub(crate) enum Notice {
 /// Mask of the reason of packet-ins whose TTL is invalid.
 const INVALID_TTL: u32 = 1 << crate::program::outputs::INVALID_TTL;
 
+/// Bytes of a packet for a controller that has not asked for a number.
+const MISS_SEND_LEN: u16 = 128;
+
+/// Reasons of flow-removed messages before version 1.4.
+const OLD_REMOVALS: u32 = 0xf;
+
 /// Reasons for which asynchronous messages are sent, for primary and equal controllers, and for secondary ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Filters {
@@ -61,8 +67,9 @@ impl Filters {
             packet_in_secondary: packet2,
             port_status,
             port_status_secondary: port2,
-            flow_removed,
-            flow_removed_secondary: flow2,
+            // These masks are of versions before 1.4, which do not have the other reasons.
+            flow_removed: flow_removed & OLD_REMOVALS,
+            flow_removed_secondary: flow2 & OLD_REMOVALS,
         }
     }
 
@@ -136,6 +143,10 @@ impl Filters {
 pub(crate) struct OpenBundle {
     pub(crate) flags: BundleFlags,
     pub(crate) is_closed: bool,
+    /// The request that opened it.
+    pub(crate) request: Vec<u8>,
+    /// Time of its last message, nanoseconds.
+    pub(crate) used: u64,
     pub(crate) messages: Vec<Vec<u8>>,
     pub(crate) bytes: usize,
 }
@@ -170,7 +181,7 @@ impl Connection {
             version: None,
             role: Role::Equal,
             filters: Filters::default(),
-            miss_send_len: if kind == ConnectionKind::Service { 0 } else { 128 },
+            miss_send_len: if kind == ConnectionKind::Service { 0 } else { MISS_SEND_LEN },
             packet_in_format: 0,
             controller_id: 0,
             names_tables: false,
@@ -188,6 +199,13 @@ impl Connection {
         self.bundles.values().map(|bundle| bundle.bytes).sum()
     }
 
+    /// A service that sets filters wants messages.
+    pub(crate) fn asks_for_notices(&mut self) {
+        if self.miss_send_len == 0 {
+            self.miss_send_len = MISS_SEND_LEN;
+        }
+    }
+
     /// Whether it gets asynchronous messages of a kind with a reason.
     pub(crate) fn wants(&self, notice: Notice, reason: u8) -> bool {
         if self.version.is_none() || self.is_closed {
@@ -196,6 +214,11 @@ impl Connection {
         if self.kind == ConnectionKind::Service && self.miss_send_len == 0 {
             return false;
         }
+        self.filters_admit(notice, reason)
+    }
+
+    /// Whether its filters admit asynchronous messages of a kind with a reason.
+    pub(crate) fn filters_admit(&self, notice: Notice, reason: u8) -> bool {
         let masks =
             if self.role == Role::Secondary { &self.filters.secondary } else { &self.filters.primary };
         let mask = masks.get(notice as usize).copied().unwrap_or(0);

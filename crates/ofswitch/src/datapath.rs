@@ -17,7 +17,7 @@ use crate::groups::GroupEntry;
 use crate::lower::{Body, Lowered, Template, World};
 use crate::meters::MeterEntry;
 use crate::program::{BANDS, Layout, TABLES};
-use crate::settings::Limits;
+use crate::settings::{Limits, Settings};
 use crate::tables::TableSettings;
 use crate::tunnels::Tunnels;
 
@@ -111,7 +111,8 @@ impl Joined {
 #[derive(Debug, Clone)]
 pub(crate) enum Event {
     Added(Arc<Flow>),
-    Modified(Arc<Flow>),
+    /// The flow, and what it was before.
+    Modified(Arc<Flow>, Arc<Flow>),
     /// With the reason as in a flow-removed message, and its statistics.
     Removed(Arc<Flow>, u8, Counts),
 }
@@ -222,6 +223,13 @@ impl Datapath {
             next_number: 0,
             defined: 0,
         }
+    }
+
+    /// One with the settings' limits.
+    pub(crate) fn configured(settings: &Settings) -> Self {
+        let mut datapath = Self::new(settings.limits);
+        datapath.configure_tables(&settings.table_limits);
+        datapath
     }
 
     /// Prepares and applies a change, or leaves everything as it was.

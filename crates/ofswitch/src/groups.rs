@@ -272,7 +272,7 @@ fn inserted(before: &GroupEntry, request: &GroupMod) -> Result<Vec<Bucket>, Erro
         GroupKind::All | GroupKind::Indirect if buckets.iter().any(watches) => {
             Err(ErrorCode::GmfcWatchUnsupported)
         }
-        GroupKind::FastFailover if !buckets.iter().all(watches) => Err(ErrorCode::GmfcInvalidGroup),
+        // Buckets that watch nothing are never used; Open vSwitch lets them in, too.
         _ => Ok(buckets),
     }
 }

@@ -11,7 +11,7 @@
 //! let mut switch = Switch::new(Settings::default());
 //! for number in [1, 2] {
 //!     let name = format!("p{number}");
-//!     let port = PortInfo { number: PortNo(number), name, address: [2, 0, 0, 0, 0, 1], is_up: true, speed: 0 };
+//!     let port = PortInfo { number: PortNo(number), name, address: [2, 0, 0, 0, 0, 1], is_up: true, speed: 0, counts_errors: true, queues: vec![] };
 //!     switch.set_port(port, 0)?;
 //! }
 //! let connection = switch.connect(ConnectionKind::Controller).ok_or("too many connections")?;
@@ -66,7 +66,7 @@ pub use exec::{LIMITS, Surroundings};
 pub use follow::{Follower, OnlyFlow, PortCounters};
 pub use ports::PortInfo;
 pub use program::TABLES;
-pub use settings::{Limits, Settings};
+pub use settings::{Limits, Settings, TableLimit};
 pub use switch::{
     Effect, Limit, PerWhat, PortError, Rehearsal, RestoreError, Saved, Snapshot, Switch, TableSummary,
 };

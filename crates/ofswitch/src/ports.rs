@@ -20,6 +20,10 @@ pub struct PortInfo {
     pub is_up: bool,
     /// Speed, kbit/s; 0: unknown.
     pub speed: u32,
+    /// Whether it counts errors and drops.
+    pub counts_errors: bool,
+    /// Its queues, whose counters are unknown.
+    pub queues: Vec<u32>,
 }
 
 /// A port with what controllers configured.
@@ -28,6 +32,8 @@ pub(crate) struct PortEntry {
     pub(crate) info: PortInfo,
     pub(crate) config: PortConfig,
     pub(crate) counters: PortCounters,
+    /// Whether controllers took its link away: they were told after the change of the configuration.
+    pub(crate) is_cut: bool,
     /// Nanoseconds.
     pub(crate) created: u64,
 }
@@ -68,8 +74,8 @@ impl PortEntry {
     /// The port as messages have it.
     pub(crate) fn describe(&self, version: Version) -> Port {
         let mut state = PortState::empty();
-        state.set(PortState::LINK_DOWN, !self.info.is_up);
-        state.set(PortState::LIVE, version >= Version::V1_4 && self.is_live());
+        state.set(PortState::LINK_DOWN, !self.info.is_up || self.is_cut);
+        state.set(PortState::LIVE, version >= Version::V1_1 && self.is_live());
         // The highest speed is unknown.
         let current = mode(self.info.speed, version);
         let ethernet = EthernetPort { current, current_speed: self.info.speed, ..EthernetPort::default() };
@@ -87,19 +93,27 @@ impl PortEntry {
     pub(crate) fn stats(&self, now: u64) -> PortStats {
         let age = now.saturating_sub(self.created);
         let c = &self.counters;
+        let known = self.info.counts_errors;
+        let count = |number: u64| if known { number } else { u64::MAX };
+        let errors = match known {
+            true => EthernetErrors::default(),
+            false => {
+                EthernetErrors { frame: u64::MAX, overrun: u64::MAX, crc: u64::MAX, collisions: u64::MAX }
+            }
+        };
         PortStats {
             port: self.info.number,
             rx_packets: c.rx_packets,
             tx_packets: c.tx_packets,
             rx_bytes: c.rx_bytes,
             tx_bytes: c.tx_bytes,
-            rx_dropped: c.rx_dropped,
-            tx_dropped: c.tx_dropped,
-            rx_errors: 0,
-            tx_errors: 0,
+            rx_dropped: count(c.rx_dropped),
+            tx_dropped: count(c.tx_dropped),
+            rx_errors: count(0),
+            tx_errors: count(0),
             duration_sec: (age / 1_000_000_000) as u32,
             duration_nsec: (age % 1_000_000_000) as u32,
-            properties: vec![PortStatsProperty::Ethernet(EthernetErrors::default())],
+            properties: vec![PortStatsProperty::Ethernet(errors)],
         }
     }
 

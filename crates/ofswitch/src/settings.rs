@@ -1,6 +1,7 @@
 //! What a switch is told when it is made.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use openflow::Version;
 
@@ -53,7 +54,8 @@ impl Default for Limits {
         Limits {
             flows_per_table: 1_000_000,
             flows: 2_000_000,
-            groups: 65_536,
+            // Their buckets and bytes are bounded.
+            groups: openflow::version::group::MAX,
             buckets: 4096,
             all_buckets: 1_000_000,
             bytes: 512 << 20,
@@ -74,6 +76,17 @@ impl Default for Limits {
     }
 }
 
+/// What the configuration says of a table's size.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TableLimit {
+    /// Flows at most; `None`: as many as [`Limits::flows_per_table`].
+    pub flows: Option<u32>,
+    /// Whether a full table loses a flow with a timeout to a new one; else the new one is refused.
+    pub evicts: bool,
+    /// Names of fields (`NXM_OF_IN_PORT[]`): flows that are equal there are a group, and the largest group loses a flow.
+    pub groups: Vec<String>,
+}
+
 /// Settings of a switch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -85,6 +98,10 @@ pub struct Settings {
     pub name: String,
     /// Names of tables, ahead of those that controllers give.
     pub tables: BTreeMap<u8, String>,
+    /// What the configuration says of tables' sizes.
+    pub table_limits: BTreeMap<u8, TableLimit>,
+    /// Time after which a bundle that is not used is discarded.
+    pub bundle_idle: Duration,
     /// Bounds.
     pub limits: Limits,
     /// Start of the random numbers that sampling uses.
@@ -98,6 +115,8 @@ impl Default for Settings {
             versions: Version::ALL.to_vec(),
             name: "None".to_owned(),
             tables: BTreeMap::new(),
+            table_limits: BTreeMap::new(),
+            bundle_idle: Duration::from_secs(10),
             limits: Limits::default(),
             seed: 1,
         }

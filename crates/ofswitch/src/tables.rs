@@ -1,6 +1,9 @@
 //! Configuration of tables.
 
+use std::collections::BTreeMap;
+
 use openflow::error::ErrorCode;
+use openflow::field::{Field, FieldId};
 use openflow::message::{TableConfig, TableDesc, TableMod, TableModProperty, Vacancy};
 use openflow::{Text, Version, version};
 use pipeline::ir::ActionCall;
@@ -9,7 +12,10 @@ use pipeline::state::Update;
 
 use crate::datapath::{Datapath, Transaction};
 use crate::program::Layout;
-use crate::settings::Limits;
+use crate::settings::{Limits, TableLimit};
+
+/// What eviction goes by: other things, importance, lifetime.
+const EVICTION_FLAGS: u32 = 7;
 
 /// What becomes of packets that no flow of a table matches.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -33,19 +39,40 @@ pub(crate) struct TableSettings {
     pub(crate) name: Option<Text>,
     /// Flows at most, if a controller set a number.
     pub(crate) max_entries: Option<u32>,
+    /// What the configuration says.
+    pub(crate) configured: TableLimit,
 }
 
 impl TableSettings {
     /// Flows at most.
     pub(crate) fn size(&self, limits: &Limits) -> u32 {
-        self.max_entries.map_or(limits.flows_per_table, |max| max.min(limits.flows_per_table))
+        let chosen = [self.max_entries, self.configured.flows];
+        chosen.into_iter().flatten().fold(limits.flows_per_table, u32::min)
+    }
+
+    /// Whether a full table loses flows to new ones.
+    pub(crate) fn evicts(&self) -> bool {
+        self.evicts || self.configured.evicts
+    }
+
+    /// Fields by whose values flows are grouped for eviction.
+    pub(crate) fn group_fields(&self) -> Vec<FieldId> {
+        // Parts of fields are not told apart.
+        let names = self.configured.groups.iter().filter_map(|name| name.split('[').next());
+        let mut fields: Vec<FieldId> =
+            names.filter_map(|name| Some(Field::with_any_name(name)?.id)).collect();
+        // The ingress port has two forms.
+        if fields.contains(&FieldId::InPort) {
+            fields.push(FieldId::InPortOxm);
+        }
+        fields
     }
 
     /// The configuration as messages have it.
     pub(crate) fn config(&self, version: Version) -> TableConfig {
         let mut config = TableConfig::empty();
         if version >= Version::V1_4 {
-            config.set(TableConfig::EVICTION, self.evicts);
+            config.set(TableConfig::EVICTION, self.evicts());
             config.set(TableConfig::VACANCY_EVENTS, self.vacancy.is_some());
         } else if version <= Version::V1_2 {
             let miss = match self.miss {
@@ -143,10 +170,18 @@ impl Datapath {
         Ok(())
     }
 
+    /// Follows the configuration of tables' sizes.
+    pub(crate) fn configure_tables(&mut self, limits: &BTreeMap<u8, TableLimit>) {
+        for (number, settings) in (0u8..).zip(&mut self.model.settings) {
+            settings.configured = limits.get(&number).cloned().unwrap_or_default();
+        }
+    }
+
     /// Descriptions of the tables.
     pub(crate) fn table_descs(&self, version: Version) -> Vec<TableDesc> {
         let desc = |(number, settings): (usize, &TableSettings)| {
-            let mut properties = vec![TableModProperty::Eviction(if settings.evicts { 6 } else { 0 })];
+            // Importance, lifetime, and the largest group, whether eviction is on or off.
+            let mut properties = vec![TableModProperty::Eviction(EVICTION_FLAGS)];
             properties.extend(settings.vacancy.map(|vacancy| {
                 let current = self.vacancy(number);
                 TableModProperty::Vacancy(Vacancy { current, ..vacancy })

@@ -276,6 +276,8 @@ fn bundles_choose_live_ports() {
         address: [2, 0, 0, 0, 0, 2],
         is_up: false,
         speed: 0,
+        counts_errors: true,
+        queues: vec![],
     };
     world.switch.set_port(down, 0).unwrap();
     assert!(world.packet(1, &udp())[0].starts_with("3: "));
@@ -450,7 +452,15 @@ fn outputs_to_all_ports_are_limited_together() {
     for number in 5..=1000 {
         let name = format!("p{number}");
         let number = openflow::PortNo(number);
-        let info = ofswitch::PortInfo { number, name, address: [2; 6], is_up: true, speed: 0 };
+        let info = ofswitch::PortInfo {
+            number,
+            name,
+            address: [2; 6],
+            is_up: true,
+            speed: 0,
+            counts_errors: true,
+            queues: vec![],
+        };
         world.switch.set_port(info, 0).unwrap();
     }
     world.add(&format!("actions={}", vec!["ALL"; 100].join(",")));

@@ -7,6 +7,7 @@
 
 mod access;
 pub mod bounded;
+pub mod dummy;
 pub mod faults;
 mod first_touch;
 mod guard;
@@ -58,6 +59,8 @@ pub struct Environment {
     pub namespaces: netdev::Namespaces,
     /// Patch ports, which find each other here.
     pub patches: patch::Patches,
+    /// Dummy ports, which commands find here.
+    pub dummies: dummy::Dummies,
     /// Ports that can take over the host's addresses from netdev ports, which find them here.
     pub hosts: HostPorts,
     /// Rung when a port records a fault of a client.
@@ -67,8 +70,8 @@ pub struct Environment {
 impl Environment {
     /// Makes an environment without ports, with a runtime for their control side.
     pub fn new(switch: Arc<Switch>, runtime: tokio::runtime::Handle) -> Self {
-        let (sockets, namespaces, patches, hosts, alarm) = Default::default();
-        Self { switch, runtime, sockets, namespaces, patches, hosts, alarm }
+        let (sockets, namespaces, patches, dummies, hosts, alarm) = Default::default();
+        Self { switch, runtime, sockets, namespaces, patches, dummies, hosts, alarm }
     }
 }
 
@@ -87,6 +90,8 @@ pub enum Spec {
     Patch(patch::Options),
     /// An existing interface of the host.
     Netdev(netdev::Options),
+    /// An endpoint within the process, for tests.
+    Dummy(dummy::Options),
 }
 
 impl Spec {
@@ -99,11 +104,13 @@ impl Spec {
             // Sockets or queues, maps and programs of BPF, netlink.
             Spec::Netdev(_) | Spec::Tap(_) => 6,
             Spec::Pcap(_) => 2,
+            // Two capture files, eventfd, a stream.
+            Spec::Dummy(_) => 4,
             Spec::Patch(_) => 0,
         }
     }
 
-    /// Names of all port types, as users write them.
+    /// Names of all port types that operators may use, as they write them.
     pub const TYPES: &'static [&'static str] = &["memif", "tap", "netdev", "pcap", "vhost-user", "patch"];
 
     /// Returns the port type's name.
@@ -115,6 +122,7 @@ impl Spec {
             Spec::VhostUser(_) => "vhost-user",
             Spec::Patch(_) => "patch",
             Spec::Netdev(_) => "netdev",
+            Spec::Dummy(_) => "dummy",
         }
     }
 
@@ -157,6 +165,7 @@ pub fn open(spec: &Spec, at: PortRef, env: &Environment) -> Result<Box<dyn Port>
         Spec::VhostUser(options) => vhost_user::open(options, at, env),
         Spec::Patch(options) => patch::open(options, at, env),
         Spec::Netdev(options) => netdev::open(options, at, env),
+        Spec::Dummy(options) => dummy::open(options, at, env),
     }
 }
 
@@ -199,6 +208,11 @@ pub trait Port: Send + Sync {
     /// Returns the speed of its link in Mbit/s: that of a network card, or [`VIRTUAL_SPEED`]. `None` if it is unknown, or
     /// if the port has no link.
     fn speed(&self) -> Option<u32> {
+        None
+    }
+
+    /// Returns the Ethernet address of a port that has one without a network device.
+    fn address(&self) -> Option<packet::MacAddr> {
         None
     }
 

@@ -9,9 +9,10 @@ use ovsdb::vswitch::{Bridge, Controller, Interface, OpenVSwitch};
 use ovsdb::{Replica, Row, Transaction, Uuid};
 
 use crate::controllers::ControllerFacts;
+use crate::dummy::Types;
 use crate::facts::Facts;
 use crate::numbers::NONE;
-use crate::plan::{DATAPATH_TYPES, INTERFACE_TYPES, Plan, PlannedInterface};
+use crate::plan::{Plan, PlannedInterface};
 
 /// Version of Open vSwitch whose place is taken.
 const OVS_VERSION: &str = "3.1.0";
@@ -54,6 +55,7 @@ impl<'a> Draft<'a> {
 pub(crate) fn operations(
     replica: &Replica,
     plan: &Plan,
+    types: Types,
     facts: &[Facts],
     controllers: &BTreeMap<Uuid, ControllerFacts>,
     configured: i64,
@@ -77,13 +79,13 @@ pub(crate) fn operations(
         write_controller(replica, *uuid, facts, statistics, &mut transaction);
     }
     if let Some((root, _)) = plan.root {
-        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let names = |names: Vec<&str>| names.into_iter().map(|name| name.to_owned()).collect();
         let mut draft = Draft::new::<OpenVSwitch>(replica, root);
         draft.set(&OpenVSwitch::CUR_CFG, configured);
         draft.set(&OpenVSwitch::OVS_VERSION, Some(OVS_VERSION.into()));
         draft.set(&OpenVSwitch::DB_VERSION, Some(replica.schema().version.clone()));
-        draft.set(&OpenVSwitch::DATAPATH_TYPES, names(&DATAPATH_TYPES));
-        draft.set(&OpenVSwitch::IFACE_TYPES, names(&INTERFACE_TYPES));
+        draft.set(&OpenVSwitch::DATAPATH_TYPES, names(types.datapaths()));
+        draft.set(&OpenVSwitch::IFACE_TYPES, names(types.interfaces()));
         draft.set(&OpenVSwitch::DPDK_INITIALIZED, plan.dpdk);
         draft.write(&mut transaction);
     }

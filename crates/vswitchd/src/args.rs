@@ -9,6 +9,8 @@ use clap::{Arg, ArgAction, Command};
 use ovsdb::Remote;
 use tracing::level_filters::LevelFilter;
 
+use crate::dummy::{Level, Types};
+
 const PROGRAM: &str = "ovs-vswitchd";
 
 /// The command line, with defaults from the environment.
@@ -24,6 +26,8 @@ pub(crate) struct Args {
     pub(crate) unixctl: Option<PathBuf>,
     pub(crate) log_file: Option<PathBuf>,
     pub(crate) levels: Levels,
+    /// Types of datapaths and interfaces.
+    pub(crate) types: Types,
     /// Options that have no effect here.
     pub(crate) ignored: Vec<String>,
 }
@@ -80,12 +84,9 @@ impl Levels {
 }
 
 /// Options that are accepted for the sake of those who pass them, and have no effect yet.
-const IGNORED: [&str; 11] = [
+const IGNORED: [&str; 8] = [
     "mlockall",
     "no-self-confinement",
-    "enable-dummy",
-    "disable-system",
-    "disable-system-route",
     "private-key",
     "certificate",
     "ca-cert",
@@ -124,6 +125,15 @@ impl Args {
             None => Remote::Unix(rundir.join("db.sock")),
         };
         let mut levels = Levels::default();
+        if found.get_flag("detach") {
+            // Whoever starts a daemon reads its errors; the rest is in the file.
+            levels.console = LevelFilter::WARN;
+        }
+        let level = match present("enable-dummy") {
+            true => Level::of(found.get_one::<String>("enable-dummy").map(String::as_str))?,
+            false => Level::Off,
+        };
+        let types = Types { level, no_system: found.get_flag("disable-system") };
         for spec in found.get_many::<String>("verbose").into_iter().flatten() {
             levels.apply(spec).map_err(|error| format!("--verbose={spec}: {error}"))?;
         }
@@ -148,6 +158,7 @@ impl Args {
             rundir,
             unixctl,
             levels,
+            types,
         })
     }
 }
@@ -204,6 +215,15 @@ fn command() -> Command {
                 .value_name("SPEC")
                 .action(ArgAction::Append),
         )
+        .arg(
+            value("enable-dummy")
+                .num_args(0..=1)
+                .help("Have datapaths and interfaces within the process, for tests; `system`, `override`: only those")
+                .value_name("LEVEL"),
+        )
+        .arg(flag("disable-system", "Refuse datapaths of the type `system`"))
+        // Routes of the host are not looked at.
+        .arg(flag("disable-system-route", "Ignored").hide(true))
         .arg(value("user").hide(true))
         .args(ignored)
 }
@@ -255,7 +275,10 @@ mod tests {
         assert_eq!(args.log_file.unwrap(), Path::new("/var/log/openvswitch/ovs-vswitchd.log"));
         let pid = std::process::id();
         assert_eq!(args.unixctl.unwrap(), Path::new("/r").join(format!("ovs-vswitchd.{pid}.ctl")));
-        assert_eq!(args.ignored, ["--enable-dummy"]);
+        assert_eq!(args.ignored, [""; 0]);
+        assert_eq!(args.types, Types { level: Level::Override, no_system: false });
+        let system = read(&["--enable-dummy", "--disable-system", "--disable-system-route"]).unwrap().types;
+        assert_eq!(system, Types { level: Level::Types, no_system: true });
         assert_eq!(read(&[]).unwrap().pidfile, None);
         assert_eq!(read(&["--unixctl=none"]).unwrap().unixctl, None);
         assert_eq!(read(&["--pidfile=x.pid"]).unwrap().pidfile.unwrap(), Path::new("/r/x.pid"));
@@ -264,6 +287,7 @@ mod tests {
     #[test]
     fn mistakes_are_refused() {
         assert!(read(&["/r/db.sock"]).unwrap_err().contains("expected unix:PATH or tcp:HOST[:PORT]"));
+        assert!(read(&["--enable-dummy=x"]).unwrap_err().contains("expected `system` or `override`"));
         assert!(read(&["--user=ovs"]).unwrap_err().contains("does not change its user"));
         assert!(read(&["--frobnicate"]).unwrap_err().contains("--frobnicate"));
         assert!(read(&["-vco/nsole"]).unwrap_err().contains("`co/nsole`"));

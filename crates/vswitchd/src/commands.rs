@@ -8,30 +8,61 @@ use control::state::find;
 use tokio::sync::Notify;
 use unixctl::{Commands, Reply};
 
+use crate::datapath;
+use crate::dummy::{Level, Types};
 use crate::follow::Numbers;
-use crate::log::LogFile;
+use crate::log::Log;
 use crate::numbers::LOCAL;
+use crate::testing;
+use crate::trace;
 
 /// What commands work on.
 pub(crate) struct Subjects {
     pub(crate) desired: Arc<Desired>,
     pub(crate) numbers: Arc<Mutex<Numbers>>,
+    pub(crate) types: Types,
     pub(crate) exit: Arc<Notify>,
-    pub(crate) log: Option<LogFile>,
+    pub(crate) log: Log,
 }
 
 /// Returns the commands.
 pub(crate) fn commands(subjects: Subjects) -> Commands {
-    let Subjects { desired, numbers, exit, log } = subjects;
+    let Subjects { desired, numbers, types, exit, log } = subjects;
     let mut commands = Commands::new(crate::VERSION);
     commands.add("exit", "[--cleanup]", 0..=1, move |_| {
         exit.notify_one();
         Ok(String::new())
     });
-    commands.add("vlog/reopen", "", 0..=0, move |_| match &log {
-        Some(log) => log.reopen().map(|()| String::new()).map_err(|error| error.to_string()),
+    let subject = log.clone();
+    commands.add("vlog/reopen", "", 0..=0, move |_| match &subject.file {
+        Some(file) => file.reopen().map(|()| String::new()).map_err(|error| error.to_string()),
         None => Err("Logging to file not configured".into()),
     });
+    let subject = log.clone();
+    commands.add("vlog/close", "", 0..=0, move |_| match &subject.file {
+        Some(file) => file.close().map(|()| String::new()).map_err(|error| error.to_string()),
+        None => Ok(String::new()),
+    });
+    let subject = log.clone();
+    commands.add("vlog/list", "", 0..=0, move |_| Ok(subject.list()));
+    commands.add("vlog/set", "{spec | PATTERN:destination:pattern}", 1..=usize::MAX, move |words| {
+        words.iter().try_for_each(|spec| log.set(spec)).map(|()| String::new())
+    });
+    if types.level > Level::Off {
+        testing::add(&mut commands, &desired);
+    }
+    let name = if types.level > Level::Off { "dummy@ovs-dummy" } else { "system@ovs-system" };
+    datapath::add(&mut commands, &desired, &numbers, name);
+    trace::add(&mut commands, &desired, &numbers);
+    // Nothing is cached in front of the tables.
+    for name in ["revalidator/wait", "revalidator/purge"] {
+        commands.add(name, "", 0..=0, |_| Ok(String::new()));
+    }
+    commands.add("coverage/show", "", 0..=0, |_| {
+        Ok("Event coverage is not counted; mswitch's metrics have counters".into())
+    });
+    let subject = desired.clone();
+    commands.add("memory/show", "", 0..=0, move |_| Ok(memory(&subject)));
     let subject = desired.clone();
     commands.add("ofproto/list", "", 0..=0, move |_| Ok(list(&subject)));
     let subject = desired.clone();
@@ -41,6 +72,13 @@ pub(crate) fn commands(subjects: Subjects) -> Commands {
     });
     commands.add("fdb/flush", "[bridge]", 0..=1, move |words| flush(&desired, words.first()));
     commands
+}
+
+/// What takes memory, in the order of its names.
+fn memory(desired: &Desired) -> String {
+    let bridges = desired.state().bridges();
+    let ports: usize = bridges.values().map(|bridge| bridge.ports.len()).sum();
+    format!("bridges:{} ports:{ports}", bridges.len())
 }
 
 fn list(desired: &Desired) -> String {

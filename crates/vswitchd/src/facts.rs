@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use control::state::{Port, State};
 use fabric::switch::PortSnapshot;
+use packet::ether::MacAddr;
 use ports::{Link, Spec, Status};
 
 use crate::plan::{Device, Plan, PlannedInterface};
@@ -37,6 +38,11 @@ pub(crate) struct DeviceFacts {
 const UP: u32 = 1;
 
 impl DeviceFacts {
+    /// The device within this process that a dummy is.
+    fn within(address: MacAddr) -> Self {
+        Self { mac: address.to_string(), index: None, mtu: Some(1500), admin_up: true }
+    }
+
     fn read(name: &str) -> Option<Self> {
         let read = |file: &str| std::fs::read_to_string(format!("/sys/class/net/{name}/{file}")).ok();
         let number = |file: &str| read(file)?.trim().parse().ok();
@@ -92,6 +98,7 @@ fn interface_facts(
     // The words that Open vSwitch has, which tools look for. In a container, sysfs may show another namespace's devices.
     let missing = (interface.device == Some(Device::Existing) && device.is_none() && !link_up)
         .then(|| format!("could not open network device {} (No such device)", interface.name));
+    let device = device.or_else(|| open.and_then(|open| open.address()).map(DeviceFacts::within));
     Facts {
         error: failed.or(missing),
         link_up,

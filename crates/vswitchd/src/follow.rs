@@ -23,11 +23,12 @@ use crate::answer;
 use crate::commands::{self, Subjects};
 use crate::controllers;
 use crate::detach::Readiness;
+use crate::dummy::Types;
 use crate::facts::{self, Facts};
 use crate::link_watch::LinkWatch;
-use crate::log::LogFile;
+use crate::log::Log;
 use crate::mirrors;
-use crate::plan::Plan;
+use crate::plan::{LastNumbers, Plan};
 
 /// The lock that Open vSwitch's daemon holds.
 const LOCK: &str = "ovs_vswitchd";
@@ -71,15 +72,17 @@ pub(crate) struct Follower {
     /// The directory of sockets.
     pub(crate) rundir: PathBuf,
     pub(crate) readiness: Readiness,
+    pub(crate) types: Types,
     pub(crate) exit: Arc<Notify>,
     pub(crate) server: Option<Arc<Server>>,
-    pub(crate) log: Option<LogFile>,
+    pub(crate) log: Log,
 }
 
 /// What the running configuration came from.
 #[derive(Default)]
 struct Applied {
     plan: Plan,
+    last: LastNumbers,
     refused: Refused,
     /// `next_cfg` of the configuration.
     number: i64,
@@ -102,7 +105,8 @@ impl Follower {
     pub(crate) async fn run(self, desired: Arc<Desired>) {
         let numbers = Arc::new(Mutex::new(Numbers::new()));
         let (exit, log) = (self.exit.clone(), self.log.clone());
-        let subjects = Subjects { desired: desired.clone(), numbers: numbers.clone(), exit, log };
+        let subjects =
+            Subjects { desired: desired.clone(), numbers: numbers.clone(), types: self.types, exit, log };
         let commands = commands::commands(subjects);
         let until_exit = async {
             match &self.server {
@@ -142,7 +146,7 @@ impl Follower {
                         self.apply(desired, &mut session, &mut applied, numbers).await
                     }
                     Due { state: true, .. } | Due { statistics: true, .. } => {
-                        Self::refresh(desired, &mut session, &mut applied, reread, now.statistics).await
+                        self.refresh(desired, &mut session, &mut applied, reread, now.statistics).await
                     }
                     _ => true,
                 };
@@ -189,7 +193,7 @@ impl Follower {
         applied: &mut Applied,
         numbers: &Mutex<Numbers>,
     ) -> bool {
-        let plan = match Plan::new(session.replica(), &self.rundir) {
+        let plan = match Plan::new(session.replica(), &self.rundir, self.types, &mut applied.last) {
             Ok(plan) => plan,
             Err(error) => {
                 tracing::error!("the configuration is not applied: {error}");
@@ -231,7 +235,7 @@ impl Follower {
         applied.number = plan.root.map_or(0, |(_, number)| number);
         applied.refused = reasons(&plan, refused);
         applied.plan = plan;
-        let answered = Self::refresh(desired, session, applied, true, true).await;
+        let answered = self.refresh(desired, session, applied, true, true).await;
         if answered {
             self.readiness.ready();
         }
@@ -241,6 +245,7 @@ impl Follower {
     /// Writes the state of the running configuration; `reread`: network devices may have changed. Returns whether it is in
     /// the database.
     async fn refresh(
+        &self,
         desired: &Arc<Desired>,
         session: &mut Session,
         applied: &mut Applied,
@@ -257,7 +262,7 @@ impl Follower {
         applied.facts = facts;
         let Applied { plan, facts, number, .. } = applied;
         let mut transaction =
-            answer::operations(session.replica(), plan, facts, &controllers, *number, statistics);
+            answer::operations(session.replica(), plan, self.types, facts, &controllers, *number, statistics);
         if let Some(copied) = copied {
             mirrors::write(session.replica(), &copied, &mut transaction);
         }

@@ -16,9 +16,9 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{Layer, filter};
+use tracing_subscriber::{Layer, filter, reload};
 
-use crate::args::Args;
+use crate::args::{Args, Levels};
 
 /// A log file that can be opened again, after it has been moved away.
 #[derive(Debug, Clone)]
@@ -31,6 +31,14 @@ impl LogFile {
 
     fn append(path: &Path) -> io::Result<File> {
         File::options().create(true).append(true).open(path)
+    }
+
+    /// Writes nothing more until the file is opened again.
+    pub(crate) fn close(&self) -> io::Result<()> {
+        let (_, file) = &*self.0;
+        *file.lock().unwrap_or_else(PoisonError::into_inner) =
+            File::options().write(true).open("/dev/null")?;
+        Ok(())
     }
 
     /// Opens the file of that name again.
@@ -51,26 +59,71 @@ impl Write for LogFile {
     }
 }
 
-/// Starts logging. Returns the log file.
-pub(crate) fn start(args: &Args) -> Result<Option<LogFile>, String> {
+/// The log, for commands.
+#[derive(Clone)]
+pub(crate) struct Log {
+    pub(crate) file: Option<LogFile>,
+    levels: Arc<Mutex<Levels>>,
+    /// Applies levels.
+    apply: Arc<dyn Fn(Levels) + Send + Sync>,
+}
+
+impl Log {
+    /// Changes levels; see [`Levels::apply`].
+    pub(crate) fn set(&self, spec: &str) -> Result<(), String> {
+        let mut levels = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
+        levels.apply(spec)?;
+        (self.apply)(*levels);
+        Ok(())
+    }
+
+    /// Describes the levels of the destinations.
+    pub(crate) fn list(&self) -> String {
+        let levels = *self.levels.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = if self.file.is_some() { name(levels.file) } else { "OFF" };
+        let rule = "-------";
+        format!(
+            "{:<17}console    syslog    file\n{:<17}{rule}    ------    ------\n{:<17}{:<11}OFF       {file}\n",
+            "",
+            "",
+            "all",
+            name(levels.console)
+        )
+    }
+}
+
+/// Name of the least important level that is written.
+fn name(level: LevelFilter) -> &'static str {
+    level.into_level().map_or("OFF", self::level)
+}
+
+/// Starts logging.
+pub(crate) fn start(args: &Args) -> Result<Log, String> {
     let open = |path: &PathBuf| LogFile::open(path).map_err(|error| format!("{}: {error}", path.display()));
     let file = args.log_file.as_ref().map(open).transpose()?;
     let writer = file.clone();
+    let (file_levels, set_file) = reload::Layer::new(levels(args.levels.file));
+    let (console_levels, set_console) = reload::Layer::new(levels(args.levels.console));
     let to_file = writer.map(|file| {
         tracing_subscriber::fmt::layer()
             .with_ansi(false)
             .event_format(Vlog::default())
             .with_writer(move || file.clone())
-            .with_filter(levels(args.levels.file))
+            .with_filter(file_levels)
     });
     let console = tracing_subscriber::fmt::layer()
         .with_ansi(false)
         .event_format(Vlog::default())
         .with_writer(io::stderr)
-        .with_filter(levels(args.levels.console));
+        .with_filter(console_levels);
     tracing_subscriber::registry().with(to_file).with(console).init();
     logging::log_panics();
-    Ok(file)
+    let apply = move |wanted: Levels| {
+        // The layers live as long as the process.
+        let _ = set_file.reload(levels(wanted.file));
+        let _ = set_console.reload(levels(wanted.console));
+    };
+    Ok(Log { file, levels: Arc::new(Mutex::new(args.levels)), apply: Arc::new(apply) })
 }
 
 fn levels(level: LevelFilter) -> filter::Targets {

@@ -8,20 +8,27 @@
 //! - [`plan`]: from rows to bridges and ports; [`vlan`], [`numbers`]: parts of it;
 //! - [`facts`], [`controllers`], [`mirrors`]: the state of interfaces, controllers and mirrors; [`answer`]: from state
 //!   to rows;
+//! - [`dummy`], [`testing`]: what is within the process for tests; [`datapath`], [`trace`], [`odp`]: the datapath as
+//!   Open vSwitch's commands show it;
 //! - [`link_watch`]: changes of the host's interfaces; [`commands`]: those of `ovs-appctl`.
 
 mod answer;
 mod args;
 mod commands;
 mod controllers;
+mod datapath;
 mod detach;
+mod dummy;
 mod facts;
 mod follow;
 mod link_watch;
 mod log;
 mod mirrors;
 mod numbers;
+mod odp;
 mod plan;
+mod testing;
+mod trace;
 mod vlan;
 
 use std::ffi::OsString;
@@ -77,6 +84,7 @@ fn run(args: Args, readiness: Readiness) -> Result<(), String> {
         remote: args.database.clone(),
         rundir: args.rundir.clone(),
         readiness,
+        types: args.types,
         exit: Arc::new(Notify::new()),
         server,
         log,

@@ -1,7 +1,7 @@
 //! OpenFlow port numbers of a bridge's interfaces (`ofport`).
 //!
 //! Invariants: numbers are unique; an interface keeps its number unless another one is requested for it; numbers that
-//! nobody requested are below 32768.
+//! nobody requested are below 32768. A number is given again as late as possible: flows may still name it.
 
 use std::collections::BTreeSet;
 
@@ -22,8 +22,9 @@ pub(crate) struct Wish {
     pub(crate) present: Option<i64>,
 }
 
-/// Gives each interface a number.
-pub(crate) fn assign(wishes: &[Wish]) -> Vec<i64> {
+/// Gives each interface a number. Numbers that nobody asks for follow `last`, the one given last in the bridge, which is
+/// kept up to date.
+pub(crate) fn assign(wishes: &[Wish], last: &mut i64) -> Vec<i64> {
     let mut numbers: Vec<Option<i64>> = vec![None; wishes.len()];
     let mut taken = BTreeSet::new();
     let wanted: [fn(&Wish) -> Option<i64>; 3] = [
@@ -38,8 +39,14 @@ pub(crate) fn assign(wishes: &[Wish]) -> Vec<i64> {
             }
         }
     }
-    let mut free = (1..=MAX_CHOSEN).filter(|number| !taken.contains(number));
-    numbers.into_iter().map(|number| number.or_else(|| free.next()).unwrap_or(NONE)).collect()
+    let start = *last;
+    let mut free = (start + 1..=MAX_CHOSEN).chain(1..=start).filter(|number| !taken.contains(number));
+    let mut choose = || {
+        let number = free.next()?;
+        *last = number;
+        Some(number)
+    };
+    numbers.into_iter().map(|number| number.or_else(&mut choose).unwrap_or(NONE)).collect()
 }
 
 #[cfg(test)]
@@ -58,7 +65,13 @@ mod tests {
             wish(Some(5), None),
             wish(None, Some(NONE)),
         ];
-        assert_eq!(assign(&wishes), [LOCAL, 1, 2, 5, 3, 4], "a requested number displaces a present one");
-        assert_eq!(assign(&[wish(Some(70000), Some(7))]), [7]);
+        let mut last = 0;
+        let numbers = assign(&wishes, &mut last);
+        assert_eq!(numbers, [LOCAL, 1, 2, 5, 3, 4], "a requested number displaces a present one");
+        assert_eq!(assign(&[wish(Some(70000), Some(7))], &mut last), [7]);
+        assert_eq!(assign(&[wish(None, None)], &mut last), [5], "4 was given last");
+        last = MAX_CHOSEN;
+        assert_eq!(assign(&[wish(None, None), wish(None, Some(1))], &mut last), [2, 1]);
+        assert_eq!(last, 2);
     }
 }

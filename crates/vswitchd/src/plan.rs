@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //! - Each interface of a bridge in the database is in the plan once, whether it is configured or not.
-//! - A plan depends on nothing but the rows.
+//! - A plan depends on nothing but the rows, and on the port numbers that were given last.
 
 mod kinds;
 mod mirrors;
@@ -32,11 +32,9 @@ pub(crate) use self::mirrors::PlannedMirror;
 use self::openflow::OpenFlowRows;
 pub(crate) use self::openflow::PlannedController;
 use self::rows::Faults;
+use crate::dummy::Types;
 use crate::numbers::{self, Wish};
 use crate::vlan;
-
-/// Types of datapaths, as `Open_vSwitch.datapath_types` lists them. Both are this switch.
-pub(crate) const DATAPATH_TYPES: [&str; 2] = ["netdev", "system"];
 
 /// The bit of addresses that no manufacturer has assigned.
 const LOCAL_BIT: u8 = 0x02;
@@ -100,10 +98,14 @@ impl PlannedBridge {
     }
 }
 
+/// The port number that was given last in each bridge.
+pub(crate) type LastNumbers = BTreeMap<String, i64>;
+
 /// Interfaces by name, with their bridges: for patch ports.
 type Places<'a> = BTreeMap<&'a str, &'a str>;
 
 struct Rows<'a> {
+    types: Types,
     ports: BTreeMap<Uuid, Port>,
     interfaces: BTreeMap<Uuid, Interface>,
     mirrors: BTreeMap<Uuid, vswitch::Mirror>,
@@ -116,13 +118,20 @@ struct Rows<'a> {
 }
 
 impl Plan {
-    /// Makes a plan for the rows of a replica, with sockets in `rundir`. Fails if the row of the table `Open_vSwitch`
-    /// cannot be read: without it, no bridge is known.
-    pub(crate) fn new(replica: &Replica, rundir: &Path) -> Result<Self, ReadError> {
+    /// Makes a plan for the rows of a replica, with sockets in `rundir`. `last` has the port number that was given last in
+    /// each bridge, and is kept up to date. Fails if the row of the table `Open_vSwitch` cannot be read: without it, no
+    /// bridge is known.
+    pub(crate) fn new(
+        replica: &Replica,
+        rundir: &Path,
+        types: Types,
+        last: &mut LastNumbers,
+    ) -> Result<Self, ReadError> {
         let Some(root) = OpenVSwitch::only(replica)? else { return Ok(Plan::default()) };
         let (mut faults, mut openflow_faults) = (Faults::new(), Faults::new());
         let bridges = rows::read::<Bridge>(replica, &mut faults);
         let rows = Rows {
+            types,
             ports: rows::read(replica, &mut faults),
             interfaces: rows::read(replica, &mut faults),
             mirrors: rows::read(replica, &mut faults),
@@ -134,6 +143,7 @@ impl Plan {
                 ssl: rows::read::<SSL>(replica, &mut openflow_faults)
                     .into_values()
                     .find(|row| root.ssl == Some(row.uuid)),
+                bundle_idle: root.other_config.get("bundle-idle-timeout").and_then(|text| text.parse().ok()),
             },
             rundir,
             sockets: kinds::socket_folder(rundir, &root.other_config),
@@ -148,7 +158,11 @@ impl Plan {
             }
         }
         let mut taken = BTreeSet::new();
-        let planned = bridges.iter().map(|bridge| rows.bridge(bridge, &places, &mut taken));
+        last.retain(|name, _| bridges.iter().any(|bridge| bridge.name == *name));
+        let planned = bridges.iter().map(|bridge| {
+            let last = last.entry(bridge.name.clone()).or_default();
+            rows.bridge(bridge, &places, &mut taken, last)
+        });
         let bridges: Vec<_> = planned.collect();
         let dpdk = root.other_config.get("dpdk-init").is_some_and(|text| text == "true" || text == "try");
         let mut warnings = openflow_faults.into_values().collect();
@@ -166,10 +180,16 @@ impl Rows<'_> {
         })
     }
 
-    fn bridge(&self, bridge: &Bridge, places: &Places<'_>, taken: &mut BTreeSet<String>) -> PlannedBridge {
+    fn bridge(
+        &self,
+        bridge: &Bridge,
+        places: &Places<'_>,
+        taken: &mut BTreeSet<String>,
+        last: &mut i64,
+    ) -> PlannedBridge {
         let name = bridge.name.clone();
         let kind = bridge.datapath_type.as_str();
-        let unsupported = (!kind.is_empty() && !DATAPATH_TYPES.contains(&kind))
+        let unsupported = (!kind.is_empty() && !self.types.datapaths().contains(&kind))
             .then(|| format!("datapath type `{kind}` is not supported"));
         let error = self.faults.get(&bridge.uuid).cloned().or(unsupported);
         let mut found: Vec<_> = self.of(bridge).collect();
@@ -184,9 +204,11 @@ impl Rows<'_> {
             })
             .collect();
         let mac = mac_of(bridge);
-        let around = Surroundings { bridge: &name, mac, places, sockets: &self.sockets };
+        let datapath = bridge.datapath_type.as_str();
+        let types = self.types;
+        let around = Surroundings { bridge: &name, mac, places, sockets: &self.sockets, datapath, types };
         let mut interfaces = Vec::new();
-        for ((port, interface), number) in found.into_iter().zip(numbers::assign(&wishes)) {
+        for ((port, interface), number) in found.into_iter().zip(numbers::assign(&wishes, last)) {
             let mut config = match &error {
                 Some(error) => Err(error.clone()),
                 None if !taken.insert(interface.name.clone()) => {
@@ -200,6 +222,7 @@ impl Rows<'_> {
             }
             // Devices are looked up by their names in the file system.
             let device = match kind_of(&bridge.name, interface) {
+                other if self.types.is_dummy(&bridge.datapath_type, other) => None,
                 _ if !ports::is_interface_name(&interface.name) => None,
                 "internal" | "tap" => Some(Device::Own),
                 "system" => Some(Device::Existing),

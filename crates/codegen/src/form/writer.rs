@@ -31,7 +31,7 @@ pub(crate) struct Writer {
     program: Checked,
     id: TableId,
     /// Places of all keys.
-    wide: KeyLayout,
+    wide: Arc<KeyLayout>,
     /// Places of the keys that entries have conditions on.
     layout: Arc<KeyLayout>,
     narrow: Arc<Narrow>,
@@ -70,18 +70,25 @@ impl std::fmt::Debug for Writer {
 }
 
 impl Writer {
-    /// An empty table.
-    pub(crate) fn new(program: &Checked, id: TableId, schema: &Table) -> Self {
-        let wide = KeyLayout::new(program, schema);
-        let layout = Arc::new(KeyLayout::of(program, schema, |_| false));
-        let narrow = Arc::new(Narrow::new(&wide, &layout));
+    /// An empty table. `like`: another empty table of the program, with whose keys it shares memory if they are equal.
+    pub(crate) fn new(program: &Checked, id: TableId, schema: &Table, like: Option<&Self>) -> Self {
+        let keys = |writer: &Self| program.tables.get(writer.id.index()).map(|table| table.keys.as_slice());
+        let (wide, layout, narrow, lookup) = match like.filter(|like| keys(like) == Some(&schema.keys)) {
+            Some(like) => (like.wide.clone(), like.layout.clone(), like.narrow.clone(), like.lookup.clone()),
+            None => {
+                let wide = Arc::new(KeyLayout::new(program, schema));
+                let layout = Arc::new(KeyLayout::of(program, schema, |_| false));
+                let narrow = Arc::new(Narrow::new(&wide, &layout));
+                let lookup: Arc<dyn Lookup> = Arc::new(Scan::new(layout.clone(), std::iter::empty()));
+                (wide, layout, narrow, lookup)
+            }
+        };
         let prefix = match &schema.keys[..] {
             [key] if key.kind == MatchKind::Lpm => pipeline::validate::expr_type(program, &key.value)
                 .map(Type::width)
                 .filter(|width| *width <= 128),
             _ => None,
         };
-        let lookup = Arc::new(Scan::new(layout.clone(), std::iter::empty()));
         Self {
             program: program.clone(),
             id,
@@ -106,6 +113,11 @@ impl Writer {
             stale: false,
             misplaced: false,
         }
+    }
+
+    /// Whether it shares no keys with another one.
+    pub(crate) fn is_of_other_keys(&self, other: Option<&Self>) -> bool {
+        !other.is_some_and(|other| Arc::ptr_eq(&self.wide, &other.wide))
     }
 
     /// Words of a key of all of the table's keys.

@@ -21,13 +21,20 @@ pub(crate) fn facts(switch: &Switch, name: &str, bridge: &Bridge, id: DatapathId
 /// As with Open vSwitch, a port of the host that has the bridge's name is the bridge's local port.
 pub(crate) fn facts_of(switch: &Switch, bridge: &str, port: &Port, id: DatapathId) -> PortFacts {
     let name = &port.config.settings.name;
+    // Open vSwitch's dummies have a queue and count no errors, which its tests see.
+    let is_dummy = matches!(port.config.spec, Spec::Dummy(_));
+    let own = port.open.as_ref().and_then(|open| open.address()).map(|mac| mac.0);
     PortFacts {
         index: port.at.port,
         number: port.config.openflow_port,
-        is_local: name == bridge && matches!(port.config.spec, Spec::Tap(_)),
-        address: address_of(&port.config.spec, name).unwrap_or_else(|| port_address(id, name)),
+        is_local: name == bridge && matches!(port.config.spec, Spec::Tap(_) | Spec::Dummy(_)),
+        address: own
+            .or_else(|| address_of(&port.config.spec, name))
+            .unwrap_or_else(|| port_address(id, name)),
         is_up: switch.counters(port.at).is_ok_and(|counters| counters.up),
         speed: port.open.as_ref().and_then(|open| open.speed()).map_or(0, |speed| speed.saturating_mul(1000)),
+        counts_errors: !is_dummy,
+        queues: if is_dummy { vec![0] } else { vec![] },
     }
 }
 
@@ -36,7 +43,7 @@ fn address_of(spec: &Spec, port: &str) -> Option<[u8; 6]> {
     let (interface, netns) = match spec {
         Spec::Tap(options) => (&options.interface, &options.netns),
         Spec::Netdev(options) => (&options.interface, &options.netns),
-        Spec::Memif(_) | Spec::Pcap(_) | Spec::VhostUser(_) | Spec::Patch(_) => return None,
+        Spec::Memif(_) | Spec::Pcap(_) | Spec::VhostUser(_) | Spec::Patch(_) | Spec::Dummy(_) => return None,
     };
     if netns.is_some() {
         return None;

@@ -151,6 +151,8 @@ impl Running {
             tables: wanted.tables.clone(),
             keep_flows: wanted.keep_flows,
             flush_flows: wanted.flush_flows,
+            table_limits: wanted.table_limits.clone(),
+            bundle_idle: wanted.bundle_idle,
             ..config.clone()
         };
         let is_live = state.agent.is_some() && state.applied.as_ref().is_some_and(|it| live(it) == *wanted);
@@ -160,12 +162,12 @@ impl Running {
         let flushes = state.applied.as_ref().is_some_and(|applied| flushes(applied, wanted));
         let settings = settings(&self.place, &self.name, wanted);
         if is_live {
-            self.logic.switch().with(|switch, _| switch.configure(settings));
+            self.logic.switch().with(|switch, now| switch.configure(settings, now));
         } else {
             if let Some(agent) = state.agent.take() {
                 self.place.runtime.block_on(agent.shutdown());
             }
-            self.logic.switch().with(|switch, _| switch.configure(settings));
+            self.logic.switch().with(|switch, now| switch.configure(settings, now));
             state.agent = Some(self.start_agent(wanted)?);
         }
         if flushes {
@@ -344,12 +346,15 @@ fn settings(place: &Place, bridge: &str, config: &OpenFlowConfig) -> ofswitch::S
     let flows = config.max_flows;
     let limits = ofswitch::Limits::default();
     let flows_per_table = limits.flows_per_table.min(flows);
+    let buffers = if config.buffers { limits.buffers } else { 0 };
     ofswitch::Settings {
         datapath_id: id.0,
         versions: config.versions.clone(),
         name: bridge.into(),
-        limits: ofswitch::Limits { flows, flows_per_table, ..limits },
+        limits: ofswitch::Limits { flows, flows_per_table, buffers, ..limits },
         tables: config.tables.clone(),
+        table_limits: config.table_limits.clone(),
+        bundle_idle: Duration::from_secs(config.bundle_idle.into()),
         seed: fastrand::u64(..),
     }
 }

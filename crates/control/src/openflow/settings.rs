@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ofagent::{FailMode, Target, TargetError, TlsFiles};
+use ofswitch::TableLimit;
 use openflow::Version;
 use ports::bounded::within;
 
@@ -37,6 +38,13 @@ pub struct OpenFlowConfig {
     /// Whether flows go when the bridge gets its first controller to connect to or loses its last one, and when its fail
     /// mode changes without one. The configuration file has no key for it.
     pub flush_flows: bool,
+    /// Sizes of flow tables, and what happens when they are full. The configuration file has no key for it.
+    pub table_limits: BTreeMap<u8, TableLimit>,
+    /// Seconds after which a bundle that is not used is discarded. The configuration file has no key for it.
+    pub bundle_idle: u32,
+    /// Whether packets may wait in the switch while controllers see their beginnings. The configuration file has no key
+    /// for it.
+    pub buffers: bool,
     /// Names of flow tables, all different.
     pub tables: BTreeMap<u8, String>,
     /// Files for controllers with TLS, in the order of [`TLS_KEYS`].
@@ -57,6 +65,9 @@ impl Default for OpenFlowConfig {
             max_flows: MAX_FLOWS,
             keep_flows: false,
             flush_flows: false,
+            table_limits: BTreeMap::new(),
+            bundle_idle: DEFAULT_BUNDLE_IDLE,
+            buffers: true,
             tables: BTreeMap::new(),
             tls: [None, None, None],
         }
@@ -96,6 +107,8 @@ impl OpenFlowChange {
 const READ_LIMIT: Duration = Duration::from_secs(5);
 
 const DEFAULT_PROBE: u32 = 5;
+/// Seconds, as in Open vSwitch.
+pub const DEFAULT_BUNDLE_IDLE: u32 = 10;
 const DEFAULT_BACKOFF: u32 = 8;
 /// The most controllers.
 pub const MAX_CONTROLLERS: usize = 16;

@@ -74,7 +74,15 @@ impl Peer {
 fn change_ports(shared: &SharedSwitch) {
     for number in 1..=4000 {
         let name = format!("p{number}");
-        let info = PortInfo { number: PortNo(number), name, address: [2; 6], is_up: true, speed: 0 };
+        let info = PortInfo {
+            number: PortNo(number),
+            name,
+            address: [2; 6],
+            is_up: true,
+            speed: 0,
+            counts_errors: true,
+            queues: vec![],
+        };
         shared.with(|switch, now| switch.set_port(info, now)).unwrap();
     }
 }

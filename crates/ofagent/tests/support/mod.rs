@@ -73,8 +73,15 @@ impl World {
 
 pub(crate) fn set_port(switch: &SharedSwitch, number: u32, is_up: bool) {
     let name = format!("p{number}");
-    let info =
-        PortInfo { number: PortNo(number), name, address: [2, 0, 0, 0, 0, number as u8], is_up, speed: 0 };
+    let info = PortInfo {
+        number: PortNo(number),
+        name,
+        address: [2, 0, 0, 0, 0, number as u8],
+        is_up,
+        speed: 0,
+        counts_errors: true,
+        queues: vec![],
+    };
     switch.with(|switch, now| switch.set_port(info, now)).unwrap();
 }
 

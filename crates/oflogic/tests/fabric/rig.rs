@@ -24,6 +24,8 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::frames::{MARKER, frame};
 
 const DEADLINE: Duration = Duration::from_secs(30);
+/// The same for what one thread does for the bridges of all tests.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Frames of a client: those waiting, the number sent, and the number that the switch has finished with.
 #[derive(Default)]
@@ -355,7 +357,16 @@ pub fn connect(logic: &OpenFlow) -> ConnectionId {
 
 pub fn facts(index: PortIndex, is_up: bool) -> PortFacts {
     let address = [2, 0, 0, 0, 1, index.0 as u8];
-    PortFacts { index, number: None, is_local: false, address, is_up, speed: 10_000_000 }
+    PortFacts {
+        index,
+        number: None,
+        is_local: false,
+        address,
+        is_up,
+        speed: 10_000_000,
+        counts_errors: true,
+        queues: vec![],
+    }
 }
 
 /// Waits for a value.
@@ -365,7 +376,7 @@ pub fn wait_for<T>(what: &str, mut ready: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = ready() {
             return found;
         }
-        assert!(start.elapsed() < DEADLINE, "timed out waiting for {what}");
-        std::thread::yield_now();
+        assert!(start.elapsed() < PATIENCE, "timed out waiting for {what}");
+        std::thread::sleep(Duration::from_millis(1));
     }
 }

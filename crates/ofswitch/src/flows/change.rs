@@ -18,6 +18,14 @@ use crate::program::{Layout, TABLES, outputs};
 /// Reason of flow-removed messages: deleted.
 pub(crate) const DELETED: u8 = 2;
 
+/// The table behind all others: Open vSwitch keeps flows of its own there.
+const INTERNAL: u8 = 254;
+
+/// Returns the refusal of a table that is not there.
+pub(crate) fn no_table(number: u8) -> ErrorCode {
+    if number == INTERNAL { ErrorCode::BrcEperm } else { ErrorCode::FmfcBadTableId }
+}
+
 /// A flow-mod, with what its form and version mean made explicit.
 #[derive(Debug, Clone)]
 pub(crate) struct FlowChange {
@@ -91,7 +99,7 @@ impl FlowChange {
             flags.contains(FlowModFlags::RESET_COUNTS) || adding && version <= Version::V1_1,
         );
         if table != version::table::ALL && table >= TABLES {
-            return Err(ErrorCode::FmfcBadTableId);
+            return Err(no_table(table));
         }
         Ok(FlowChange {
             version,
@@ -113,11 +121,6 @@ impl FlowChange {
         })
     }
 
-    /// Flags of the flow; the others are about the change.
-    fn kept_flags(&self) -> FlowModFlags {
-        self.flags - FlowModFlags::CHECK_OVERLAP - FlowModFlags::RESET_COUNTS
-    }
-
     /// The table of an addition.
     fn added_to(&self) -> u8 {
         if self.table == version::table::ALL { 0 } else { self.table }
@@ -129,7 +132,7 @@ impl Datapath {
     fn may_fail_halfway(&self, change: &FlowChange) -> bool {
         let table = self.model.settings.get(usize::from(change.added_to()));
         change.command == FlowModCommand::Modify
-            || table.is_some_and(|settings| settings.evicts)
+            || table.is_some_and(|settings| settings.evicts())
             || self.expands()
             || super::is_clause(&change.instructions)
     }
@@ -160,7 +163,7 @@ impl Datapath {
         let is_recent = flow.hard_timeout == 0 || now.saturating_sub(flow.created) < 1_000_000_000;
         let equal = flow.cookie == change.cookie
             && (flow.idle_timeout, flow.hard_timeout) == (change.idle_timeout, change.hard_timeout)
-            && (flow.flags, flow.importance) == (change.kept_flags(), change.importance)
+            && (flow.flags, flow.importance) == (change.flags, change.importance)
             && flow.version == change.version
             && flow.instructions == change.instructions
             && !change.flags.contains(FlowModFlags::RESET_COUNTS);
@@ -226,7 +229,7 @@ impl Datapath {
             cookie: change.cookie,
             idle_timeout: change.idle_timeout,
             hard_timeout: change.hard_timeout,
-            flags: change.kept_flags(),
+            flags: change.flags,
             importance: change.importance,
             instructions: change.instructions.clone(),
             version: change.version,
@@ -242,10 +245,8 @@ impl Datapath {
             let resets = change.flags.contains(FlowModFlags::RESET_COUNTS);
             self.inherit(flow.clone(), if resets { Counts::default() } else { counts }, transaction);
         }
-        transaction.events.push(match before {
-            None => Event::Added(flow),
-            Some(_) => Event::Modified(flow),
-        });
+        // An addition is told of as one, even in the place of another flow.
+        transaction.events.push(Event::Added(flow));
         Ok(())
     }
 
@@ -270,7 +271,7 @@ impl Datapath {
         let new = self.put_flow(new, Some(flow), created, transaction)?;
         let resets = change.flags.contains(FlowModFlags::RESET_COUNTS);
         self.inherit(new.clone(), if resets { Counts::default() } else { counts }, transaction);
-        transaction.events.push(Event::Modified(new));
+        transaction.events.push(Event::Modified(new, flow.clone()));
         Ok(())
     }
 

@@ -1,13 +1,16 @@
 //! Flows that go by themselves: timeouts, and eviction from full tables.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use openflow::error::ErrorCode;
+use openflow::oxm::Oxm;
 use pipeline::state::Expiry;
 
-use super::{DELETED, Flow};
+use super::{DELETED, Flow, FlowTable};
 use crate::datapath::{Datapath, Event, Transaction};
 use crate::program::Layout;
+use crate::tables::TableSettings;
 
 /// Reason of flow-removed messages: evicted.
 const EVICTED: u8 = 5;
@@ -64,6 +67,45 @@ impl Datapath {
         removed.map(|((), events)| events)
     }
 
+    /// Evicts flows from a table that has become smaller.
+    pub(crate) fn shrink(&mut self, table: usize, now: u64, transaction: &mut Transaction) {
+        let Some(settings) = self.model.settings.get(table).filter(|settings| settings.evicts()) else {
+            return;
+        };
+        let size = settings.size(&self.limits) as usize;
+        while self.model.tables.get(table).is_some_and(|flows| flows.len() > size)
+            && let Some(flow) = self.least(table, now)
+        {
+            self.remove_flow(&flow, EVICTED, now, transaction);
+        }
+    }
+
+    /// The flow that a table would lose first. Only flows with a timeout go: of the largest group, the least important
+    /// one, and of equal ones that which would end first.
+    fn least(&self, table: usize, now: u64) -> Option<Arc<Flow>> {
+        let fields =
+            self.model.settings.get(table).map(|settings| settings.group_fields()).unwrap_or_default();
+        let is_key = |oxm: &&Oxm| oxm.field().is_some_and(|field| fields.contains(&field.id));
+        let group = |flow: &Arc<Flow>| -> Vec<Oxm> { flow.fields.iter().filter(is_key).cloned().collect() };
+        let ends = |flow: &&Arc<Flow>| flow.hard_timeout > 0 || flow.idle_timeout > 0;
+        let flows = || self.model.tables.get(table).into_iter().flat_map(FlowTable::iter).filter(ends);
+        let mut sizes: HashMap<Vec<Oxm>, usize> = HashMap::new();
+        flows().for_each(|flow| *sizes.entry(group(flow)).or_default() += 1);
+        let largest = sizes.values().max()?;
+        let candidates = flows().filter(|flow| sizes.get(&group(flow)) == Some(largest));
+        candidates.min_by_key(|flow| (flow.importance, self.end(flow, now))).cloned()
+    }
+
+    /// The time at which a flow would end without further packets.
+    fn end(&self, flow: &Flow, now: u64) -> u64 {
+        let after = |seconds: u16, since: u64| match seconds {
+            0 => u64::MAX,
+            seconds => since.saturating_add(u64::from(seconds) * 1_000_000_000),
+        };
+        let used = now.saturating_sub(self.counts(flow, now).idle);
+        after(flow.hard_timeout, flow.modified).min(after(flow.idle_timeout, used))
+    }
+
     /// Removes the flows that removed flows have taught, as their actions ask for, unless others teach them too.
     pub(crate) fn delete_learned(&mut self, now: u64, transaction: &mut Transaction) {
         while !transaction.unlearned.is_empty() {
@@ -77,8 +119,7 @@ impl Datapath {
         }
     }
 
-    /// Makes room for one more flow: a table that permits it loses its least important flow, of equal ones the one that
-    /// would end first.
+    /// Makes room for one more flow: a table that permits it loses a flow ([`Datapath::least`]).
     pub(super) fn make_room(
         &mut self,
         table: u8,
@@ -92,15 +133,10 @@ impl Datapath {
         if found.len() < limit as usize && self.model.flows < self.limits.flows as usize {
             return Ok(());
         }
-        if !self.model.settings.get(at).is_some_and(|settings| settings.evicts) {
+        if !self.model.settings.get(at).is_some_and(TableSettings::evicts) {
             return Err(ErrorCode::FmfcTableFull);
         }
-        let ends = |flow: &Flow| match flow.hard_timeout {
-            0 => u64::MAX,
-            seconds => flow.modified.saturating_add(u64::from(seconds) * 1_000_000_000),
-        };
-        let least = found.iter().min_by_key(|flow| (flow.importance, ends(flow))).cloned();
-        match least.filter(|flow| flow.importance <= importance) {
+        match self.least(at, now).filter(|flow| flow.importance <= importance) {
             Some(flow) => {
                 self.remove_flow(&flow, EVICTED, now, transaction);
                 Ok(())

@@ -22,7 +22,7 @@ use openflow::{PortNo, Version};
 
 use crate::lower::matching::Conditions;
 
-pub(crate) use change::{DELETED, FlowChange};
+pub(crate) use change::{DELETED, FlowChange, no_table};
 pub(crate) use select::Selection;
 
 /// A flow.

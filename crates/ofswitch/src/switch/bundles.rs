@@ -1,13 +1,15 @@
 //! Bundles (OpenFlow 1.4.1, section 7.3.9): messages that take effect together, or not at all.
 
 use openflow::Message;
-use openflow::error::ErrorCode;
-use openflow::message::{Body, BundleAdd, BundleControl, BundleControlKind, PortReason};
+use openflow::error::{ErrorCode, reply};
+use openflow::message::{Body, BundleAdd, BundleControl, BundleControlKind, BundleFlags};
+use openflow::version::table;
 
 use super::Switch;
 use super::packets::check_packet_out;
 use crate::connection::{Connection, ConnectionId, OpenBundle};
-use crate::flows::FlowChange;
+use crate::flows::{FlowChange, no_table};
+use crate::program::TABLES;
 
 type Done = Result<(), ErrorCode>;
 
@@ -17,6 +19,7 @@ impl Switch {
         id: ConnectionId,
         message: &Message,
         control: &BundleControl,
+        bytes: &[u8],
         now: u64,
     ) -> Done {
         let limit = self.settings.limits.bundles as usize;
@@ -31,7 +34,9 @@ impl Switch {
                 if bundles.len() >= limit {
                     return Err(ErrorCode::BfcOutOfBundles);
                 }
-                bundles.insert(control.bundle, OpenBundle { flags: control.flags, ..OpenBundle::default() });
+                let request = bytes.to_vec();
+                let new = OpenBundle { flags: control.flags, request, used: now, ..OpenBundle::default() };
+                bundles.insert(control.bundle, new);
                 BundleControlKind::OpenReply
             }
             BundleControlKind::CloseRequest => {
@@ -45,6 +50,7 @@ impl Switch {
                     return Err(ErrorCode::BfcBadFlags);
                 }
                 bundle.is_closed = true;
+                bundle.used = now;
                 BundleControlKind::CloseReply
             }
             BundleControlKind::CommitRequest => {
@@ -61,11 +67,20 @@ impl Switch {
             }
             _ => return Err(ErrorCode::BfcBadType),
         };
-        let reply = BundleControl { kind: done, properties: vec![], ..control.clone() };
+        // Replies have no flags, as in Open vSwitch.
+        let flags = BundleFlags::empty();
+        let reply = BundleControl { kind: done, properties: vec![], flags, ..control.clone() };
         self.answer(id, message, Body::BundleControl(reply))
     }
 
-    pub(super) fn bundle_add(&mut self, id: ConnectionId, message: &Message, add: &BundleAdd) -> Done {
+    pub(super) fn bundle_add(
+        &mut self,
+        id: ConnectionId,
+        message: &Message,
+        add: &BundleAdd,
+        bytes: &[u8],
+        now: u64,
+    ) -> Done {
         let inner = add.inner().map_err(|error| error.code)?;
         if inner.xid != message.xid {
             return Err(ErrorCode::BfcMsgBadXid);
@@ -80,6 +95,12 @@ impl Switch {
         if !supported {
             return Err(ErrorCode::BfcMsgUnsup);
         }
+        if let Body::FlowMod(flow) = &inner.body
+            && flow.table_id >= TABLES
+            && flow.table_id != table::ALL
+        {
+            return Err(no_table(flow.table_id));
+        }
         let limits = self.settings.limits;
         let held_by_all: usize = self.connections.values().map(Connection::bundle_bytes).sum();
         let Some(connection) = self.connections.get_mut(&id) else { return Ok(()) };
@@ -90,7 +111,8 @@ impl Switch {
             return Err(ErrorCode::BfcOutOfBundles);
         }
         // A message may open its bundle.
-        let new = || OpenBundle { flags: add.flags, ..OpenBundle::default() };
+        let request = || bytes.to_vec();
+        let new = || OpenBundle { flags: add.flags, request: request(), ..OpenBundle::default() };
         let bundle = connection.bundles.entry(add.bundle).or_insert_with(new);
         if bundle.is_closed {
             return Err(ErrorCode::BfcBundleClosed);
@@ -103,9 +125,23 @@ impl Switch {
         if full || held + len > limits.bundle_bytes || held_by_all + len > limits.all_bundle_bytes {
             return Err(ErrorCode::BfcMsgTooMany);
         }
+        bundle.used = now;
         bundle.bytes += len;
         bundle.messages.push(add.message.clone());
         Ok(())
+    }
+
+    /// Discards bundles that have not been used for long, and tells their owners.
+    pub(super) fn expire_bundles(&mut self, now: u64) {
+        let idle = u64::try_from(self.settings.bundle_idle.as_nanos()).unwrap_or(u64::MAX);
+        for connection in self.connections.values_mut() {
+            let Some(version) = connection.version else { continue };
+            let is_over = |bundle: &OpenBundle| now.saturating_sub(bundle.used) >= idle;
+            let over: Vec<_> = connection.bundles.extract_if(.., |_, bundle| is_over(bundle)).collect();
+            for (_, bundle) in over {
+                connection.send(reply(ErrorCode::BfcTimeout, &bundle.request, version));
+            }
+        }
     }
 
     /// Applies a bundle's messages in their order. A refused one is told of by its own error, and the bundle by that of a
@@ -158,7 +194,7 @@ impl Switch {
                 if !changed_ports.is_empty() {
                     self.ports_configured();
                 }
-                changed_ports.into_iter().for_each(|number| self.tell_port(number, PortReason::Modify));
+                changed_ports.into_iter().for_each(|number| self.tell_configured(number));
                 for (packet, bytes) in packets {
                     // Packets are sent when everything else has taken effect; one that later messages of the bundle make
                     // impossible is told of by itself.

@@ -127,6 +127,11 @@ impl Switch {
             if earlier.iter().any(|other| other.table_id == features.table_id) {
                 return Err(ErrorCode::TffcBadTable);
             }
+            // The configuration's names stay.
+            let configured = self.settings.tables.get(&features.table_id).map(|name| text(name, 32));
+            if configured.is_some_and(|name| !features.name.0.is_empty() && name != features.name) {
+                return Err(ErrorCode::TffcEperm);
+            }
             // Enabling and disabling are the last version's.
             if version >= Version::V1_5 && features.command > 1 {
                 return Err(ErrorCode::TffcBadTable);
@@ -136,7 +141,9 @@ impl Switch {
             let Some(settings) = self.datapath.model.settings.get_mut(usize::from(features.table_id)) else {
                 continue;
             };
-            settings.name = Some(features.name.clone());
+            if !self.settings.tables.contains_key(&features.table_id) {
+                settings.name = Some(features.name.clone());
+            }
             settings.max_entries = (features.max_entries > 0).then_some(features.max_entries);
         }
         Ok(())

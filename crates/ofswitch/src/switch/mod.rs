@@ -71,7 +71,7 @@ impl Switch {
     /// A switch without ports, connections and flows.
     pub fn new(settings: Settings) -> Self {
         Switch {
-            datapath: Datapath::new(settings.limits),
+            datapath: Datapath::configured(&settings),
             ports: BTreeMap::new(),
             connections: BTreeMap::new(),
             next_connection: 0,
@@ -86,9 +86,19 @@ impl Switch {
 
     /// Changes the settings. Flows, groups and meters stay, also those beyond new limits. Connections know the former id
     /// and versions: the caller ends them.
-    pub fn configure(&mut self, settings: Settings) {
+    pub fn configure(&mut self, settings: Settings, now: u64) {
         self.datapath.limits = settings.limits;
+        self.datapath.configure_tables(&settings.table_limits);
         self.settings = settings;
+        let tables = self.datapath.model.settings.len();
+        let shrunk = self.datapath.change_many(now, |datapath, transaction| {
+            (0..tables).for_each(|table| datapath.shrink(table, now, transaction));
+            Ok(())
+        });
+        // A table whose conjunctions would not fit without a flow stays too large.
+        if let Ok(((), events)) = shrunk {
+            self.tell(&events, None, now);
+        }
     }
 
     /// Adds a connection and says hello; `None`: there are too many.
@@ -166,9 +176,10 @@ impl Switch {
         self.datapath.model.flows
     }
 
-    /// Whether [`Switch::tick`] has flows to look after.
+    /// Whether [`Switch::tick`] has flows or bundles to look after.
     pub fn needs_ticks(&self) -> bool {
         self.datapath.model.timed > 0
+            || self.connections.values().any(|connection| !connection.bundles.is_empty())
     }
 
     /// Processes a complete message of a connection at a time, nanoseconds.
@@ -183,11 +194,12 @@ impl Switch {
         self.after_changes();
     }
 
-    /// Advances the time, nanoseconds: removes flows whose time is over. To be called about once a
+    /// Advances the time, nanoseconds: removes flows and bundles whose time is over. To be called about once a
     /// second while [`Switch::needs_ticks`].
     pub fn tick(&mut self, now: u64) {
         let events = self.datapath.expire(now);
         self.tell(&events, None, now);
+        self.expire_bundles(now);
         self.after_changes();
     }
 
@@ -213,6 +225,7 @@ impl Switch {
                     info,
                     config: Default::default(),
                     counters: Default::default(),
+                    is_cut: false,
                     created: now,
                 };
                 self.ports.insert(number, entry);
@@ -220,6 +233,9 @@ impl Switch {
             }
         };
         self.tell_port(number, reason);
+        if reason == openflow::message::PortReason::Add {
+            self.tell_live(number);
+        }
         self.ports_configured();
         Ok(())
     }

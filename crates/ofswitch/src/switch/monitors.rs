@@ -6,7 +6,7 @@ use openflow::error::ErrorCode;
 use openflow::instruction::Instructions;
 use openflow::message::{Body, Form};
 use openflow::multipart::{FlowEvent, FlowUpdate, MonitorFlags, MonitorRequest, Multipart, Reply};
-use openflow::{Message, Version, version};
+use openflow::{Message, PortNo, Version, version};
 
 use super::{Switch, translate};
 use crate::connection::ConnectionId;
@@ -125,11 +125,14 @@ fn update(
 ) -> Option<FlowUpdate> {
     let (flow, wanted, kind) = match event {
         Event::Added(flow) => (flow, MonitorFlags::ADD, FlowEvent::Added),
-        Event::Modified(flow) => (flow, MonitorFlags::MODIFY, FlowEvent::Modified),
+        Event::Modified(flow, _) => (flow, MonitorFlags::MODIFY, FlowEvent::Modified),
         Event::Removed(flow, reason, _) => (flow, MonitorFlags::REMOVED, FlowEvent::Removed(*reason)),
     };
     let chosen = |(request, selection): &&(MonitorRequest, Selection)| {
-        request.flags.contains(wanted) && selection.contains(flow)
+        // A flow that no longer sends to the port is told of once more.
+        let was = request.out_port != PortNo::ANY
+            && matches!(event, Event::Modified(_, before) if selection.contains(before));
+        request.flags.contains(wanted) && (was || selection.contains(flow))
     };
     let mut following = monitors.iter().filter(chosen).peekable();
     following.peek()?;

@@ -1,7 +1,9 @@
 //! What controllers are told: removed flows, ports, tables, requests of others.
 
+use openflow::message::bucket;
 use openflow::message::{
-    Body, FlowModFlags, FlowRemoved, PortReason, PortStatus, RequestForward, TableStatus,
+    Body, FlowModFlags, FlowRemoved, PortConfig, PortReason, PortState, PortStatus, RequestForward,
+    TableStatus,
 };
 use openflow::stats::FlowStats;
 use openflow::{Message, Version};
@@ -71,9 +73,39 @@ impl Switch {
         for connection in self.connections.values_mut() {
             let Some(version) = connection.version else { continue };
             if connection.wants(Notice::PortStatus, reason.number()) {
-                let status = PortStatus { reason, port: port.describe(version) };
+                let mut status = PortStatus { reason, port: port.describe(version) };
+                // Whether a new port is live is said next.
+                status.port.state.set(
+                    PortState::LIVE,
+                    reason != PortReason::Add && status.port.state.contains(PortState::LIVE),
+                );
                 connection
                     .notify(Message::new(version, 0, Body::PortStatus(status)), self.settings.limits.backlog);
+            }
+        }
+    }
+
+    /// Tells of a port that a controller has configured, and of the link that it loses or gets by that.
+    pub(super) fn tell_configured(&mut self, number: u32) {
+        self.tell_port(number, PortReason::Modify);
+        let Some(port) = self.ports.get_mut(&number) else { return };
+        let is_cut = port.config.contains(PortConfig::PORT_DOWN);
+        if std::mem::replace(&mut port.is_cut, is_cut) != is_cut {
+            self.tell_port(number, PortReason::Modify);
+        }
+    }
+
+    /// Tells those whose version has live ports that a new port is one.
+    pub(super) fn tell_live(&mut self, number: u32) {
+        let Some(port) = self.ports.get(&number).filter(|port| port.is_live()) else { return };
+        for connection in self.connections.values_mut() {
+            let Some(version) = connection.version.filter(|version| *version >= Version::V1_1) else {
+                continue;
+            };
+            let reason = PortReason::Modify;
+            if connection.wants(Notice::PortStatus, reason.number()) {
+                let status = Body::PortStatus(PortStatus { reason, port: port.describe(version) });
+                connection.notify(Message::new(version, 0, status), self.settings.limits.backlog);
             }
         }
     }
@@ -105,11 +137,32 @@ impl Switch {
             _ => return,
         };
         for (other, connection) in &mut self.connections {
-            let same = connection.version == Some(message.version);
-            if *other != id && same && connection.wants(Notice::RequestForward, reason) {
-                let forward = Body::RequestForward(RequestForward(bytes.to_vec()));
-                connection.notify(Message::new(message.version, 0, forward), self.settings.limits.backlog);
+            let Some(version) = connection.version.filter(|_| *other != id) else { continue };
+            if !connection.wants(Notice::RequestForward, reason) {
+                continue;
+            }
+            let request = match version == message.version {
+                true => Some(bytes.to_vec()),
+                false => translated(message, version),
+            };
+            // What a version cannot express is not forwarded to it.
+            if let Some(request) = request {
+                let forward = Body::RequestForward(RequestForward(request));
+                connection.notify(Message::new(version, 0, forward), self.settings.limits.backlog);
             }
         }
     }
+}
+
+/// A change of groups or meters in another version.
+fn translated(message: &Message, version: Version) -> Option<Vec<u8>> {
+    let mut body = message.body.clone();
+    if let Body::GroupMod(group) = &mut body {
+        group.buckets.iter_mut().for_each(|bucket| *bucket = translate::bucket(bucket, version));
+        if message.version < Version::V1_5 {
+            // Such requests concern all buckets.
+            group.command_bucket = bucket::ALL;
+        }
+    }
+    Message::new(version, message.xid, body).into_bytes().ok()
 }

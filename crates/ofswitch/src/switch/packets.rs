@@ -1,5 +1,6 @@
 //! Packets through the program, from ports and from controllers, and what comes of them.
 
+use openflow::action::{Action, SetField};
 use openflow::error::ErrorCode;
 use openflow::field::FieldId;
 use openflow::message::{Body, PacketIn, PacketIn2, PacketOut, PacketProperty, PortConfig};
@@ -307,11 +308,23 @@ impl Switch {
     }
 }
 
+/// Actions that give a packet the fields, other than its ingress port, that a controller states.
+fn given(request: &PacketOut) -> Vec<Action> {
+    let is_port = |oxm: &&Oxm| {
+        oxm.field().is_none_or(|field| {
+            matches!(field.id, FieldId::InPort | FieldId::InPortOxm | FieldId::PacketType)
+        })
+    };
+    let others = request.fields.iter().filter(|oxm| !is_port(oxm));
+    others.map(|oxm| Action::SetField(SetField(oxm.clone()))).collect()
+}
+
 /// The actions of a packet-out.
 fn injected(datapath: &mut Datapath, request: &PacketOut) -> Result<Lowered, ErrorCode> {
     let owner = Owner { table: 0xff, cookie: outputs::NO_COOKIE, reason: outputs::PACKET_OUT };
     datapath.lower(None, |world| {
         let mut lowering = Lowering::new(world, owner);
+        lowering.list(&given(request))?;
         lowering.list(&request.actions)?;
         Ok(lowering.finish())
     })
@@ -364,14 +377,19 @@ fn to_message(
     full: Option<u32>,
     buffer: Option<u32>,
 ) -> Message {
+    // Open vSwitch says that a flow of its own sends what no flow of a table matches.
+    let missed = reason == outputs::NO_MATCH && record.cookie == outputs::NO_COOKIE;
+    let cookie = if missed && record.table != version::table::ALL { 0 } else { record.cookie };
+    // Packets of controllers meet no table.
+    let table = if record.table == version::table::ALL { 0 } else { record.table };
     let fields =
         metadata(if format == 1 && version < Version::V1_2 { Version::V1_0 } else { version }, record);
     if format == 2 {
         let mut properties = vec![PacketProperty::Packet(Bytes(data.to_vec()))];
         properties.extend(full.map(PacketProperty::FullLen));
         properties.extend(buffer.map(PacketProperty::BufferId));
-        properties.push(PacketProperty::TableId(record.table));
-        properties.push(PacketProperty::Cookie(Aligned64(record.cookie)));
+        properties.push(PacketProperty::TableId(table));
+        properties.push(PacketProperty::Cookie(Aligned64(cookie)));
         properties.push(PacketProperty::Reason(reason));
         properties.push(PacketProperty::Metadata(Fields(fields)));
         if !record.user_data.is_empty() {
@@ -384,8 +402,8 @@ fn to_message(
         buffer_id: buffer.unwrap_or(version::NO_BUFFER),
         total_len: u16::try_from(total).unwrap_or(u16::MAX),
         reason,
-        table_id: record.table,
-        cookie: record.cookie,
+        table_id: table,
+        cookie,
         in_port: PortNo(record.in_port),
         in_phy_port: PortNo(record.in_port),
         fields,

@@ -2,7 +2,7 @@
 
 use openflow::error::{ErrorCode, reply};
 use openflow::message::{
-    Body, Capabilities, FeaturesReply, FlowMod, FlowModCommand, Form, Header, Hello, PortMod, PortReason,
+    Body, Capabilities, FeaturesReply, FlowMod, FlowModCommand, Form, Header, Hello, PortMod, Queue,
     QueueGetConfigReply, Role, RoleMessage, RoleStatus, SwitchConfig,
 };
 use openflow::multipart::{Multipart, Request};
@@ -35,12 +35,13 @@ fn changes(body: &Body) -> bool {
     )
 }
 
-/// Flag of a switch's configuration in versions 1.1 and 1.2: packets whose TTL is invalid go to the controller.
+/// Flag of a switch's configuration in versions up to 1.2: packets whose TTL is invalid go to the controller.
 const INVALID_TTL_TO_CONTROLLER: u16 = 4;
 
 /// Whether a version has that flag; later ones have filters of asynchronous messages instead.
 fn tells_expired(version: Version) -> bool {
-    matches!(version, Version::V1_1 | Version::V1_2)
+    // In version 1.0 it is Open vSwitch's.
+    version <= Version::V1_2
 }
 
 impl Switch {
@@ -107,19 +108,24 @@ impl Switch {
                     },
                 )
             }
-            Body::SetAsync(masks) => self.with(id, |connection| connection.filters.set_masks(masks)),
-            Body::SetAsync2(properties) => {
-                self.with(id, |connection| connection.filters.set_properties(properties))
-            }
+            Body::SetAsync(masks) => self.with(id, |connection| {
+                connection.filters.set_masks(masks);
+                connection.asks_for_notices();
+            }),
+            Body::SetAsync2(properties) => self.with(id, |connection| {
+                connection.filters.set_properties(properties);
+                connection.asks_for_notices();
+            }),
             Body::QueueGetConfigRequest(request) => {
                 if request.0 != PortNo::ANY && !self.ports.contains_key(&request.0.0) {
                     return Err(ErrorCode::QofcBadPort);
                 }
-                let config = QueueGetConfigReply { port: request.0, queues: vec![] };
+                let queues = self.queues(request.0).map(|(port, queue)| queue_of(port, queue)).collect();
+                let config = QueueGetConfigReply { port: request.0, queues };
                 self.answer(id, message, Body::QueueGetConfigReply(config))
             }
-            Body::BundleControl(control) => self.bundle_control(id, message, control, now),
-            Body::BundleAdd(add) => self.bundle_add(id, message, add),
+            Body::BundleControl(control) => self.bundle_control(id, message, control, bytes, now),
+            Body::BundleAdd(add) => self.bundle_add(id, message, add, bytes, now),
             // Both forms of flows are always understood.
             Body::SetFlowFormat(0 | 2) => Ok(()),
             Body::SetFlowFormat(_) => Err(ErrorCode::BrcEperm),
@@ -165,7 +171,8 @@ impl Switch {
             _ => Capabilities::GROUP_STATS,
         };
         if version >= Version::V1_4 {
-            capabilities |= Capabilities::BUNDLES | Capabilities::FLOW_MONITORING;
+            // Flows can be monitored, too; Open vSwitch does not say it either.
+            capabilities |= Capabilities::BUNDLES;
         }
         let ports = match version < Version::V1_3 {
             true => self.ports.values().map(|port| port.describe(version)).collect(),
@@ -245,7 +252,7 @@ impl Switch {
     pub(super) fn port_mod(&mut self, request: &PortMod) -> Done {
         let port = self.ports.get_mut(&request.number.0).ok_or(ErrorCode::PmfcBadPort)?;
         if port.configure(request)? {
-            self.tell_port(request.number.0, PortReason::Modify);
+            self.tell_configured(request.number.0);
             self.ports_configured();
         }
         Ok(())
@@ -278,7 +285,7 @@ impl Switch {
                 };
                 let status =
                     RoleStatus { role: Role::Secondary, reason: 0, generation_id, properties: vec![] };
-                if connection.wants(Notice::RoleStatus, 0) {
+                if connection.filters_admit(Notice::RoleStatus, 0) {
                     let status = Message::new(version, 0, Body::RoleStatus(status));
                     connection.notify(status, self.settings.limits.backlog);
                 }
@@ -301,6 +308,13 @@ impl Switch {
         })
     }
 
+    /// Queues of a port, or of all, each with its port.
+    pub(super) fn queues(&self, port: PortNo) -> impl Iterator<Item = (PortNo, u32)> {
+        let chosen =
+            self.ports.values().filter(move |entry| port == PortNo::ANY || entry.info.number == port);
+        chosen.flat_map(|entry| entry.info.queues.iter().map(|queue| (entry.info.number, *queue)))
+    }
+
     /// Tells a refusal inside a bundle, with the request's own bytes.
     pub(super) fn refuse_inner(
         &mut self,
@@ -313,4 +327,9 @@ impl Switch {
             connection.send(reply(code, request, version));
         }
     }
+}
+
+/// A queue without properties.
+pub(super) fn queue_of(port: PortNo, queue: u32) -> Queue {
+    Queue { queue, port, properties: vec![] }
 }

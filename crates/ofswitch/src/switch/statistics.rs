@@ -6,12 +6,13 @@ use openflow::error::ErrorCode;
 use openflow::message::{Body, Form, cookie_of};
 use openflow::multipart::{
     Aggregate, Counter, Desc, FlowEntry, FlowStatsEntry, FlowStatsRequest, GroupFeatures, GroupStats,
-    MeterFeatures, Multipart, Reply, Request, TableStats,
+    MeterFeatures, Multipart, QueueStats, Reply, Request, TableStats,
 };
 use openflow::stats::{FlowStats, Stat};
 use openflow::{Message, PortNo, Version, version};
 
 use super::notices::seconds;
+use super::requests::queue_of;
 use super::{Switch, translate};
 use crate::connection::ConnectionId;
 use crate::flows::{Flow, Selection};
@@ -22,7 +23,7 @@ use crate::program::{BANDS, Layout};
 type Done = Result<(), ErrorCode>;
 
 /// Entries of a list in one message at first; halved as long as the message is too long.
-const CHUNK: usize = 200;
+const CHUNK: usize = 1024;
 
 impl Switch {
     pub(super) fn multipart(
@@ -93,13 +94,30 @@ impl Switch {
                 if !all && !self.ports.contains_key(&request.port.0) {
                     return Err(ErrorCode::QofcBadPort);
                 }
-                // Queues are the fabric's.
-                match request.queue == version::ALL_QUEUES {
-                    true => self.one(id, message, Reply::Queue(vec![])),
-                    false => Err(ErrorCode::QofcBadQueue),
+                let port = if all { PortNo::ANY } else { request.port };
+                let wanted =
+                    |(_, queue): &(PortNo, u32)| [version::ALL_QUEUES, *queue].contains(&request.queue);
+                let entries: Vec<_> =
+                    self.queues(port).filter(wanted).map(|(port, queue)| unknown(port, queue)).collect();
+                if entries.is_empty() && request.queue != version::ALL_QUEUES {
+                    return Err(ErrorCode::QofcBadQueue);
                 }
+                self.answer_list(id, message, entries, Reply::Queue)
             }
-            Request::QueueDesc(_) => self.one(id, message, Reply::QueueDesc(vec![])),
+            Request::QueueDesc(request) => {
+                let all = request.port == PortNo::ANY;
+                if !all && !self.ports.contains_key(&request.port.0) {
+                    return Err(ErrorCode::QofcBadPort);
+                }
+                let wanted =
+                    |(_, queue): &(PortNo, u32)| [version::ALL_QUEUES, *queue].contains(&request.queue);
+                let queues = self.queues(request.port).filter(wanted);
+                let entries: Vec<_> = queues.map(|(port, queue)| queue_of(port, queue)).collect();
+                if entries.is_empty() && request.queue != version::ALL_QUEUES {
+                    return Err(ErrorCode::QofcBadQueue);
+                }
+                self.answer_list(id, message, entries, Reply::QueueDesc)
+            }
             Request::Group(request) => {
                 let entries = self.group_stats(request.0, now);
                 self.answer_list(id, message, entries, Reply::Group)
@@ -118,7 +136,9 @@ impl Switch {
                 let entries = chosen.map(describe).collect();
                 self.answer_list(id, message, entries, Reply::GroupDesc)
             }
-            Request::GroupFeatures => self.one(id, message, Reply::GroupFeatures(self.group_features())),
+            Request::GroupFeatures => {
+                self.one(id, message, Reply::GroupFeatures(self.group_features(message.version)))
+            }
             Request::Meter(request) => {
                 let references = self.datapath.meter_references();
                 let entries = self.chosen_meters(request.0)?.into_iter().filter_map(|meter| {
@@ -337,13 +357,28 @@ impl Switch {
         installed.map(stats).collect()
     }
 
-    fn group_features(&self) -> GroupFeatures {
-        // Weights, liveness, chaining, checks for loops; output, copies, pushes, pops, queues, groups, TTLs, fields, PBB.
+    fn group_features(&self, version: Version) -> GroupFeatures {
+        // Weights, liveness, chaining, as Open vSwitch says; all actions of version 1.0, or output, copies, pushes, pops, queues, groups, TTLs, fields, PBB.
         GroupFeatures {
             kinds: 0xf,
-            capabilities: 0xf,
+            capabilities: 0x7,
             max_groups: [self.settings.limits.groups; 4],
-            actions: [0x0fff_f801; 4],
+            actions: [if version == Version::V1_0 { 0xfff } else { 0x0fff_f801 }; 4],
         }
+    }
+}
+
+/// Statistics of a queue that does not count.
+fn unknown(port: PortNo, queue: u32) -> QueueStats {
+    let (tx_bytes, tx_packets, tx_errors) = (u64::MAX, u64::MAX, u64::MAX);
+    QueueStats {
+        port,
+        queue,
+        tx_bytes,
+        tx_packets,
+        tx_errors,
+        duration_sec: u32::MAX,
+        duration_nsec: u32::MAX,
+        properties: vec![],
     }
 }

@@ -30,6 +30,8 @@ impl World {
                 address,
                 is_up: true,
                 speed: 0,
+                counts_errors: true,
+                queues: vec![],
             };
             switch.set_port(info, 0).unwrap();
         }

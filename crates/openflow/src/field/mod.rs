@@ -228,6 +228,12 @@ impl Field {
         BY_NAME.get(name).copied()
     }
 
+    /// The field with a name or alias, or with the name of one of its numbers, such as `NXM_NX_REG0`.
+    pub fn with_any_name(name: &str) -> Option<&'static Field> {
+        let named = |field: &&Field| field.numbers.iter().any(|number| number.name == name);
+        Field::with_name(name).or_else(|| FIELDS.iter().find(named))
+    }
+
     /// The number to send in `version`: the newest that the version has, so NXM in 1.0 and OXM later.
     pub fn number_in(&self, version: Version) -> OxmId {
         let known = self.numbers.iter().filter(|number| number.since <= version);

@@ -112,11 +112,7 @@ fn metadata(text: &str) -> Parsed<(u64, u64)> {
 
 /// The field with a name of a class, such as `NXM_NX_REG0`, or of its own.
 fn field(name: &str) -> Parsed<&'static Field> {
-    let by_class = || {
-        let named = |field: &&Field| field.numbers.iter().any(|number| number.name == name);
-        crate::field::FIELDS.iter().find(named)
-    };
-    Field::with_name(name).or_else(by_class).ok_or_else(|| ParseError::new("field", name))
+    Field::with_any_name(name).ok_or_else(|| ParseError::new("field", name))
 }
 
 /// The header of a field in its oldest class that fits into 32 bits, as Open vSwitch sends it in parts of fields.

@@ -18,7 +18,7 @@ pub mod pcapng;
 pub mod reader;
 mod record;
 mod replay;
-mod slots;
+pub(crate) mod slots;
 mod speed;
 
 use std::path::Path;

@@ -33,7 +33,7 @@ struct Entry {
 const MORE: u32 = 1 << 31;
 
 /// The ring. See the module's documentation.
-pub(super) struct Slots {
+pub(crate) struct Slots {
     memory: Slab,
     entries: Box<[Entry]>,
     published: AtomicU32,
@@ -43,7 +43,7 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    pub(super) fn new() -> std::io::Result<Arc<Self>> {
+    pub(crate) fn new() -> std::io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
             memory: Slab::new((SLOTS * SLOT_BYTES) as usize),
             entries: (0..SLOTS).map(|_| Entry::default()).collect(),
@@ -67,7 +67,7 @@ impl Slots {
     /// Copies the next frame to `frame`, which is emptied first. Returns the cycle counter at its arrival, and its
     /// number of entries; `None` if no frame is available. Only the recorder may call this; the frame stays until
     /// [`Slots::release`].
-    pub(super) fn peek(&self, frame: &mut Vec<u8>) -> Option<(u64, u32)> {
+    pub(crate) fn peek(&self, frame: &mut Vec<u8>) -> Option<(u64, u32)> {
         frame.clear();
         let published = self.published.load(Ordering::Acquire);
         let first = self.taken.load(Ordering::Relaxed);
@@ -92,13 +92,13 @@ impl Slots {
     }
 
     /// Gives this many entries back to the workers.
-    pub(super) fn release(&self, entries: u32) {
+    pub(crate) fn release(&self, entries: u32) {
         let taken = self.taken.load(Ordering::Relaxed).wrapping_add(entries);
         self.taken.store(taken, Ordering::Release);
     }
 
     /// Has the workers ring the doorbell for frames from now on. Returns false if frames are available already.
-    pub(super) fn arm(&self) -> bool {
+    pub(crate) fn arm(&self) -> bool {
         self.doorbell.arm();
         let idle = self.published.load(Ordering::Relaxed) == self.taken.load(Ordering::Relaxed);
         if !idle {
@@ -108,18 +108,18 @@ impl Slots {
     }
 
     /// Returns the descriptor that becomes readable when frames are available, or [`Slots::wake`] is called.
-    pub(super) fn signal(&self) -> BorrowedFd<'_> {
+    pub(crate) fn signal(&self) -> BorrowedFd<'_> {
         self.doorbell.bell().as_fd()
     }
 
     /// Wakes the recorder, even if it does not wait for frames.
-    pub(super) fn wake(&self) {
+    pub(crate) fn wake(&self) {
         self.doorbell.bell().wake();
     }
 }
 
 /// The workers' end of the ring.
-pub(super) struct Filling(pub(super) Arc<Slots>);
+pub(crate) struct Filling(pub(crate) Arc<Slots>);
 
 // SAFETY: `buffer` returns an entry of the ring's own memory, which lives as long as the ring, has SLOT_BYTES bytes,
 // and is only accessed through pointers.

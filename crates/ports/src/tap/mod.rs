@@ -17,7 +17,7 @@ mod egress;
 mod holder;
 mod interface;
 mod lookup;
-mod options;
+pub(crate) mod options;
 mod queue;
 
 use std::os::fd::AsFd;

@@ -10,6 +10,8 @@ use ovsdb::vswitch::Interface;
 use packet::ether::MacAddr;
 use ports::{Spec, netdev, patch, tap};
 
+use crate::dummy::{self, Types};
+
 /// Types of interfaces, as `Open_vSwitch.iface_types` lists them.
 pub(crate) const INTERFACE_TYPES: [&str; 7] =
     ["dpdkvhostuser", "dpdkvhostuserclient", "internal", "memif", "patch", "system", "tap"];
@@ -23,6 +25,10 @@ pub(super) struct Surroundings<'a> {
     pub(super) places: &'a BTreeMap<&'a str, &'a str>,
     /// The folder of the sockets of `dpdkvhostuser` interfaces, or why there is none.
     pub(super) sockets: &'a Result<PathBuf, String>,
+    /// The type of the bridge's datapath.
+    pub(super) datapath: &'a str,
+    /// Types that this process has.
+    pub(super) types: Types,
 }
 
 /// Returns an interface's type; that of the one with the bridge's name is always `internal`.
@@ -58,12 +64,13 @@ pub(super) fn spec(interface: &Interface, around: &Surroundings<'_>) -> Result<S
         let missing = || format!("a {} interface needs options:{name}", interface.type_);
         interface.options.get(name).ok_or_else(missing)
     };
+    let own = (interface.name == around.bridge).then_some(around.mac);
     match kind_of(around.bridge, interface) {
-        "system" => Ok(Spec::Netdev(netdev::Options::default())),
-        "internal" => {
-            let own = (interface.name == around.bridge).then_some(around.mac);
-            Ok(Spec::Tap(tap::Options { mac: address.or(own), ..tap::Options::default() }))
+        kind if around.types.is_dummy(around.datapath, kind) => {
+            Ok(Spec::Dummy(dummy::options(interface, address.or(own))))
         }
+        "system" => Ok(Spec::Netdev(netdev::Options::default())),
+        "internal" => Ok(Spec::Tap(tap::Options { mac: address.or(own), ..tap::Options::default() })),
         "tap" => Ok(Spec::Tap(tap::Options { mac: address, ..tap::Options::default() })),
         "patch" => {
             let peer = option("peer")?;

@@ -11,6 +11,7 @@ use control::openflow::settings::{
     DatapathId, MAX_CONTROLLERS, check_backoff, check_probe, parse_table_name, parse_table_number,
 };
 use ofagent::{FailMode, Target};
+use ofswitch::TableLimit;
 use openflow::Version;
 use ovsdb::Uuid;
 use ovsdb::vswitch::{Bridge, Controller, FlowTable, SSL};
@@ -39,6 +40,8 @@ pub(super) struct OpenFlowRows {
     pub(super) controllers: BTreeMap<Uuid, Controller>,
     pub(super) flow_tables: BTreeMap<Uuid, FlowTable>,
     pub(super) ssl: Option<SSL>,
+    /// Seconds after which an unused bundle is discarded.
+    pub(super) bundle_idle: Option<u32>,
 }
 
 impl OpenFlowRows {
@@ -80,12 +83,29 @@ impl OpenFlowRows {
             max_backoff: max_backoff(&rows, defaults.max_backoff),
             flush_flows: true,
             tables: self.tables(bridge),
+            table_limits: self.table_limits(bridge),
+            bundle_idle: self.bundle_idle.unwrap_or(defaults.bundle_idle),
+            // As in Open vSwitch, controllers get packets whole.
+            buffers: false,
             tls: self.ssl.as_ref().map_or([None, None, None], |ssl| {
                 [&ssl.private_key, &ssl.certificate, &ssl.ca_cert].map(|file| Some(file.into()))
             }),
             ..defaults
         };
         (controllers, config)
+    }
+
+    /// Returns sizes of tables.
+    fn table_limits(&self, bridge: &Bridge) -> BTreeMap<u8, TableLimit> {
+        let limit = |(number, row): (&i64, &Uuid)| {
+            let row = self.flow_tables.get(row)?;
+            let flows = row.flow_limit.and_then(|limit| u32::try_from(limit).ok());
+            let evicts = row.overflow_policy.as_deref() == Some("evict");
+            let limit = TableLimit { flows, evicts, groups: row.groups.iter().cloned().collect() };
+            let number = u8::try_from(*number).ok()?;
+            (limit != TableLimit::default()).then_some((number, limit))
+        };
+        bridge.flow_tables.iter().filter_map(limit).collect()
     }
 
     /// Returns names of tables. Of two tables with the same name, the first has it.
@@ -176,7 +196,12 @@ mod tests {
         let defaults = OpenFlowConfig::default();
         assert_eq!(
             config,
-            OpenFlowConfig { datapath_id: Some(DatapathId(7)), flush_flows: true, ..defaults }
+            OpenFlowConfig {
+                datapath_id: Some(DatapathId(7)),
+                flush_flows: true,
+                buffers: false,
+                ..defaults
+            }
         );
         assert_eq!((config.fail_mode, config.versions.len()), (FailMode::Standalone, 6));
     }
@@ -228,7 +253,7 @@ mod tests {
     fn tables_have_names() {
         let table = |number: u8, name: &str| {
             let uuid = Uuid([number; 16]);
-            (uuid, FlowTable { uuid, name: Some(name.into()) })
+            (uuid, FlowTable { uuid, name: Some(name.into()), ..FlowTable::default() })
         };
         let rows = [table(1, "acl"), table(2, "acl"), table(3, "not a name")];
         let numbers = [(0, 1), (1, 2), (2, 3), (300, 1)];

@@ -1,0 +1,181 @@
+//! The datapath as Open vSwitch's commands show it: one for all bridges, with numbers of its own for ports.
+//!
+//! A port's number comes from the digits of its name, counted from 100 on for bridges' own ports, so that tests can foresee
+//! it; a port without digits gets the lowest that is free.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use control::desired::Desired;
+use ports::Spec;
+use unixctl::Commands;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::follow::Numbers;
+use crate::numbers::LOCAL;
+
+/// A port of the datapath.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DatapathPort {
+    pub(crate) bridge: String,
+    pub(crate) name: String,
+    /// `None` for patch ports, which are no ports of the datapath.
+    pub(crate) number: Option<u32>,
+    /// OpenFlow number.
+    pub(crate) openflow: Option<i64>,
+    pub(crate) kind: String,
+    /// The other end of a patch port.
+    pub(crate) peer: Option<String>,
+    received: u64,
+}
+
+/// First number of bridges' own ports.
+const OWN: u32 = 100;
+
+/// Returns the number that a name asks for.
+fn wish(name: &str) -> Option<u32> {
+    let digits: String =
+        name.chars().skip_while(|c| !c.is_ascii_digit()).take_while(char::is_ascii_digit).collect();
+    let start = if name.starts_with("br") { OWN } else { 0 };
+    digits.parse::<u32>().ok()?.checked_add(start).filter(|number| (1..=65_534).contains(number))
+}
+
+/// Returns the ports of all bridges.
+pub(crate) fn ports(desired: &Desired, numbers: &Numbers) -> Vec<DatapathPort> {
+    let bridges = desired.state().bridges();
+    let mut ports = Vec::new();
+    let mut taken = BTreeSet::new();
+    for (bridge, running) in bridges.iter() {
+        for (name, port) in &running.ports {
+            let is_own = name == bridge;
+            let (kind, peer) = match &port.config.spec {
+                Spec::Patch(options) => ("patch", Some(options.peer.port.clone())),
+                Spec::Dummy(_) if is_own => ("dummy-internal", None),
+                Spec::Dummy(_) => ("dummy", None),
+                Spec::Tap(_) => ("internal", None),
+                Spec::Netdev(_) => ("system", None),
+                other => (other.type_name(), None),
+            };
+            let wish = wish(name).filter(|_| peer.is_none());
+            let counters = desired.state().switch().counters(port.at).ok();
+            let received = counters.map_or(0, |it| it.rx.iter().map(|queue| queue.packets).sum());
+            ports.push(DatapathPort {
+                bridge: bridge.clone(),
+                name: name.clone(),
+                number: wish.filter(|number| taken.insert(*number)),
+                openflow: numbers.get(&(bridge.clone(), name.clone())).copied(),
+                kind: kind.into(),
+                peer,
+                received,
+            });
+        }
+    }
+    for port in ports.iter_mut().filter(|port| port.number.is_none() && port.peer.is_none()) {
+        port.number = (1..=65_534).find(|number| taken.insert(*number));
+    }
+    ports
+}
+
+/// Adds the commands that show the datapath.
+pub(crate) fn add(
+    commands: &mut Commands,
+    desired: &Arc<Desired>,
+    numbers: &Arc<Mutex<Numbers>>,
+    name: &'static str,
+) {
+    let list = {
+        let (desired, numbers) = (desired.clone(), numbers.clone());
+        move || ports(&desired, &numbers.lock().unwrap_or_else(PoisonError::into_inner))
+    };
+    let found = list.clone();
+    commands.add("dpif/show", "", 0..=0, move |_| Ok(show(name, &found())));
+    let found = list.clone();
+    commands.add("dpctl/show", "[dp...]", 0..=usize::MAX, move |_| Ok(show_ports(name, &found())));
+    commands.add("dpctl/dump-dps", "", 0..=0, move |_| Ok(name.into()));
+    let found = list;
+    commands.add("dpif/dump-dps", "", 0..=0, move |_| {
+        let bridges: BTreeSet<String> = found().into_iter().map(|port| port.bridge).collect();
+        let kind = name.split('@').next().unwrap_or_default();
+        Ok(bridges.iter().fold(String::new(), |all, bridge| all + kind + "@" + bridge + "\n"))
+    });
+}
+
+/// Each packet is handled by the tables; none misses.
+fn hits(ports: &[DatapathPort]) -> u64 {
+    ports.iter().map(|port| port.received).sum()
+}
+
+fn show(datapath: &str, ports: &[DatapathPort]) -> String {
+    let mut text = format!("{datapath}: hit:{} missed:0\n", hits(ports));
+    let mut last = "";
+    let mut ports: Vec<_> = ports.iter().collect();
+    ports.sort_by_key(|port| (&port.bridge, &port.name));
+    for port in ports {
+        if port.bridge != last {
+            let _ = writeln!(text, "  {}:", port.bridge);
+        }
+        last = &port.bridge;
+        let openflow = port.openflow.map_or_else(|| "?".to_owned(), |number| number.to_string());
+        let number = port.number.map_or_else(|| "none".to_owned(), |number| number.to_string());
+        let kind = match &port.peer {
+            Some(peer) => format!("patch: peer={peer}"),
+            None => port.kind.clone(),
+        };
+        let _ = writeln!(text, "    {} {openflow}/{number}: ({kind})", port.name);
+    }
+    text
+}
+
+fn show_ports(datapath: &str, ports: &[DatapathPort]) -> String {
+    let mut text = format!("{datapath}:\n  lookups: hit:{} missed:0 lost:0\n  flows: 0\n", hits(ports));
+    let mut numbered: Vec<_> = ports.iter().filter_map(|port| Some((port.number?, port))).collect();
+    numbered.sort_by_key(|(number, _)| *number);
+    for (number, port) in numbered {
+        let kind =
+            if port.openflow == Some(LOCAL) && port.kind == "dummy" { "dummy-internal" } else { &port.kind };
+        let _ = writeln!(text, "  port {number}: {} ({kind})", port.name);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_come_from_names() {
+        assert_eq!(
+            ["p1", "eth12x3", "br0", "br7", "p0", "eth"].map(wish),
+            [Some(1), Some(12), Some(100), Some(107), None, None]
+        );
+        assert_eq!(wish("p99999999999"), None);
+    }
+
+    #[test]
+    fn ports_are_shown_by_bridge() {
+        let port = |name: &str, number, openflow, kind: &str, peer: Option<&str>| DatapathPort {
+            bridge: "br0".into(),
+            name: name.into(),
+            number,
+            openflow: Some(openflow),
+            kind: kind.into(),
+            peer: peer.map(Into::into),
+            received: 2,
+        };
+        let ports = [
+            port("p1", Some(1), 1, "dummy", None),
+            port("br0", Some(100), LOCAL, "dummy-internal", None),
+            port("p2", None, 2, "patch", Some("p3")),
+        ];
+        assert_eq!(
+            show("dummy@ovs-dummy", &ports),
+            "dummy@ovs-dummy: hit:6 missed:0\n  br0:\n    br0 65534/100: (dummy-internal)\n    p1 1/1: (dummy)\n    \
+             p2 2/none: (patch: peer=p3)\n"
+        );
+        assert!(
+            show_ports("dummy@ovs-dummy", &ports)
+                .ends_with("  port 1: p1 (dummy)\n  port 100: br0 (dummy-internal)\n")
+        );
+    }
+}

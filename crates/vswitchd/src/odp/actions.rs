@@ -1,0 +1,197 @@
+//! Datapath actions as text: what turns one packet into another, as Open vSwitch writes it.
+//!
+//! Both packets are compared header by header, so that the text says what was done and not how.
+
+use std::fmt::Write;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use packet::MacAddr;
+
+use super::flow::{IPV4, IPV6, TCP, UDP, VLAN};
+
+/// The headers of a packet, as far as actions change them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Headers<'a> {
+    dst: &'a [u8],
+    src: &'a [u8],
+    vlans: [Option<(u16, u16)>; 2],
+    kind: u16,
+    /// From the type's header on.
+    rest: &'a [u8],
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+impl<'a> Headers<'a> {
+    fn of(packet: &'a [u8]) -> Option<Self> {
+        let mut at = 12;
+        let mut vlans = [None; 2];
+        for place in &mut vlans {
+            let kind = word(packet, at)?;
+            if !VLAN.contains(&kind) {
+                break;
+            }
+            *place = Some((kind, word(packet, at + 2)?));
+            at += 4;
+        }
+        let (dst, src) = (packet.get(..6)?, packet.get(6..12)?);
+        Some(Self { dst, src, vlans, kind: word(packet, at)?, rest: packet.get(at + 2..)? })
+    }
+
+    fn tags(&self) -> impl DoubleEndedIterator<Item = (u16, u16)> {
+        self.vlans.into_iter().flatten()
+    }
+
+    /// The protocol over IP, its ports, and the address of its header.
+    fn upper(&self) -> Option<(u8, u16, u16)> {
+        let (proto, at) = match self.kind {
+            IPV4 => (*self.rest.get(9)?, usize::from(self.rest.first()? & 0xf) * 4),
+            IPV6 => (*self.rest.get(6)?, 40),
+            _ => return None,
+        };
+        Some((proto, word(self.rest, at)?, word(self.rest, at + 2)?))
+    }
+}
+
+/// Returns the actions that turn a packet into another, each with a comma behind it.
+pub(crate) fn between(from: &[u8], to: &[u8]) -> String {
+    let mut text = String::new();
+    let (Some(from), Some(to)) = (Headers::of(from), Headers::of(to)) else { return text };
+    let mut set = |name: &str, parts: &[(&str, Option<String>)]| {
+        let parts = parts.iter().filter_map(|(key, value)| Some(format!("{key}={}", value.as_ref()?)));
+        let parts: Vec<_> = parts.collect();
+        if !parts.is_empty() {
+            // Writing to a string does not fail.
+            let _ = write!(text, "set({name}({})),", parts.join(","));
+        }
+    };
+    let mac =
+        |a: &[u8], b: &[u8]| (a != b).then(|| b.first_chunk().map(|mac| MacAddr(*mac).to_string())).flatten();
+    set("eth", &[("src", mac(from.src, to.src)), ("dst", mac(from.dst, to.dst))]);
+    if from.kind == to.kind {
+        ip(&from, &to, &mut set);
+        upper(&from, &to, &mut set);
+    }
+    vlans(&from, &to, &mut text);
+    text
+}
+
+type Set<'a> = dyn FnMut(&str, &[(&str, Option<String>)]) + 'a;
+
+fn ip(from: &Headers<'_>, to: &Headers<'_>, set: &mut Set<'_>) {
+    let byte = |at: usize| {
+        let (a, b) = (from.rest.get(at)?, to.rest.get(at)?);
+        (a != b).then_some(*b)
+    };
+    match to.kind {
+        IPV4 => {
+            let address = |at: usize| {
+                let of =
+                    |headers: &Headers<'_>| Some(Ipv4Addr::from(*headers.rest.get(at..)?.first_chunk()?));
+                let (a, b) = (of(from)?, of(to)?);
+                (a != b).then(|| b.to_string())
+            };
+            let tos = byte(1).map(|tos| masked(from.rest.get(1).copied().unwrap_or(0), tos));
+            let ttl = byte(8).map(|ttl| ttl.to_string());
+            set("ipv4", &[("src", address(12)), ("dst", address(16)), ("tos", tos), ("ttl", ttl)]);
+        }
+        IPV6 => {
+            let address = |at: usize| {
+                let of =
+                    |headers: &Headers<'_>| Some(Ipv6Addr::from(*headers.rest.get(at..)?.first_chunk()?));
+                let (a, b) = (of(from)?, of(to)?);
+                (a != b).then(|| b.to_string())
+            };
+            let first = |headers: &Headers<'_>| Some(u32::from_be_bytes(*headers.rest.first_chunk()?));
+            let class = |headers: &Headers<'_>| first(headers).map(|word| (word >> 20) as u8);
+            let label = |headers: &Headers<'_>| first(headers).map(|word| word & 0xf_ffff);
+            let tclass = class(to).filter(|new| class(from) != Some(*new));
+            let tclass = tclass.map(|new| masked(class(from).unwrap_or(0), new));
+            let new = label(to).filter(|new| label(from) != Some(*new)).map(|new| format!("{new:#x}"));
+            let hlimit = byte(7).map(|hlimit| hlimit.to_string());
+            let parts = [
+                ("src", address(8)),
+                ("dst", address(24)),
+                ("label", new),
+                ("tclass", tclass),
+                ("hlimit", hlimit),
+            ];
+            set("ipv6", &parts);
+        }
+        _ => {}
+    }
+}
+
+/// A type of service, with a mask of the part that changes: that of services or that of congestion.
+fn masked(from: u8, to: u8) -> String {
+    let changed = from ^ to;
+    let parts = [0xfc, 0x03].into_iter().filter(|part| changed & part != 0);
+    let mask: u8 = parts.fold(0, |mask, part| mask | part);
+    if mask == 0xff { format!("{to:#x}") } else { format!("{:#x}/{mask:#x}", to & mask) }
+}
+
+fn upper(from: &Headers<'_>, to: &Headers<'_>, set: &mut Set<'_>) {
+    let (Some((proto, src, dst)), Some((same, new_src, new_dst))) = (from.upper(), to.upper()) else {
+        return;
+    };
+    let name = match proto {
+        TCP => "tcp",
+        UDP => "udp",
+        _ => return,
+    };
+    if proto != same {
+        return;
+    }
+    let port = |a: u16, b: u16| (a != b).then(|| b.to_string());
+    set(name, &[("src", port(src, new_src)), ("dst", port(dst, new_dst))]);
+}
+
+/// Takes tags off until the rest is common, and puts the others on.
+fn vlans(from: &Headers<'_>, to: &Headers<'_>, text: &mut String) {
+    let (old, new): (Vec<_>, Vec<_>) = (from.tags().collect(), to.tags().collect());
+    let common = old.iter().rev().zip(new.iter().rev()).take_while(|(a, b)| a == b).count();
+    for _ in common..old.len() {
+        text.push_str("pop_vlan,");
+    }
+    for (kind, tci) in new.iter().rev().skip(common) {
+        let tpid = if *kind == VLAN[0] { String::new() } else { format!("tpid={kind:#06x},") };
+        let _ = write!(text, "push_vlan({tpid}vid={},pcp={}),", tci & 0xfff, tci >> 13);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::odp;
+
+    #[test]
+    fn changes_become_actions() {
+        let packet = |tag: &str, src: &str, ttl: u8, tos: u8, port: u16| {
+            let eth = format!("in_port(1),eth(src={src},dst=50:54:00:00:00:0a)");
+            let ip = format!(
+                "eth_type(0x0800),ipv4(src=10.0.0.1,dst=10.0.0.2,proto=17,tos={tos},ttl={ttl},frag=no),udp(src={port},dst=2)"
+            );
+            let text = match tag {
+                "" => format!("{eth},{ip}"),
+                tag => format!("{eth},eth_type(0x8100),{tag},encap({ip})"),
+            };
+            odp::packet(&text, None).unwrap()
+        };
+        let plain = packet("", "50:54:00:00:00:05", 64, 0, 1);
+        for (to, expected) in [
+            (packet("", "50:54:00:00:00:05", 64, 0, 1), ""),
+            (packet("", "50:54:00:00:00:06", 63, 0, 1), "set(eth(src=50:54:00:00:00:06)),set(ipv4(ttl=63)),"),
+            (packet("", "50:54:00:00:00:05", 64, 40, 7), "set(ipv4(tos=0x28/0xfc)),set(udp(src=7)),"),
+            (packet("vlan(vid=9,pcp=3)", "50:54:00:00:00:05", 64, 0, 1), "push_vlan(vid=9,pcp=3),"),
+        ] {
+            assert_eq!(between(&plain, &to), expected);
+        }
+        let tagged = packet("vlan(vid=9,pcp=3)", "50:54:00:00:00:05", 64, 0, 1);
+        assert_eq!(between(&tagged, &plain), "pop_vlan,");
+        let other = packet("vlan(vid=8,pcp=0)", "50:54:00:00:00:05", 64, 0, 1);
+        assert_eq!(between(&tagged, &other), "pop_vlan,push_vlan(vid=8,pcp=0),");
+        assert_eq!(between(&plain, &[1, 2]), "");
+    }
+}

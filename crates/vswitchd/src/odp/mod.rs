@@ -1,0 +1,40 @@
+//! Packets as text, in the two syntaxes of Open vSwitch's tools: that of datapath flows, such as
+//! `in_port(1),eth(src=…,dst=…),eth_type(0x0800),ipv4(…)`, and that of OpenFlow matches.
+//!
+//! - `flow`: the fields of a packet; `parse`: datapath flows; `matching`: matches; `compose`: from fields to bytes;
+//!   `actions`: from a change of bytes to datapath actions.
+
+mod actions;
+mod compose;
+mod flow;
+mod matching;
+mod parse;
+
+pub(crate) use actions::between as actions_between;
+
+/// Returns the packet that a datapath flow describes, at least `length` bytes long.
+pub(crate) fn packet(text: &str, length: Option<usize>) -> Result<Vec<u8>, String> {
+    let flow = parse::flow(text)?;
+    let mut bytes = compose::packet(&flow, length.is_none());
+    match length {
+        Some(length) if length < bytes.len() => {
+            return Err(format!("the headers take {} bytes, more than {length}", bytes.len()));
+        }
+        Some(length) => compose::expand(&mut bytes, &flow, length),
+        None => {}
+    }
+    Ok(bytes)
+}
+
+/// A packet that text describes.
+pub(crate) struct Described {
+    /// Number of its ingress port: that of the datapath, or of OpenFlow.
+    pub(crate) in_port: Option<u32>,
+    pub(crate) packet: Vec<u8>,
+}
+
+/// Reads a packet in either syntax; attributes of datapath flows have parentheses.
+pub(crate) fn described(text: &str) -> Result<Described, String> {
+    let flow = if text.contains('(') { parse::flow(text)? } else { matching::flow(text)? };
+    Ok(Described { in_port: flow.in_port, packet: compose::packet(&flow, true) })
+}

@@ -1,0 +1,176 @@
+//! `ofproto/trace`: what a bridge would do with a packet, with datapath actions at the end (ovs-vswitchd(8)).
+//!
+//! The switch itself rehearses the packet; a packet that leaves through a patch port goes on in the other bridge.
+
+use std::fmt::Write;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use control::desired::Desired;
+use control::proto::TracePacketRequest;
+use ports::Spec;
+use unixctl::{Commands, Reply};
+
+use crate::datapath::{self, DatapathPort};
+use crate::follow::Numbers;
+use crate::numbers::LOCAL;
+use crate::odp;
+
+/// Bridges that a packet passes at most.
+const BRIDGES: usize = 16;
+
+/// Adds the command. `injects`: packets of `-generate` are taken by ports that can.
+pub(crate) fn add(commands: &mut Commands, desired: &Arc<Desired>, numbers: &Arc<Mutex<Numbers>>) {
+    let usage = "{[dp_name] odp_flow | bridge br_flow} [-generate|packet]";
+    let (desired, numbers) = (desired.clone(), numbers.clone());
+    commands.add("ofproto/trace", usage, 1..=usize::MAX, move |words| {
+        let numbers = numbers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Tracer { ports: datapath::ports(&desired, &numbers), desired: &desired }.run(words)
+    });
+}
+
+/// What is to be traced.
+struct Subject {
+    port: DatapathPort,
+    packet: Vec<u8>,
+    generates: bool,
+}
+
+struct Tracer<'a> {
+    desired: &'a Desired,
+    ports: Vec<DatapathPort>,
+}
+
+impl Tracer<'_> {
+    fn run(&self, words: &[String]) -> Reply {
+        let subject = self.subject(words)?;
+        let mut text = format!("bridge(\"{}\")\n", subject.port.bridge);
+        let mut actions = String::new();
+        let mut now = subject.packet.clone();
+        self.bridge(&subject.port, &subject.packet, BRIDGES, &mut text, &mut actions, &mut now)?;
+        let changed = if now == subject.packet { "unchanged" } else { "changed" };
+        let actions = if actions.is_empty() { "drop" } else { actions.trim_end_matches(',') };
+        let _ = write!(text, "\nFinal flow: {changed}\nDatapath actions: {actions}\n");
+        if subject.generates {
+            let dummies = self.desired.state().dummies();
+            dummies.receive(&subject.port.name, vec![subject.packet]).map_err(|error| error.to_string())?;
+        }
+        Ok(text)
+    }
+
+    fn subject(&self, words: &[String]) -> Result<Subject, String> {
+        let mut generates = false;
+        let mut rest = Vec::new();
+        let mut packet = None;
+        let mut words = words.iter().map(String::as_str).peekable();
+        while let Some(word) = words.next() {
+            match word {
+                "-generate" | "--generate" => generates = true,
+                "-consistent" | "--consistent" => {}
+                "--ct-next" => _ = words.next(),
+                word => rest.push(word),
+            }
+        }
+        if let [.., last] = &rest[..]
+            && rest.len() > 1
+            && let Ok(bytes) = control::hex::parse(last)
+        {
+            packet = Some(bytes);
+            rest.pop();
+        }
+        let (bridge, text) = match &rest[..] {
+            [text] => (None, *text),
+            [bridge, text] => (Some(*bridge), *text),
+            _ => return Err("expected a bridge and a flow".into()),
+        };
+        let is_datapath = text.contains('(');
+        if let Some(bridge) = bridge
+            && !is_datapath
+            && !self.ports.iter().any(|port| port.bridge == bridge)
+        {
+            return Err(format!("{bridge}: unknown bridge"));
+        }
+        let text = self.with_numbers(text, is_datapath, bridge);
+        let described = odp::described(&text)?;
+        // A packet from no port is taken for one of the bridge's own.
+        let own = if is_datapath { None } else { u32::try_from(LOCAL).ok() };
+        let wanted = described.in_port.or(own).ok_or("the flow has no ingress port (in_port)")?;
+        let port = self.ports.iter().find(|port| match is_datapath {
+            true => port.number == Some(wanted),
+            false => {
+                bridge.is_none_or(|bridge| port.bridge == bridge) && port.openflow == Some(i64::from(wanted))
+            }
+        });
+        let port = port.cloned().ok_or_else(|| format!("port {wanted} does not exist"))?;
+        let packet = packet.unwrap_or(described.packet);
+        Ok(Subject { port, packet, generates })
+    }
+
+    /// Replaces the name of an ingress port by its number.
+    fn with_numbers(&self, text: &str, is_datapath: bool, bridge: Option<&str>) -> String {
+        let (before, after) = if is_datapath { ("in_port(", ")") } else { ("in_port=", "") };
+        let mut ports =
+            self.ports.iter().filter(|port| is_datapath || bridge.is_none_or(|it| it == port.bridge));
+        let named = ports.find_map(|port| {
+            let name = text.split(before).nth(1)?.split([',', ')', ' ']).next()?;
+            let number = if is_datapath { port.number.map(i64::from) } else { port.openflow };
+            (port.name == name).then_some((name, number?))
+        });
+        match named {
+            Some((name, number)) => {
+                text.replacen(&format!("{before}{name}{after}"), &format!("{before}{number}{after}"), 1)
+            }
+            None => text.to_owned(),
+        }
+    }
+
+    /// Traces a packet from a port; adds steps to `text` and actions to `actions`. `now` is the packet as the actions have
+    /// left it.
+    fn bridge(
+        &self,
+        from: &DatapathPort,
+        packet: &[u8],
+        depth: usize,
+        text: &mut String,
+        actions: &mut String,
+        now: &mut Vec<u8>,
+    ) -> Result<(), String> {
+        let depth = depth.checked_sub(1).ok_or("the packet passes too many bridges")?;
+        let request = TracePacketRequest {
+            bridge: from.bridge.clone(),
+            port: from.name.clone(),
+            packet: packet.to_vec(),
+        };
+        let trace =
+            control::trace::once(self.desired.state(), &request).map_err(|error| error.to_string())?;
+        for step in &trace.steps {
+            let _ = writeln!(text, "    {step}");
+        }
+        for drop in &trace.drops {
+            let _ = writeln!(text, "    dropped: {drop}");
+        }
+        for output in trace.outputs.iter().filter(|output| output.drop_reason.is_empty()) {
+            let port = self.ports.iter().find(|port| port.bridge == from.bridge && port.name == output.port);
+            let Some(port) = port else { continue };
+            if let Some(number) = port.number {
+                actions.push_str(&odp::actions_between(now, &output.packet));
+                let _ = write!(actions, "{number},");
+                now.clone_from(&output.packet);
+            } else if let Some(peer) = self.peer(port) {
+                let _ = writeln!(text, "bridge(\"{}\")", peer.bridge);
+                self.bridge(&peer, &output.packet, depth, text, actions, now)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The other end of a patch port.
+    fn peer(&self, port: &DatapathPort) -> Option<DatapathPort> {
+        let bridges = self.desired.state().bridges();
+        let Spec::Patch(options) = &bridges.get(&port.bridge)?.ports.get(&port.name)?.config.spec else {
+            return None;
+        };
+        let is_peer =
+            |other: &&DatapathPort| other.bridge == options.peer.bridge && other.name == options.peer.port;
+        self.ports.iter().find(is_peer).cloned()
+    }
+}
