@@ -111,7 +111,15 @@ impl Pair {
             let mut switch = Switch::new(Settings { limits: small(), ..Settings::default() });
             for number in 1..=4 {
                 let (name, address) = (format!("p{number}"), [2, 0, 0, 0, 1, number as u8]);
-                let port = PortInfo { number: PortNo(number), name, address, is_up: true, speed: 0 };
+                let port = PortInfo {
+                    number: PortNo(number),
+                    name,
+                    address,
+                    is_up: true,
+                    speed: 0,
+                    counts_errors: true,
+                    queues: vec![],
+                };
                 switch.set_port(port, 0).unwrap_or_else(|error| panic!("{error}"));
             }
             let Some(id) = switch.connect(ConnectionKind::Service) else { panic!("no connection") };
@@ -164,13 +172,7 @@ impl Pair {
         let (state, mut of_interpreter) = (self.switches[0].0.state(), world());
         let outcomes = [(); 2].map(|()| interp::run(state, &mut of_interpreter, &received, &LIMITS, false));
         let (mut effects, mut ends) = (Effects::default(), vec![]);
-        self.worker.run_batch(
-            &engine.views().load(),
-            &mut world(),
-            [received; 2],
-            &mut effects,
-            &mut ends,
-        );
+        self.worker.run_batch(&engine.views().load(), &mut world(), [received; 2], &mut effects, &mut ends);
         drop(compiled);
         let [first, second] = outcomes.map(|outcome| outcome.effects);
         assert_eq!(ends, [first.len(), first.len() + second.len()]);

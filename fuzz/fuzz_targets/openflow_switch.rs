@@ -61,8 +61,15 @@ fuzz_target!(|data: &[u8]| {
             }
             2 => {
                 let number = PortNo(input.u8().into());
-                let info =
-                    PortInfo { number, name: "port".into(), address: [2; 6], is_up: input.flag(), speed: 0 };
+                let info = PortInfo {
+                    number,
+                    name: "port".into(),
+                    address: [2; 6],
+                    is_up: input.flag(),
+                    speed: 0,
+                    counts_errors: true,
+                    queues: vec![],
+                };
                 let _ = switch.set_port(info, now);
             }
             3 => switch.remove_port(PortNo(input.u8().into())),

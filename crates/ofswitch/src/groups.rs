@@ -22,6 +22,9 @@ use crate::switch::group_mods;
 /// Reason of flow-removed messages: the flow's group was deleted.
 pub(crate) const GROUP_DELETED: u8 = 3;
 
+/// Bytes that a group counts at least: an empty one takes as much memory.
+const LEAST_SIZE: usize = 512;
+
 /// A group as controllers know it.
 #[derive(Debug, Clone)]
 pub(crate) struct GroupEntry {
@@ -177,7 +180,7 @@ impl Datapath {
         }
         let has_method = method.is_some();
         let mut entry = GroupEntry { kind, buckets, properties, copies, learns, has_method, size: 0 };
-        entry.size = group_mods(id, &entry).iter().map(Vec::len).sum();
+        entry.size = group_mods(id, &entry).iter().map(Vec::len).sum::<usize>().max(LEAST_SIZE);
         let size_before = before.as_ref().map_or(0, |before| before.size);
         let bytes = self.model.bytes.saturating_sub(size_before) + entry.size;
         if entry.size > size_before && bytes > self.limits.bytes {

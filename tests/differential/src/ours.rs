@@ -79,7 +79,16 @@ impl Ours {
         for number in 1..=PORTS {
             let address = [2, 0, 0, 0, 1, number as u8];
             let name = format!("p{number}");
-            let port = PortInfo { number: PortNo(number), name, address, is_up: true, speed: 0 };
+            let number = PortNo(number);
+            let port = PortInfo {
+                number,
+                name,
+                address,
+                is_up: true,
+                speed: 0,
+                counts_errors: true,
+                queues: vec![],
+            };
             switch.set_port(port, 0).map_err(|error| Error::Other(error.to_string()))?;
         }
         let connection = switch.connect(ConnectionKind::Service);
