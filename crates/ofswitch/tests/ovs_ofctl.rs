@@ -147,7 +147,9 @@ fn flows_are_the_same_in_every_version() {
             "tcp,dl_vlan=5,nw_dst=10.0.0.0/24,tp_dst=80 actions=drop",
         ];
         for reader in VERSIONS {
-            assert_eq!(served.flows(reader), wanted, "added by {version}, read by {reader}");
+            // As in Open vSwitch, additions in version 1.0 have a flag that later versions show.
+            let flows = served.flows(reader).into_iter().map(|flow| flow.replace("reset_counts ", ""));
+            assert_eq!(flows.collect::<Vec<_>>(), wanted, "added by {version}, read by {reader}");
         }
         assert_eq!(served.flows(""), wanted);
         served.ofctl(&["-O", version, "--strict", "del-flows", "BR", "priority=6,in_port=1"]);

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use openflow::error::ErrorCode;
 use openflow::message::bucket;
 use openflow::message::{
-    Body, Bucket, FlowMod, FlowModCommand, Form, GroupMod, GroupModCommand, MeterMod, MeterModCommand,
-    TableMod, TableModProperty, TlvTableCommand, TlvTableMod,
+    Body, Bucket, FlowMod, FlowModCommand, FlowModFlags, Form, GroupMod, GroupModCommand, MeterMod,
+    MeterModCommand, TableMod, TableModProperty, TlvTableCommand, TlvTableMod,
 };
 use openflow::{Message, PortNo, Version, version};
 
@@ -239,6 +239,12 @@ fn flow_mod(flow: &Flow) -> Option<Vec<u8>> {
     let others = [Version::V1_5, Version::V1_4, Version::V1_3];
     let has_all = |version: &Version| actions.iter().all(|action| action.exists_in(*version));
     std::iter::once(flow.version).chain(others.into_iter().filter(has_all)).find_map(|version| {
+        // Flows that overlap now did not when they were added; additions in old versions always reset counts.
+        let mut flags = flow.flags - FlowModFlags::CHECK_OVERLAP;
+        flags.set(
+            FlowModFlags::RESET_COUNTS,
+            version > Version::V1_1 && flags.contains(FlowModFlags::RESET_COUNTS),
+        );
         let change = FlowMod {
             cookie: flow.cookie,
             table_id: flow.table,
@@ -249,7 +255,7 @@ fn flow_mod(flow: &Flow) -> Option<Vec<u8>> {
             buffer_id: version::NO_BUFFER,
             out_port: PortNo::ANY,
             out_group: version::group::ANY,
-            flags: flow.flags,
+            flags,
             importance: flow.importance,
             matching: translate::matching(&flow.fields, version, true),
             instructions: flow.instructions.clone(),
