@@ -47,7 +47,14 @@ impl Tracer<'_> {
         let mut actions = String::new();
         let mut now = subject.packet.clone();
         self.bridge(&subject.port, &subject.packet, BRIDGES, &mut text, &mut actions, &mut now)?;
-        let changed = if now == subject.packet { "unchanged" } else { "changed" };
+        let port = match subject.port.openflow {
+            Some(LOCAL) => "LOCAL".into(),
+            number => number.unwrap_or_default().to_string(),
+        };
+        let changed = match now == subject.packet {
+            true => "unchanged".into(),
+            false => odp::matching(&port, &now),
+        };
         let actions = if actions.is_empty() { "drop" } else { actions.trim_end_matches(',') };
         let _ = write!(text, "\nFinal flow: {changed}\nDatapath actions: {actions}\n");
         if subject.generates {

@@ -348,7 +348,7 @@ fn limits_and_their_use_are_shown() {
     for (name, per, used, most) in [
         ("flows", "bridge", 3, 3),
         ("flows", "table", 2, 3),
-        ("groups", "bridge", 1, 65_536),
+        ("groups", "bridge", 1, 4_294_967_040_u64),
         ("buckets", "bridge", 2, 1_000_000),
         ("buckets", "group", 2, 4096),
         ("meters", "bridge", 1, 16_384),
