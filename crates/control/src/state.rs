@@ -10,11 +10,13 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use ::openflow::PortNo;
 use fabric::counters::QueueSnapshot;
 use fabric::switch::{BridgeId, PortRef, PortSnapshot, WorkerReport};
 use fabric::{Mirror, Switch, SwitchError, SwitchLogic};
 use logic::Logic;
 use ofagent::{ControllerState, SocketAccess};
+use ofswitch::Effect;
 use ports::bounded::within;
 use ports::faults::{Alarm, Limit, Summary};
 use ports::{Access, Environment, Link, Status};
@@ -68,6 +70,13 @@ impl Bridge {
     /// Returns its controllers, with the logic `openflow`.
     pub fn controllers(&self) -> Vec<ControllerState> {
         self.openflow.as_ref().map(|openflow| openflow.controllers()).unwrap_or_default()
+    }
+
+    /// Takes a packet through its flow tables, with the logic `openflow`, as if it came in at a port that need not exist;
+    /// changes nothing. Returns the steps, and what would leave.
+    pub fn rehearse(&self, port: PortNo, packet: &[u8]) -> Option<(Vec<String>, Vec<Effect>)> {
+        let switch = self.openflow.as_ref()?.logic().switch();
+        Some(switch.with(|switch, now| switch.foresee(port, packet, now)))
     }
 }
 

@@ -30,6 +30,18 @@ pub(crate) struct DatapathPort {
     received: u64,
 }
 
+impl DatapathPort {
+    /// A port with an OpenFlow number that no port of the bridge has.
+    pub(crate) fn absent(bridge: &str, openflow: i64) -> Self {
+        let (name, kind, bridge) = (String::new(), String::new(), bridge.to_owned());
+        Self { bridge, name, number: None, openflow: Some(openflow), kind, peer: None, received: 0 }
+    }
+
+    pub(crate) fn is_absent(&self) -> bool {
+        self.name.is_empty()
+    }
+}
+
 /// First number of bridges' own ports.
 const OWN: u32 = 100;
 

@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use control::desired::Desired;
 use control::proto::TracePacketRequest;
+use ofswitch::Effect;
+use openflow::PortNo;
 use ports::Spec;
 use unixctl::{Commands, Reply};
 
@@ -107,7 +109,14 @@ impl Tracer<'_> {
                 bridge.is_none_or(|bridge| port.bridge == bridge) && port.openflow == Some(i64::from(wanted))
             }
         });
-        let port = port.cloned().ok_or_else(|| format!("port {wanted} does not exist"))?;
+        let port = match (port, bridge) {
+            (Some(port), _) => port.clone(),
+            // OpenFlow's tables can be asked about a port that is not there.
+            (None, Some(bridge)) if !is_datapath && !generates => {
+                DatapathPort::absent(bridge, i64::from(wanted))
+            }
+            (None, _) => return Err(format!("port {wanted} does not exist")),
+        };
         let packet = packet.unwrap_or(described.packet);
         Ok(Subject { port, packet, generates })
     }
@@ -142,6 +151,9 @@ impl Tracer<'_> {
         now: &mut Vec<u8>,
     ) -> Result<(), String> {
         let depth = depth.checked_sub(1).ok_or("the packet passes too many bridges")?;
+        if from.is_absent() {
+            return self.rehearse(from, packet, depth, text, actions, now);
+        }
         let request = TracePacketRequest {
             bridge: from.bridge.clone(),
             port: from.name.clone(),
@@ -158,13 +170,73 @@ impl Tracer<'_> {
         for output in trace.outputs.iter().filter(|output| output.drop_reason.is_empty()) {
             let port = self.ports.iter().find(|port| port.bridge == from.bridge && port.name == output.port);
             let Some(port) = port else { continue };
-            if let Some(number) = port.number {
-                actions.push_str(&odp::actions_between(now, &output.packet));
-                let _ = write!(actions, "{number},");
-                now.clone_from(&output.packet);
-            } else if let Some(peer) = self.peer(port) {
-                let _ = writeln!(text, "bridge(\"{}\")", peer.bridge);
-                self.bridge(&peer, &output.packet, depth, text, actions, now)?;
+            self.output(port, &output.packet, depth, text, actions, now)?;
+        }
+        Ok(())
+    }
+
+    /// Continues with a packet that leaves through a port.
+    fn output(
+        &self,
+        port: &DatapathPort,
+        packet: &[u8],
+        depth: usize,
+        text: &mut String,
+        actions: &mut String,
+        now: &mut Vec<u8>,
+    ) -> Result<(), String> {
+        if let Some(number) = port.number {
+            actions.push_str(&odp::actions_between(now, packet));
+            let _ = write!(actions, "{number},");
+            packet.clone_into(now);
+        } else if let Some(peer) = self.peer(port) {
+            let _ = writeln!(text, "bridge(\"{}\")", peer.bridge);
+            self.bridge(&peer, packet, depth, text, actions, now)?;
+        }
+        Ok(())
+    }
+
+    /// Traces a packet from a port that is not there: through the flow tables alone.
+    fn rehearse(
+        &self,
+        from: &DatapathPort,
+        packet: &[u8],
+        depth: usize,
+        text: &mut String,
+        actions: &mut String,
+        now: &mut Vec<u8>,
+    ) -> Result<(), String> {
+        let in_port = from.openflow.and_then(|number| u32::try_from(number).ok()).unwrap_or_default();
+        let rehearsal = {
+            let bridges = self.desired.state().bridges();
+            bridges.get(&from.bridge).and_then(|bridge| bridge.rehearse(PortNo(in_port), packet))
+        };
+        let (steps, effects) = rehearsal.ok_or("the bridge has no flow tables")?;
+        for step in &steps {
+            let _ = writeln!(text, "    {step}");
+        }
+        for effect in &effects {
+            match effect {
+                Effect::Output { port: number, packet, .. } => {
+                    let number = match *number {
+                        PortNo::LOCAL => LOCAL,
+                        number => i64::from(number.0),
+                    };
+                    let is_it =
+                        |port: &&DatapathPort| port.bridge == from.bridge && port.openflow == Some(number);
+                    match self.ports.iter().find(is_it) {
+                        Some(port) => self.output(port, packet, depth, text, actions, now)?,
+                        None => {
+                            let _ = writeln!(text, "    output to port {number}, which does not exist");
+                            packet.clone_into(now);
+                        }
+                    }
+                }
+                Effect::Normal { packet, .. } => {
+                    let _ = writeln!(text, "    forwarded like by a learning bridge (NORMAL)");
+                    packet.clone_into(now);
+                }
+                Effect::Sample { .. } | Effect::Drop(_) => {}
             }
         }
         Ok(())

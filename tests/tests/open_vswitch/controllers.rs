@@ -73,6 +73,15 @@ fn flows_of_ovs_ofctl_forward_and_protocols_bound_versions() {
     host.ofctl(&["-O", "OpenFlow14", "add-flow", "br0", "in_port=vb,actions=va"]);
     ping_all(&a, "10.80.0.2", 3, "0.1").unwrap();
 
+    // A trace ends in the packet and the actions, also from a port that is not there.
+    host.ofctl(&["add-flow", "br0", "in_port=77,dl_vlan=5,actions=strip_vlan,output:12"]);
+    let (code, trace, error) =
+        host.appctl(&["ofproto/trace", "br0", "in_port=77,dl_vlan=5,dl_src=02:00:00:00:00:07"]);
+    assert_eq!((code, error.as_str()), (Some(0), ""));
+    let end = "Final flow: in_port=77,vlan_tci=0x0000,dl_src=02:00:00:00:00:07,";
+    assert!(trace.contains(end) && trace.contains("\nDatapath actions: pop_vlan,"), "{trace}");
+    host.ofctl(&["del-flows", "br0", "in_port=77"]);
+
     host.vsctl(&["set", "bridge", "br0", "protocols=OpenFlow13"]);
     let (code, _, error) = host.tool("ovs-ofctl", &["dump-flows", "br0"]);
     assert_eq!(code, Some(1));

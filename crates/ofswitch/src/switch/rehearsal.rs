@@ -2,7 +2,7 @@
 
 use openflow::PortNo;
 use openflow::text::{instructions_text, match_text};
-use pipeline::interp::{self, Effect, Event, Received};
+use pipeline::interp::{self, Effect, Event, Exit, Received};
 use pipeline::ir::TableId;
 use pipeline::state::EntryId;
 
@@ -31,6 +31,30 @@ impl Switch {
         let outcome = interp::rehearse(&self.datapath.state, &mut surroundings, &received, &exec::LIMITS);
         let steps = outcome.trace.iter().filter_map(|event| self.step(event)).collect();
         Rehearsal { steps, effects: outcome.effects }
+    }
+
+    /// Rehearses a whole packet ([`Switch::rehearse`]). Returns the steps, and the packets that would leave; floods are
+    /// packets for each port.
+    pub fn foresee(&self, port: PortNo, packet: &[u8], now: u64) -> (Vec<String>, Vec<super::Effect>) {
+        let len = u32::try_from(packet.len()).unwrap_or(u32::MAX);
+        let rehearsal = self.rehearse(port, packet, len, now);
+        let received = Received::whole(packet, port.0);
+        let mut outputs = Vec::new();
+        for effect in rehearsal.effects {
+            let Effect::Output { to, packet: form, queue, .. } = effect else { continue };
+            let (packet, queue) = (form.bytes(&received), queue.unwrap_or(0));
+            let output =
+                |number| super::Effect::Output { port: PortNo(number), packet: packet.clone(), queue };
+            match to {
+                Exit::Port(number) => outputs.push(output(number)),
+                Exit::Fallback => outputs.push(super::Effect::Normal { in_port: port, packet }),
+                Exit::Flood | Exit::All => {
+                    let others = self.ports.keys().filter(|number| **number != port.0);
+                    outputs.extend(others.map(|number| output(*number)));
+                }
+            }
+        }
+        (rehearsal.steps, outputs)
     }
 
     /// A step in the terms of OpenFlow, if it is one.
