@@ -66,17 +66,20 @@ pub struct Bridge {
     pub not_taken_over: Vec<String>,
 }
 
+impl State {
+    /// Takes a packet through the flow tables of a bridge with the logic `openflow`, as if it came in at a port that need
+    /// not exist; changes nothing. Returns the steps, and what would leave.
+    pub fn rehearse(&self, bridge: &str, port: PortNo, packet: &[u8]) -> Option<(Vec<String>, Vec<Effect>)> {
+        // The bridges are not locked while the switch is waited for.
+        let running = self.bridges().get(bridge)?.openflow.clone()?;
+        Some(running.logic().switch().with(|switch, now| switch.foresee(port, packet, now)))
+    }
+}
+
 impl Bridge {
     /// Returns its controllers, with the logic `openflow`.
     pub fn controllers(&self) -> Vec<ControllerState> {
         self.openflow.as_ref().map(|openflow| openflow.controllers()).unwrap_or_default()
-    }
-
-    /// Takes a packet through its flow tables, with the logic `openflow`, as if it came in at a port that need not exist;
-    /// changes nothing. Returns the steps, and what would leave.
-    pub fn rehearse(&self, port: PortNo, packet: &[u8]) -> Option<(Vec<String>, Vec<Effect>)> {
-        let switch = self.openflow.as_ref()?.logic().switch();
-        Some(switch.with(|switch, now| switch.foresee(port, packet, now)))
     }
 }
 

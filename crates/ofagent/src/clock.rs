@@ -38,5 +38,6 @@ pub fn stop() {
 /// Stops the clock, and moves it forward.
 pub fn warp(by: Duration) {
     stop();
-    STOPPED.fetch_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+    let by = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
+    let _ = STOPPED.fetch_update(Relaxed, Relaxed, |now| Some(now.saturating_add(by)));
 }

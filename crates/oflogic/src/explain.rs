@@ -40,7 +40,10 @@ fn rehearse(plane: &Plane, switch: &SharedSwitch, batch: &mut Batch<'_>) {
             continue;
         }
         batch.pull(v, WINDOW);
-        batch.remark(v, "it comes from port {}", &[Value::Number(executor.number.into())]);
+        match executor.number {
+            number if number == PortNo::LOCAL.0 => batch.remark(v, "it comes from port LOCAL", &[]),
+            number => batch.remark(v, "it comes from port {}", &[Value::Number(number.into())]),
+        }
         let (front, len) = (batch.header(v), batch.len(v));
         let rehearsal = switch.with(|switch, now| switch.rehearse(PortNo(executor.number), front, len, now));
         for step in &rehearsal.steps {

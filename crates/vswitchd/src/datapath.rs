@@ -5,15 +5,13 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use control::desired::Desired;
 use ports::Spec;
 use unixctl::Commands;
 
-use std::sync::{Arc, Mutex, PoisonError};
-
 use crate::follow::Numbers;
-use crate::numbers::LOCAL;
 
 /// A port of the datapath.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -144,9 +142,7 @@ fn show_ports(datapath: &str, ports: &[DatapathPort]) -> String {
     let mut numbered: Vec<_> = ports.iter().filter_map(|port| Some((port.number?, port))).collect();
     numbered.sort_by_key(|(number, _)| *number);
     for (number, port) in numbered {
-        let kind =
-            if port.openflow == Some(LOCAL) && port.kind == "dummy" { "dummy-internal" } else { &port.kind };
-        let _ = writeln!(text, "  port {number}: {} ({kind})", port.name);
+        let _ = writeln!(text, "  port {number}: {} ({})", port.name, port.kind);
     }
     text
 }
@@ -154,6 +150,7 @@ fn show_ports(datapath: &str, ports: &[DatapathPort]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::numbers::LOCAL;
 
     #[test]
     fn numbers_come_from_names() {

@@ -7,6 +7,9 @@ use control::desired::Desired;
 use ports::dummy::{Dummies, StreamState};
 use unixctl::{Commands, Reply};
 
+/// Steps of one `time/warp` at most: after each, all bridges are looked at.
+const MOST_STEPS: u64 = 100_000;
+
 /// Adds the commands.
 pub(crate) fn add(commands: &mut Commands, desired: &Arc<Desired>) {
     let dummies = desired.state().dummies().clone();
@@ -95,6 +98,9 @@ fn warp(desired: &Desired, words: &[String]) -> Reply {
         _ => (None, None),
     };
     let (Some(mut left), Some(step)) = (total, step) else { return Err("invalid MSECS".into()) };
+    if left.div_ceil(step) > MOST_STEPS {
+        return Err(format!("more than {MOST_STEPS} steps"));
+    }
     while left > 0 {
         let next = step.min(left);
         left -= next;

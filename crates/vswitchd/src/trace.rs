@@ -2,6 +2,7 @@
 //!
 //! The switch itself rehearses the packet; a packet that leaves through a patch port goes on in the other bridge.
 
+use std::cell::Cell;
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,14 +20,17 @@ use crate::odp;
 
 /// Bridges that a packet passes at most.
 const BRIDGES: usize = 16;
+/// Passes of all copies of a packet through bridges at most.
+const PASSES: usize = 256;
 
-/// Adds the command. `injects`: packets of `-generate` are taken by ports that can.
+/// Adds the command.
 pub(crate) fn add(commands: &mut Commands, desired: &Arc<Desired>, numbers: &Arc<Mutex<Numbers>>) {
     let usage = "{[dp_name] odp_flow | bridge br_flow} [-generate|packet]";
     let (desired, numbers) = (desired.clone(), numbers.clone());
     commands.add("ofproto/trace", usage, 1..=usize::MAX, move |words| {
         let numbers = numbers.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Tracer { ports: datapath::ports(&desired, &numbers), desired: &desired }.run(words)
+        let ports = datapath::ports(&desired, &numbers);
+        Tracer { ports, desired: &desired, left: Cell::new(PASSES) }.run(words)
     });
 }
 
@@ -40,6 +44,8 @@ struct Subject {
 struct Tracer<'a> {
     desired: &'a Desired,
     ports: Vec<DatapathPort>,
+    /// Passes through bridges that are left.
+    left: Cell<usize>,
 }
 
 impl Tracer<'_> {
@@ -103,6 +109,8 @@ impl Tracer<'_> {
         // A packet from no port is taken for one of the bridge's own.
         let own = if is_datapath { None } else { u32::try_from(LOCAL).ok() };
         let wanted = described.in_port.or(own).ok_or("the flow has no ingress port (in_port)")?;
+        // The number that `LOCAL` has since OpenFlow 1.1.
+        let wanted = if !is_datapath && wanted == PortNo::LOCAL.0 { own.unwrap_or(wanted) } else { wanted };
         let port = self.ports.iter().find(|port| match is_datapath {
             true => port.number == Some(wanted),
             false => {
@@ -151,6 +159,9 @@ impl Tracer<'_> {
         now: &mut Vec<u8>,
     ) -> Result<(), String> {
         let depth = depth.checked_sub(1).ok_or("the packet passes too many bridges")?;
+        // Copies that bridges flood to each other multiply at every crossing.
+        let left = self.left.get().checked_sub(1).ok_or("copies of the packet pass too many bridges")?;
+        self.left.set(left);
         if from.is_absent() {
             return self.rehearse(from, packet, depth, text, actions, now);
         }
@@ -207,10 +218,7 @@ impl Tracer<'_> {
         now: &mut Vec<u8>,
     ) -> Result<(), String> {
         let in_port = from.openflow.and_then(|number| u32::try_from(number).ok()).unwrap_or_default();
-        let rehearsal = {
-            let bridges = self.desired.state().bridges();
-            bridges.get(&from.bridge).and_then(|bridge| bridge.rehearse(PortNo(in_port), packet))
-        };
+        let rehearsal = self.desired.state().rehearse(&from.bridge, PortNo(in_port), packet);
         let (steps, effects) = rehearsal.ok_or("the bridge has no flow tables")?;
         for step in &steps {
             let _ = writeln!(text, "    {step}");

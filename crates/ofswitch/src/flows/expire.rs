@@ -1,6 +1,7 @@
 //! Flows that go by themselves: timeouts, and eviction from full tables.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 
 use openflow::error::ErrorCode;
@@ -73,27 +74,46 @@ impl Datapath {
             return;
         };
         let size = settings.size(&self.limits) as usize;
-        while self.model.tables.get(table).is_some_and(|flows| flows.len() > size)
-            && let Some(flow) = self.least(table, now)
-        {
+        let excess = self.model.tables.get(table).map_or(0, |flows| flows.len().saturating_sub(size));
+        for flow in self.losses(table, excess, now) {
             self.remove_flow(&flow, EVICTED, now, transaction);
         }
     }
 
-    /// The flow that a table would lose first. Only flows with a timeout go: of the largest group, the least important
-    /// one, and of equal ones that which would end first.
-    fn least(&self, table: usize, now: u64) -> Option<Arc<Flow>> {
+    /// The flows that a table would lose first, as many as `count`. Only flows with a timeout go: of the largest group, the
+    /// least important one, and of equal ones that which would end first.
+    fn losses(&self, table: usize, count: usize, now: u64) -> Vec<Arc<Flow>> {
         let fields =
             self.model.settings.get(table).map(|settings| settings.group_fields()).unwrap_or_default();
-        let is_key = |oxm: &&Oxm| oxm.field().is_some_and(|field| fields.contains(&field.id));
-        let group = |flow: &Arc<Flow>| -> Vec<Oxm> { flow.fields.iter().filter(is_key).cloned().collect() };
         let ends = |flow: &&Arc<Flow>| flow.hard_timeout > 0 || flow.idle_timeout > 0;
         let flows = || self.model.tables.get(table).into_iter().flat_map(FlowTable::iter).filter(ends);
-        let mut sizes: HashMap<Vec<Oxm>, usize> = HashMap::new();
-        flows().for_each(|flow| *sizes.entry(group(flow)).or_default() += 1);
-        let largest = sizes.values().max()?;
-        let candidates = flows().filter(|flow| sizes.get(&group(flow)) == Some(largest));
-        candidates.min_by_key(|flow| (flow.importance, self.end(flow, now))).cloned()
+        let rank = |flow: &Arc<Flow>| (flow.importance, self.end(flow, now));
+        if count == 0 || fields.is_empty() && count == 1 {
+            return flows().min_by_key(|flow| rank(flow)).into_iter().take(count).cloned().collect();
+        }
+        let is_key = |oxm: &&Oxm| oxm.field().is_some_and(|field| fields.contains(&field.id));
+        let mut groups: HashMap<Vec<Oxm>, Vec<_>> = HashMap::new();
+        for (number, flow) in flows().enumerate() {
+            let group = flow.fields.iter().filter(is_key).cloned().collect();
+            groups.entry(group).or_default().push(((rank(flow), number), flow));
+        }
+        // The last of each is the one that goes first.
+        let mut groups: Vec<_> = groups.into_values().collect();
+        groups.iter_mut().for_each(|group| group.sort_unstable_by_key(|(rank, _)| Reverse(*rank)));
+        let place = |groups: &[Vec<_>], at: usize| {
+            let group: &Vec<(_, _)> = groups.get(at)?;
+            Some((group.len(), Reverse(group.last()?.0), at))
+        };
+        let mut largest: BinaryHeap<_> = (0..groups.len()).filter_map(|at| place(&groups, at)).collect();
+        let mut losses = Vec::new();
+        while losses.len() < count
+            && let Some((.., at)) = largest.pop()
+        {
+            let lost = groups.get_mut(at).and_then(Vec::pop);
+            losses.extend(lost.map(|(_, flow)| flow.clone()));
+            largest.extend(place(&groups, at));
+        }
+        losses
     }
 
     /// The time at which a flow would end without further packets.
@@ -119,7 +139,7 @@ impl Datapath {
         }
     }
 
-    /// Makes room for one more flow: a table that permits it loses a flow ([`Datapath::least`]).
+    /// Makes room for one more flow: a table that permits it loses a flow ([`Datapath::losses`]).
     pub(super) fn make_room(
         &mut self,
         table: u8,
@@ -136,7 +156,7 @@ impl Datapath {
         if !self.model.settings.get(at).is_some_and(TableSettings::evicts) {
             return Err(ErrorCode::FmfcTableFull);
         }
-        match self.least(at, now).filter(|flow| flow.importance <= importance) {
+        match self.losses(at, 1, now).pop().filter(|flow| flow.importance <= importance) {
             Some(flow) => {
                 self.remove_flow(&flow, EVICTED, now, transaction);
                 Ok(())

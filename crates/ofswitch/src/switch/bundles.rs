@@ -13,6 +13,11 @@ use crate::program::TABLES;
 
 type Done = Result<(), ErrorCode>;
 
+/// What errors about a bundle echo of the message that opened it.
+fn echoed(message: &[u8]) -> Vec<u8> {
+    message.get(..openflow::error::MAX_OFFENDING).unwrap_or(message).to_vec()
+}
+
 impl Switch {
     pub(super) fn bundle_control(
         &mut self,
@@ -34,7 +39,7 @@ impl Switch {
                 if bundles.len() >= limit {
                     return Err(ErrorCode::BfcOutOfBundles);
                 }
-                let request = bytes.to_vec();
+                let request = echoed(bytes);
                 let new = OpenBundle { flags: control.flags, request, used: now, ..OpenBundle::default() };
                 bundles.insert(control.bundle, new);
                 BundleControlKind::OpenReply
@@ -111,8 +116,7 @@ impl Switch {
             return Err(ErrorCode::BfcOutOfBundles);
         }
         // A message may open its bundle.
-        let request = || bytes.to_vec();
-        let new = || OpenBundle { flags: add.flags, request: request(), ..OpenBundle::default() };
+        let new = || OpenBundle { flags: add.flags, request: echoed(bytes), ..OpenBundle::default() };
         let bundle = connection.bundles.entry(add.bundle).or_insert_with(new);
         if bundle.is_closed {
             return Err(ErrorCode::BfcBundleClosed);

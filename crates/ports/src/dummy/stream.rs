@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use socket_file::{SocketAccess, SocketFile};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc::{Receiver, channel};
@@ -44,18 +45,12 @@ pub(super) fn start(
         return Ok(Some(runtime.spawn(connect(path, ends))));
     }
     let Some(path) = path(&options.pstream) else { return Ok(None) };
-    let listen = || {
-        // Left by a process that has ended.
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let _context = runtime.enter();
-        UnixListener::bind(&path)
-    };
-    let listener =
-        listen().map_err(|error| OpenError(format!("cannot listen on {}: {error}", path.display())))?;
-    Ok(Some(runtime.spawn(accept(listener, ends))))
+    let failed = |error: &dyn std::error::Error| OpenError(format!("pstream: {error}"));
+    let (file, listener) =
+        SocketFile::listen(&path, SocketAccess::default()).map_err(|error| failed(&error))?;
+    let _context = runtime.enter();
+    let listener = UnixListener::from_std(listener).map_err(|error| failed(&error))?;
+    Ok(Some(runtime.spawn(accept(listener, file, ends))))
 }
 
 async fn connect(path: PathBuf, ends: Ends) {
@@ -74,7 +69,8 @@ async fn connect(path: PathBuf, ends: Ends) {
     }
 }
 
-async fn accept(listener: UnixListener, ends: Ends) {
+/// `_file` is the listener's, and goes with it.
+async fn accept(listener: UnixListener, _file: SocketFile, ends: Ends) {
     let mut streams = JoinSet::new();
     loop {
         while streams.try_join_next().is_some() {}

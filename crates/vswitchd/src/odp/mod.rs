@@ -14,8 +14,14 @@ mod show;
 pub(crate) use actions::between as actions_between;
 pub(crate) use show::matching;
 
+/// Bytes of the longest packet of the fabric.
+const MOST_BYTES: usize = 65_535;
+
 /// Returns the packet that a datapath flow describes, at least `length` bytes long.
 pub(crate) fn packet(text: &str, length: Option<usize>) -> Result<Vec<u8>, String> {
+    if length.is_some_and(|length| length > MOST_BYTES) {
+        return Err(format!("packets have at most {MOST_BYTES} bytes"));
+    }
     let flow = parse::flow(text)?;
     let mut bytes = compose::packet(&flow, length.is_none());
     match length {
@@ -39,4 +45,14 @@ pub(crate) struct Described {
 pub(crate) fn described(text: &str) -> Result<Described, String> {
     let flow = if text.contains('(') { parse::flow(text)? } else { matching::flow(text)? };
     Ok(Described { in_port: flow.in_port, packet: compose::packet(&flow, true) })
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn packets_have_bounds() {
+        let packet = |length| super::packet("in_port(1),eth()", Some(length));
+        assert_eq!(packet(65_535).map(|packet| packet.len()), Ok(65_535));
+        assert_eq!(packet(usize::MAX), Err("packets have at most 65535 bytes".into()));
+    }
 }
