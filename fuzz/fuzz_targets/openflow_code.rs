@@ -116,6 +116,7 @@ impl Pair {
                     name,
                     address,
                     is_up: true,
+                    is_faulty: false,
                     speed: 0,
                     counts_errors: true,
                     queues: vec![],

@@ -144,6 +144,8 @@ pub struct State {
     /// Counters of the ports that were removed, all queues of a direction in one.
     removed: Mutex<[QueueSnapshot; 2]>,
     watched: Watched,
+    /// Ports that monitoring calls faulty, by bridge and name.
+    pub(crate) faulty: Mutex<BTreeSet<(String, String)>>,
     sflow: Sflow,
     place: Place,
     /// The switch ends: ports are closed, and not removed from the configuration.
@@ -176,6 +178,7 @@ impl State {
             unmet: Mutex::default(),
             removed: Mutex::default(),
             watched: Watched::default(),
+            faulty: Mutex::default(),
             ending: AtomicBool::new(false),
             workers: Workers::default(),
         }
@@ -300,7 +303,7 @@ impl State {
     }
 
     fn tell_ports(&self, openflow: &Running, name: &str, bridge: &Bridge) {
-        let facts = openflow::facts(&self.switch, name, bridge, openflow.datapath_id());
+        let facts = openflow::facts(&self.switch, name, bridge, openflow.datapath_id(), &self.lock_faulty());
         openflow.logic().set_ports(&facts);
     }
 
@@ -310,7 +313,8 @@ impl State {
         let bridges = self.bridges();
         let Some(openflow) = bridges.get(bridge).and_then(|bridge| bridge.openflow.as_ref()) else { return };
         if let Ok(port) = find_port(&bridges, bridge, port) {
-            let facts = openflow::facts_of(&self.switch, bridge, port, openflow.datapath_id());
+            let id = openflow.datapath_id();
+            let facts = openflow::facts_of(&self.switch, bridge, port, id, &self.lock_faulty());
             openflow.logic().set_ports(&[facts]);
         }
     }

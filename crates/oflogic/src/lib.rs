@@ -12,6 +12,7 @@
 //!
 //! # Modules
 //! - `switch_logic`: the public logic; `shared`: state of the data path, the switch and the thread;
+//! - `intercept`: frames of link protocols that the control plane takes ahead of the tables;
 //! - `plane`, `headers`, `effect`, `execute`, `upcalls`, `tally`: run by workers;
 //! - `ports`: numbers and configurations; `engine`: machine code that follows the switch; `specialiser`: when it is made
 //!   faster;
@@ -28,6 +29,7 @@ mod engine;
 mod execute;
 mod explain;
 mod headers;
+mod intercept;
 mod plane;
 mod ports;
 mod shared;
@@ -37,5 +39,6 @@ mod switch_logic;
 mod tally;
 mod upcalls;
 
+pub use intercept::Selector;
 pub use ports::{NumberedPort, PortFacts};
 pub use switch_logic::{OpenFlow, StartError};

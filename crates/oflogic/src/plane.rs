@@ -34,6 +34,8 @@ pub(crate) struct Plane {
     /// Flags of all received packets.
     pub(crate) flags: AtomicU64,
     pub(crate) standalone: AtomicBool,
+    /// Whether the control plane takes frames from some port ([`crate::intercept`]).
+    pub(crate) intercepts: AtomicBool,
     /// The one flow that every packet meets, which does nothing but `NORMAL`.
     pub(crate) only_normal: ArcSwapOption<OnlyFlow>,
     /// Forwards packets for `NORMAL`, and all packets in standalone mode.
@@ -121,8 +123,17 @@ impl Plane {
         self.standalone.load(Relaxed) || batch.injection_mark() == NORMAL
     }
 
-    /// Decides for a batch; `now`: nanoseconds on the switch's clock.
+    /// Forwards a batch; `now`: nanoseconds on the switch's clock.
     pub(crate) fn forward(&self, batch: &mut Batch<'_>, now: u64) {
+        if self.intercepts(batch) {
+            return self.forward_others(batch, now);
+        }
+        self.decide(batch, now);
+    }
+
+    /// Decides for a batch of which the control plane takes nothing.
+    #[inline]
+    pub(crate) fn decide(&self, batch: &mut Batch<'_>, now: u64) {
         if self.learns_only(batch) {
             return self.learning.forward(batch);
         }

@@ -14,6 +14,8 @@ use ofswitch::PortInfo;
 use openflow::PortNo;
 use openflow::message::PortConfig;
 
+use crate::intercept::Selected;
+
 /// Facts about a port that only the control plane knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortFacts {
@@ -28,6 +30,8 @@ pub struct PortFacts {
     pub address: [u8; 6],
     /// Whether it has a link.
     pub is_up: bool,
+    /// Whether monitoring calls it faulty: it stays up, but is not live to controllers and groups.
+    pub is_faulty: bool,
     /// Speed, kbit/s; 0: unknown.
     pub speed: u32,
     /// Whether it counts errors and drops.
@@ -69,6 +73,8 @@ pub(crate) struct Ports {
     /// Facts from before the fabric told of any port: the ports take part from the first packet on.
     early: BTreeMap<PortIndex, PortFacts>,
     configs: BTreeMap<u32, PortConfig>,
+    /// Frames of ports that the control plane takes.
+    selected: BTreeMap<PortIndex, Selected>,
     /// Numbers by name, of removed ports too.
     remembered: BTreeMap<String, u32>,
 }
@@ -79,6 +85,7 @@ impl Ports {
         self.entries.retain(|index, entry| {
             ports.iter().any(|(other, settings)| other == index && settings.name == entry.name)
         });
+        self.selected.retain(|index, _| self.entries.contains_key(index));
         for (index, settings) in ports {
             let new = || Entry { name: settings.name.clone(), admin_up: false, facts: None, number: 0 };
             self.entries.entry(*index).or_insert_with(new).admin_up = settings.admin_up;
@@ -92,6 +99,18 @@ impl Ports {
 
     pub(crate) fn remove(&mut self, index: PortIndex) {
         self.entries.remove(&index);
+        self.selected.remove(&index);
+    }
+
+    /// Sets the frames of ports that the control plane takes. Ports that are not named lose none.
+    pub(crate) fn select(&mut self, selected: BTreeMap<PortIndex, Selected>) {
+        self.selected = selected;
+        self.selected.retain(|index, what| self.entries.contains_key(index) && !what.is_empty());
+    }
+
+    /// Whether the control plane takes frames from some port.
+    pub(crate) fn has_selected(&self) -> bool {
+        !self.selected.is_empty()
     }
 
     pub(crate) fn link_lost(&mut self, index: PortIndex) {
@@ -186,6 +205,7 @@ impl Ports {
                 name: entry.name.clone(),
                 address: facts.address,
                 is_up: facts.is_up && entry.admin_up,
+                is_faulty: facts.is_faulty,
                 speed: facts.speed,
                 counts_errors: facts.counts_errors,
                 queues: facts.queues.clone(),
@@ -215,10 +235,12 @@ impl Ports {
                 map.by_index.resize(at + 1, MappedPort::NONE);
             }
             if let Some(slot) = map.by_index.get_mut(at) {
-                *slot = MappedPort { number: entry.number, config };
+                let is_faulty = entry.facts.as_ref().is_some_and(|facts| facts.is_faulty);
+                *slot = MappedPort { number: entry.number, config, is_faulty };
             }
             map.all.push(*index);
             map.restricted |= config.intersects(NORMAL_RESTRICTIONS);
+            map.selected.extend(self.selected.get(index).map(|selected| (*index, selected.clone())));
             if entry.number == PortNo::LOCAL.0 {
                 map.local = Some(*index);
                 continue;
@@ -244,10 +266,11 @@ const NORMAL_RESTRICTIONS: PortConfig =
 struct MappedPort {
     number: u32,
     config: PortConfig,
+    is_faulty: bool,
 }
 
 impl MappedPort {
-    const NONE: MappedPort = MappedPort { number: 0, config: PortConfig::empty() };
+    const NONE: MappedPort = MappedPort { number: 0, config: PortConfig::empty(), is_faulty: false };
 }
 
 /// The ports as packets see them.
@@ -259,9 +282,16 @@ pub(crate) struct PortMap {
     local: Option<PortIndex>,
     all: Vec<PortIndex>,
     restricted: bool,
+    selected: Vec<(PortIndex, Selected)>,
 }
 
 impl PortMap {
+    /// The frames of a port that the control plane takes.
+    pub(crate) fn selected(&self, index: PortIndex) -> Option<&Selected> {
+        let at = self.selected.binary_search_by_key(&index, |(index, _)| *index).ok()?;
+        self.selected.get(at).map(|(_, selected)| selected)
+    }
+
     /// The number of a port that takes part.
     #[inline]
     pub(crate) fn number(&self, index: PortIndex) -> Option<u32> {
@@ -301,8 +331,11 @@ impl PortMap {
 
     /// Whether a port can send, for groups that go by it.
     pub(crate) fn is_live(&self, number: u32, batch: &Batch<'_>) -> bool {
-        self.index(number)
-            .is_some_and(|index| batch.reaches(index) && !self.config(index).contains(PortConfig::PORT_DOWN))
+        let is_faulty =
+            |index: PortIndex| self.by_index.get(usize::from(index.0)).is_some_and(|port| port.is_faulty);
+        self.index(number).is_some_and(|index| {
+            batch.reaches(index) && !self.config(index).contains(PortConfig::PORT_DOWN) && !is_faulty(index)
+        })
     }
 
     /// Ports that take part.
@@ -342,6 +375,7 @@ mod tests {
             is_local: false,
             address: [2; 6],
             is_up: true,
+            is_faulty: false,
             speed: 0,
             counts_errors: true,
             queues: vec![],

@@ -20,6 +20,7 @@ use packet::{MacAddr, Offload, ether};
 use pipeline::ir::ActionId;
 use pipeline::state::{Bundle, State};
 
+use crate::intercept::Sink;
 use crate::plane::{NORMAL, Plane};
 use crate::ports::Ports;
 use crate::upcalls::Purpose;
@@ -41,6 +42,10 @@ pub(crate) struct Core {
     pub(crate) is_ending: AtomicBool,
     pub(crate) injector: ArcSwapOption<Injector>,
     pub(crate) statistics: ArcSwapOption<Statistics>,
+    /// Takes intercepted frames.
+    pub(crate) sink: ArcSwapOption<Sink>,
+    /// Held while upcalls are processed.
+    turn: Mutex<()>,
     pub(crate) figures: Figures,
 }
 
@@ -69,6 +74,8 @@ impl Core {
             is_ending: AtomicBool::new(false),
             injector: ArcSwapOption::empty(),
             statistics: ArcSwapOption::empty(),
+            sink: ArcSwapOption::empty(),
+            turn: Mutex::default(),
             figures: Figures::default(),
         }
     }
@@ -115,6 +122,7 @@ impl Core {
 
     /// Processes pending work of the thread; returns whether there was any.
     pub(crate) fn work(&self, switch: &SharedSwitch) -> bool {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let stale = self.is_stale.swap(false, Acquire);
         if stale {
             self.tell(switch);
@@ -136,10 +144,17 @@ impl Core {
                         Purpose::Digest(id, values) => {
                             switch.process_digest(*id, values, &call.packet, now);
                         }
+                        // Outside of the switch's lock.
+                        Purpose::Intercepted(_) => {}
                         Purpose::Run => effects.extend(switch.packet(PortNo(call.port), &call.packet, now)),
                     }
                 }
             });
+            for call in &calls {
+                if let (Purpose::Intercepted(port), Some(sink)) = (&call.purpose, &*self.sink.load()) {
+                    sink(*port, &call.packet);
+                }
+            }
             calls.into_iter().for_each(|call| local.upcalls.release(call));
             self.execute(effects);
         }

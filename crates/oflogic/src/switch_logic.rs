@@ -1,5 +1,6 @@
 //! The logic as the fabric and the control plane see it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -16,6 +17,7 @@ use ofswitch::{Limit, Settings, Switch};
 use openflow::PortNo;
 
 use crate::engine::Compiled;
+use crate::intercept::{Selector, Sink};
 use crate::plane::{Local, Plane};
 use crate::ports::{NumberedPort, PortFacts, PortMap};
 use crate::shared::{Core, Following, Statistics};
@@ -89,6 +91,7 @@ impl OpenFlow {
             compiled,
             flags: AtomicU64::new(0),
             standalone: AtomicBool::new(false),
+            intercepts: AtomicBool::new(false),
             only_normal: ArcSwapOption::empty(),
             learning: Learning::new(&[])?,
             locals: PerThread::default(),
@@ -145,6 +148,31 @@ impl OpenFlow {
     /// Without statistics the controller gets those of the last call.
     pub fn set_statistics(&self, source: impl Fn(PortIndex) -> Option<PortSnapshot> + Send + Sync + 'static) {
         self.core.statistics.store(Some(Arc::new(Box::new(source) as Statistics)));
+    }
+
+    /// Sets the frames that the control plane takes from ports ahead of the tables, in place of those before. Ports that
+    /// the bridge does not have are ignored; a port that is removed loses its own.
+    pub fn intercept(&self, selected: BTreeMap<PortIndex, Vec<Selector>>) {
+        let selected = selected.into_iter().map(|(port, what)| (port, what.into())).collect();
+        let mut ports = self.core.ports();
+        ports.select(selected);
+        self.core.plane.ports.store(Arc::new(ports.map()));
+        self.core.plane.intercepts.store(ports.has_selected(), Relaxed);
+    }
+
+    /// Sets where such frames go, with the port that received them. It is called on the logic's thread, without locks.
+    pub fn set_sink(&self, sink: impl Fn(PortIndex, &[u8]) + Send + Sync + 'static) {
+        self.core.sink.store(Some(Arc::new(Box::new(sink) as Sink)));
+    }
+
+    /// Whether every packet that was injected so far has been forwarded.
+    pub fn is_injected(&self) -> bool {
+        self.core.injector.load().as_ref().is_none_or(|injector| injector.is_idle())
+    }
+
+    /// Processes what workers have handed over so far; returns whether there was anything.
+    pub fn catch_up(&self) -> bool {
+        self.core.work(&self.switch)
     }
 
     /// Limits of what controllers and packets for them may cost, with their use; those of connections are the agent's.

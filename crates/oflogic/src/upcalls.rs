@@ -4,6 +4,7 @@
 //! counted: a port that floods the controllers costs no memory and holds up no worker.
 
 use crossbeam_queue::ArrayQueue;
+use fabric::PortIndex;
 use pipeline::ir::{Constant, DigestId};
 
 /// Slots of a worker.
@@ -16,6 +17,8 @@ pub(crate) enum Purpose {
     Controllers { reason: u8, limit: Option<u16> },
     /// Process a digest of it.
     Digest(DigestId, Vec<Constant>),
+    /// Give it to the control plane, as received at a port.
+    Intercepted(PortIndex),
     /// Run the program on it.
     #[default]
     Run,

@@ -85,6 +85,7 @@ impl Ours {
                 name,
                 address,
                 is_up: true,
+                is_faulty: false,
                 speed: 0,
                 counts_errors: true,
                 queues: vec![],

@@ -1,5 +1,6 @@
 //! What OpenFlow is told of ports: numbers, addresses, links, speeds.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use fabric::Switch;
@@ -12,14 +13,26 @@ use super::settings::DatapathId;
 use crate::state::{Bridge, Port};
 
 /// Returns the facts about all ports of a bridge.
-pub(crate) fn facts(switch: &Switch, name: &str, bridge: &Bridge, id: DatapathId) -> Vec<PortFacts> {
-    bridge.ports.values().map(|port| facts_of(switch, name, port, id)).collect()
+pub(crate) fn facts(
+    switch: &Switch,
+    name: &str,
+    bridge: &Bridge,
+    id: DatapathId,
+    faulty: &BTreeSet<(String, String)>,
+) -> Vec<PortFacts> {
+    bridge.ports.values().map(|port| facts_of(switch, name, port, id, faulty)).collect()
 }
 
-/// Returns the facts about a port of the bridge called `bridge`.
+/// Returns the facts about a port of the bridge called `bridge`; `faulty` has bridges and ports.
 ///
 /// As with Open vSwitch, a port of the host that has the bridge's name is the bridge's local port.
-pub(crate) fn facts_of(switch: &Switch, bridge: &str, port: &Port, id: DatapathId) -> PortFacts {
+pub(crate) fn facts_of(
+    switch: &Switch,
+    bridge: &str,
+    port: &Port,
+    id: DatapathId,
+    faulty: &BTreeSet<(String, String)>,
+) -> PortFacts {
     let name = &port.config.settings.name;
     // Open vSwitch's dummies have a queue and count no errors, which its tests see.
     let is_dummy = matches!(port.config.spec, Spec::Dummy(_));
@@ -32,6 +45,7 @@ pub(crate) fn facts_of(switch: &Switch, bridge: &str, port: &Port, id: DatapathI
             .or_else(|| address_of(&port.config.spec, name))
             .unwrap_or_else(|| port_address(id, name)),
         is_up: switch.counters(port.at).is_ok_and(|counters| counters.up),
+        is_faulty: faulty.contains(&(bridge.to_owned(), name.clone())),
         speed: port.open.as_ref().and_then(|open| open.speed()).map_or(0, |speed| speed.saturating_mul(1000)),
         counts_errors: !is_dummy,
         queues: if is_dummy { vec![0] } else { vec![] },

@@ -78,6 +78,7 @@ pub(crate) fn set_port(switch: &SharedSwitch, number: u32, is_up: bool) {
         name,
         address: [2, 0, 0, 0, 0, number as u8],
         is_up,
+        is_faulty: false,
         speed: 0,
         counts_errors: true,
         queues: vec![],

@@ -363,6 +363,7 @@ pub fn facts(index: PortIndex, is_up: bool) -> PortFacts {
         is_local: false,
         address,
         is_up,
+        is_faulty: false,
         speed: 10_000_000,
         counts_errors: true,
         queues: vec![],

@@ -7,7 +7,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use crossbeam_queue::ArrayQueue;
 use packet::offload::{Offload, OffloadError};
@@ -66,6 +66,9 @@ struct Queue {
     spent: ArrayQueue<Injected>,
     doorbell: Doorbell<EventBell>,
     closed: AtomicBool,
+    /// Packets that were queued, and those of them that have been forwarded or dropped.
+    queued: AtomicU64,
+    done: AtomicU64,
     counters: QueueCounters,
 }
 
@@ -81,6 +84,8 @@ impl Injector {
             spent: ArrayQueue::new(INJECT_ROOM + MAX_BATCH),
             doorbell: Doorbell::new(EventBell::new()?),
             closed: AtomicBool::new(false),
+            queued: AtomicU64::new(0),
+            done: AtomicU64::new(0),
             counters: QueueCounters::default(),
         })))
     }
@@ -100,7 +105,9 @@ impl Injector {
         buffer.clear();
         buffer.extend_from_slice(bytes);
         let injected = Injected { bytes: buffer, offload, to };
+        queue.queued.fetch_add(1, Ordering::SeqCst);
         if queue.filled.push(injected).is_err() {
+            queue.done.fetch_add(1, Ordering::SeqCst);
             queue.counters.add_drop(DropReason::RingFull);
             return Err(InjectError::Full);
         }
@@ -111,6 +118,12 @@ impl Injector {
             self.discard();
         }
         Ok(())
+    }
+
+    /// Whether every packet that was queued before the call has been forwarded or dropped.
+    pub fn is_idle(&self) -> bool {
+        let queued = self.0.queued.load(Ordering::SeqCst);
+        self.0.done.load(Ordering::SeqCst) >= queued
     }
 
     /// Packets taken from the queue, and drops: for lack of room, or because a packet did not reach all its
@@ -130,6 +143,7 @@ impl Injector {
     fn discard(&self) {
         while self.0.filled.pop().is_some() {
             self.0.counters.add_drop(DropReason::PortDown);
+            self.0.done.fetch_add(1, Ordering::SeqCst);
         }
     }
 }
@@ -207,6 +221,7 @@ impl Inject {
             self.queue.counters.add_batch_alone(packets as u64, batch.bytes);
             context.count(packets);
             context.batch.clear();
+            self.queue.done.fetch_add(packets as u64, Ordering::SeqCst);
             for spent in self.taken.drain(..) {
                 // There is room: see `Injector::new`.
                 let _ = self.queue.spent.push(spent);
@@ -219,6 +234,7 @@ impl Inject {
     pub(crate) fn discard(self) {
         if self.ahead.is_some() {
             self.queue.counters.add_drop(DropReason::PortDown);
+            self.queue.done.fetch_add(1, Ordering::SeqCst);
         }
     }
 }
