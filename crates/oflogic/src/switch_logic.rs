@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread::JoinHandle;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use bond::View;
 use fabric::doorbell::{Doorbell, ThreadBell};
 use fabric::switch::PortSnapshot;
 use fabric::worker::{PerThread, Threads};
-use fabric::{Batch, Injector, PortIndex, PortSettings, SwitchLogic};
+use fabric::{Batch, Injection, Injector, PortIndex, PortSettings, SwitchLogic};
 use logic::{Counter, Learning, Logic, LogicError, State, Table, TableSize, Views};
 use ofagent::SharedSwitch;
 use ofswitch::{Limit, Settings, Switch};
@@ -18,8 +19,8 @@ use openflow::PortNo;
 use crate::engine::Compiled;
 use crate::plane::{Local, Plane};
 use crate::ports::{NumberedPort, PortFacts, PortMap};
-use crate::shared::{Core, Following, Statistics};
-use crate::{explain, show, specialiser};
+use crate::shared::{Core, Following, PduSink, Statistics};
+use crate::{bonds, explain, show, specialiser};
 
 /// Reasons why the logic cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -89,6 +90,7 @@ impl OpenFlow {
             compiled,
             flags: AtomicU64::new(0),
             standalone: AtomicBool::new(false),
+            has_bonds: AtomicBool::new(false),
             only_normal: ArcSwapOption::empty(),
             learning: Learning::new(&[])?,
             locals: PerThread::default(),
@@ -145,6 +147,52 @@ impl OpenFlow {
     /// Without statistics the controller gets those of the last call.
     pub fn set_statistics(&self, source: impl Fn(PortIndex) -> Option<PortSnapshot> + Send + Sync + 'static) {
         self.core.statistics.store(Some(Arc::new(Box::new(source) as Statistics)));
+    }
+
+    /// Sets the bonds, in place of all before. Ports that their facts put into a bond ([`PortFacts::bond`]) carry nothing
+    /// for `NORMAL` as long as the bond is not among them. On return packets meet them, and controllers have been told.
+    pub fn set_bonds(&self, bonds: Vec<View>) {
+        self.core.change_ports(|ports| ports.set_bonds(bonds));
+        self.core.tell(&self.switch);
+    }
+
+    /// Sets who receives frames of Slow Protocols from ports of bonds that speak LACP, with the port's name. It is called
+    /// on the logic's thread and delays packets for controllers.
+    pub fn set_pdu_sink(&self, sink: impl Fn(&str, &[u8]) + Send + Sync + 'static) {
+        self.core.pdus.store(Some(Arc::new(Box::new(sink) as PduSink)));
+    }
+
+    /// Sends a frame through a port, past flows and VLANs; false if it could not be queued.
+    pub fn send(&self, port: &str, frame: &[u8]) -> bool {
+        let index = self.core.ports().named(port);
+        index.is_some_and(|index| self.core.inject(frame, Injection::To(vec![index])))
+    }
+
+    /// Returns frames that announce the stations outside a bond to the bond's peer, which may have learned them at
+    /// another member; each with the port that sends it.
+    pub fn announcements(&self, bond: &str) -> Vec<(String, Vec<u8>)> {
+        let stations = self.views().stations.map(|table| table.entries()).unwrap_or_default();
+        let (map, ports) = (self.core.plane.ports.load(), self.core.ports());
+        let Some((bonds, number)) = map.bonds().and_then(|bonds| Some((bonds, bonds.number(bond)?))) else {
+            return Vec::new();
+        };
+        let outside =
+            stations.into_iter().filter(|it| bonds.member(it.port).is_none_or(|it| it.bond != number));
+        let frames = outside.filter_map(|station| {
+            let frame = bonds::announcement(station.mac, None);
+            let port = bonds.choose(number, &frame, station.vid, frame.len() as u32, false)?;
+            let frame = match ports.tag(port, station.vid)? {
+                None => frame,
+                tag => bonds::announcement(station.mac, tag),
+            };
+            Some((ports.name(port)?.to_owned(), frame))
+        });
+        frames.collect()
+    }
+
+    /// Whether no packet of the control side is on its way, and no received one is on its way to the control side.
+    pub fn is_settled(&self) -> bool {
+        self.core.is_settled()
     }
 
     /// Limits of what controllers and packets for them may cost, with their use; those of connections are the agent's.
@@ -208,7 +256,10 @@ impl SwitchLogic for OpenFlow {
     }
 
     fn port_down(&self, port: PortIndex) {
-        self.core.plane.learning.port_down(port);
+        // The other members of a bond lead to its stations, too.
+        if !self.core.plane.ports.load().is_bonded(port) {
+            self.core.plane.learning.port_down(port);
+        }
         self.core.change_ports(|ports| ports.link_lost(port));
     }
 

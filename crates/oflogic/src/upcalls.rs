@@ -16,6 +16,8 @@ pub(crate) enum Purpose {
     Controllers { reason: u8, limit: Option<u16> },
     /// Process a digest of it.
     Digest(DigestId, Vec<Constant>),
+    /// It is for the control side: a frame of Slow Protocols.
+    Pdu,
     /// Run the program on it.
     #[default]
     Run,
@@ -54,6 +56,11 @@ impl Upcalls {
         fill(&mut slot);
         // There are as many places as slots.
         self.filled.push(slot).is_ok()
+    }
+
+    /// Whether no packet is waiting or being processed.
+    pub(crate) fn are_idle(&self) -> bool {
+        self.free.is_full()
     }
 
     /// Filled slots.

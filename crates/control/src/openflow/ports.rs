@@ -35,6 +35,7 @@ pub(crate) fn facts_of(switch: &Switch, bridge: &str, port: &Port, id: DatapathI
         speed: port.open.as_ref().and_then(|open| open.speed()).map_or(0, |speed| speed.saturating_mul(1000)),
         counts_errors: !is_dummy,
         queues: if is_dummy { vec![0] } else { vec![] },
+        bond: port.config.bond.clone(),
     }
 }
 

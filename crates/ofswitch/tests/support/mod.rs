@@ -29,6 +29,7 @@ impl World {
                 name: format!("p{number}"),
                 address,
                 is_up: true,
+                is_enabled: true,
                 speed: 0,
                 counts_errors: true,
                 queues: vec![],

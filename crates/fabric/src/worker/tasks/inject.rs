@@ -7,7 +7,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use crossbeam_queue::ArrayQueue;
 use packet::offload::{Offload, OffloadError};
@@ -67,6 +67,8 @@ struct Queue {
     doorbell: Doorbell<EventBell>,
     closed: AtomicBool,
     counters: QueueCounters,
+    /// Packets queued or being switched.
+    in_flight: AtomicUsize,
 }
 
 /// Injects packets into one bridge, from any thread.
@@ -82,6 +84,7 @@ impl Injector {
             doorbell: Doorbell::new(EventBell::new()?),
             closed: AtomicBool::new(false),
             counters: QueueCounters::default(),
+            in_flight: AtomicUsize::new(0),
         })))
     }
 
@@ -100,7 +103,9 @@ impl Injector {
         buffer.clear();
         buffer.extend_from_slice(bytes);
         let injected = Injected { bytes: buffer, offload, to };
+        queue.in_flight.fetch_add(1, Ordering::Relaxed);
         if queue.filled.push(injected).is_err() {
+            queue.in_flight.fetch_sub(1, Ordering::Release);
             queue.counters.add_drop(DropReason::RingFull);
             return Err(InjectError::Full);
         }
@@ -111,6 +116,11 @@ impl Injector {
             self.discard();
         }
         Ok(())
+    }
+
+    /// Whether every packet queued so far has been switched, and every output that is no queue has it.
+    pub fn is_idle(&self) -> bool {
+        self.0.in_flight.load(Ordering::Acquire) == 0
     }
 
     /// Packets taken from the queue, and drops: for lack of room, or because a packet did not reach all its
@@ -129,6 +139,7 @@ impl Injector {
     /// Drops the queued packets.
     fn discard(&self) {
         while self.0.filled.pop().is_some() {
+            self.0.in_flight.fetch_sub(1, Ordering::Release);
             self.0.counters.add_drop(DropReason::PortDown);
         }
     }
@@ -207,6 +218,7 @@ impl Inject {
             self.queue.counters.add_batch_alone(packets as u64, batch.bytes);
             context.count(packets);
             context.batch.clear();
+            self.queue.in_flight.fetch_sub(self.taken.len(), Ordering::Release);
             for spent in self.taken.drain(..) {
                 // There is room: see `Injector::new`.
                 let _ = self.queue.spent.push(spent);
@@ -218,6 +230,7 @@ impl Inject {
     /// Counts a packet taken from the queue but not switched because the bridge is gone.
     pub(crate) fn discard(self) {
         if self.ahead.is_some() {
+            self.queue.in_flight.fetch_sub(1, Ordering::Release);
             self.queue.counters.add_drop(DropReason::PortDown);
         }
     }
