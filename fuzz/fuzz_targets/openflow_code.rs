@@ -116,7 +116,7 @@ impl Pair {
                     name,
                     address,
                     is_up: true,
-                    is_faulty: false,
+                    is_enabled: true,
                     speed: 0,
                     counts_errors: true,
                     queues: vec![],

@@ -66,7 +66,7 @@ fuzz_target!(|data: &[u8]| {
                     name: "port".into(),
                     address: [2; 6],
                     is_up: input.flag(),
-                    is_faulty: false,
+                    is_enabled: true,
                     speed: 0,
                     counts_errors: true,
                     queues: vec![],

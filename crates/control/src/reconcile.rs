@@ -307,9 +307,10 @@ impl Pass<'_> {
             }
         }
         let Some(port) = running.ports.get_mut(name) else { return };
-        if port.config.openflow_port != wanted.openflow_port {
+        if port.config.openflow_port != wanted.openflow_port || port.config.bond != wanted.bond {
             // The logic is told at the end of the pass.
             port.config.openflow_port = wanted.openflow_port;
+            port.config.bond.clone_from(&wanted.bond);
             self.record::<Refusal>(object(bridge, name), Action::Change, Ok(()));
         }
         if port.config.settings != wanted.settings {

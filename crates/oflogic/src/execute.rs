@@ -3,18 +3,21 @@
 //! The received packet is its first version. A packet with a single output is edited in place; otherwise every form but
 //! the received one gets a version of its own, so that all of them refer to the bytes as they were received.
 
+use bond::lacp::pdu;
 use fabric::{Batch, DropReason, PortIndex, Text, Value, VersionId};
+use logic::Key;
+use logic::vlan::{Frame, Vlans};
 use ofswitch::Switch;
-use packet::ether;
+use packet::{MacAddr, ether};
 use pipeline::interp::{Dropped, Exit};
 
+use crate::bonds::Bonds;
 use crate::effect::{EffectRef, Form};
 use crate::headers;
 use crate::plane::{Local, Plane};
 use crate::ports::PortMap;
 use crate::tally::{Other, bump};
 use crate::upcalls::Purpose;
-use logic::vlan::Vlans;
 
 /// Executes effects of the packets of a batch.
 pub(crate) struct Executor<'a> {
@@ -137,14 +140,14 @@ impl Executor<'_> {
     }
 
     /// Forwards a version like a learning bridge, to the ports that controllers let flood and send.
-    fn normal(&self, batch: &mut Batch<'_>, v: VersionId) {
+    pub(crate) fn normal(&self, batch: &mut Batch<'_>, v: VersionId) {
         // Tags may be changed on the way.
         let v = if batch.vlan_aware() { batch.copy(v) } else { Some(v) };
         let Some(v) = v else { return };
         let Some((dst, src)) = ether::addresses(batch.header(v)) else { return };
         let learning = &self.plane.learning;
         let Some(frame) = Vlans::of(batch).enter(batch, v) else { return };
-        if !batch.is_rehearsal() && !learning.hear(batch, v, frame.vid(), src) {
+        if !self.hear(batch, v, &frame, dst, src) {
             return;
         }
         if ether::is_reserved_group(dst) {
@@ -153,20 +156,133 @@ impl Executor<'_> {
         let known =
             if dst.is_multicast() { None } else { learning.fdb().lookup(logic::Key::new(frame.vid(), dst)) };
         match known {
-            Some(port) if self.ports.sends(port) => frame.send(batch, port),
-            Some(_) => {
-                self.count(batch, Other::PortConfiguration);
-                batch.discard(v, DropReason::Logic);
-            }
+            Some(port) => self.send_known(batch, v, &frame, port),
             None if dst.is_multicast() || batch.may_flood_unknown(v) => {
+                remark(batch, v, "it is flooded", &[]);
+                let bonds = self.ports.bonds();
                 for port in self.ports.all() {
-                    if self.ports.floods(*port) && batch.reaches(*port) {
+                    let is_bonded = bonds.is_some_and(|bonds| bonds.member(*port).is_some());
+                    if !is_bonded && self.ports.floods(*port) && batch.reaches(*port) {
                         frame.flood_among(batch, &[*port]);
                     }
+                }
+                if let Some(bonds) = bonds {
+                    self.flood_bonds(batch, v, &frame, bonds);
                 }
             }
             None => {}
         }
+    }
+
+    /// Learns where a packet came from; false if it was dropped there.
+    fn hear(&self, batch: &mut Batch<'_>, v: VersionId, frame: &Frame, dst: MacAddr, src: MacAddr) -> bool {
+        let learning = &self.plane.learning;
+        let (key, now) = (Key::new(frame.vid(), src), batch.now());
+        let bonds = self.ports.bonds();
+        let Some((bonds, member)) = bonds.and_then(|bonds| Some((bonds, bonds.member(batch.ingress())?)))
+        else {
+            if let Some(bonds) = bonds {
+                bonds.note(batch.header(v), key, now);
+            }
+            return batch.is_rehearsal() || learning.hear(batch, v, frame.vid(), src);
+        };
+        let admits = member.admits;
+        let is_admitted = if dst.is_multicast() { admits.groups } else { admits.stations };
+        if !is_admitted {
+            remark(batch, v, "{} does not take it for its bond", &[Value::Port(batch.ingress())]);
+            self.drop_at_bond(batch, v);
+            return false;
+        }
+        if admits.unless_moved
+            && let Some(port) = learning.fdb().lookup(key)
+            && bonds.came_back(member, port, batch.header(v), key, now)
+        {
+            remark(
+                batch,
+                v,
+                "its source is at {}: it has come back from the bond's peer",
+                &[Value::Port(port)],
+            );
+            self.drop_at_bond(batch, v);
+            return false;
+        }
+        if !batch.is_rehearsal()
+            && !src.is_multicast()
+            && let Some(lead) = bonds.lead(member.bond)
+        {
+            learning.fdb().learn_unclaimed(key, lead, now, |key| batch.claim(key.vid(), key.mac()));
+        }
+        true
+    }
+
+    fn drop_at_bond(&self, batch: &mut Batch<'_>, v: VersionId) {
+        self.count(batch, Other::Bond);
+        batch.discard(v, DropReason::Logic);
+    }
+
+    /// Sends a packet to the port of a known station.
+    fn send_known(&self, batch: &mut Batch<'_>, v: VersionId, frame: &Frame, port: PortIndex) {
+        let member = self.ports.bonds().and_then(|bonds| Some((bonds, bonds.member(port)?.bond)));
+        let port = match member {
+            None => port,
+            Some((bonds, bond)) if bonds.member(batch.ingress()).is_some_and(|from| from.bond == bond) => {
+                return batch.discard(v, DropReason::SamePort);
+            }
+            Some((bonds, bond)) => match self.choose(batch, v, frame, bonds, bond) {
+                Some(port) => port,
+                None => {
+                    remark(batch, v, "no member of its destination's bond may send", &[]);
+                    return self.drop_at_bond(batch, v);
+                }
+            },
+        };
+        if self.ports.sends(port) {
+            return frame.send(batch, port);
+        }
+        self.count(batch, Other::PortConfiguration);
+        batch.discard(v, DropReason::Logic);
+    }
+
+    /// Floods a packet to all bonds but the one that it came from.
+    fn flood_bonds(&self, batch: &mut Batch<'_>, v: VersionId, frame: &Frame, bonds: &Bonds) {
+        let from = bonds.member(batch.ingress()).map(|member| member.bond);
+        for bond in bonds.numbers().filter(|bond| Some(*bond) != from) {
+            if let Some(port) = self.choose(batch, v, frame, bonds, bond)
+                && self.ports.floods(port)
+                && batch.reaches(port)
+            {
+                frame.flood_among(batch, &[port]);
+            }
+        }
+    }
+
+    /// Chooses the member of a bond that sends a packet.
+    fn choose(
+        &self,
+        batch: &Batch<'_>,
+        v: VersionId,
+        frame: &Frame,
+        bonds: &Bonds,
+        bond: usize,
+    ) -> Option<PortIndex> {
+        bonds.choose(bond, batch.header(v), frame.vid(), batch.len(v), !batch.is_rehearsal())
+    }
+
+    /// Hands frames of Slow Protocols from members of bonds to the control side; returns whether there were any.
+    pub(crate) fn take_pdus(&mut self, batch: &mut Batch<'_>) -> bool {
+        let takes = |bonds: &Bonds| bonds.takes_pdus(batch.ingress()) && batch.injection_mark() == 0;
+        if !self.ports.bonds().is_some_and(takes) {
+            return false;
+        }
+        let mut any = false;
+        for v in batch.packets() {
+            if pdu::Frame::is_slow(batch.header(v)) {
+                any = true;
+                remark(batch, v, "it is for LACP", &[]);
+                self.upcall(batch, v, None, &[], || Purpose::Pdu);
+            }
+        }
+        any
     }
 
     /// Counts a drop that the program does not know.

@@ -18,7 +18,14 @@ pub(crate) fn explain(plane: &Plane, switch: &SharedSwitch, batch: &mut Batch<'_
         for v in batch.packets() {
             batch.remark(v, "the bridge forwards it without flows", &[]);
         }
-        return plane.learning.explain(batch);
+        let (ports, local) = (plane.ports.load(), plane.locals.get(batch.worker()));
+        return match (ports.bonds(), local) {
+            (Some(_), Some(local)) => {
+                plane.forward_bonded(local, &ports, batch);
+                true
+            }
+            _ => plane.learning.explain(batch),
+        };
     }
     if !batch.is_rehearsal() {
         plane.forward(batch, switch.now());
@@ -34,8 +41,12 @@ fn rehearse(plane: &Plane, switch: &SharedSwitch, batch: &mut Batch<'_>) {
     };
     let ports = plane.ports.load();
     let Some(mut executor) = plane.executor(batch, local, &ports) else { return };
+    executor.take_pdus(batch);
     let security = batch.security();
     for v in batch.packets() {
+        if !batch.is_open(v) {
+            continue;
+        }
         if security.is_some_and(|security| !logic::admits(security, batch, v)) {
             continue;
         }

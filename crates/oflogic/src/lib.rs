@@ -14,7 +14,7 @@
 //! - `switch_logic`: the public logic; `shared`: state of the data path, the switch and the thread;
 //! - `intercept`: frames of link protocols that the control plane takes ahead of the tables;
 //! - `plane`, `headers`, `effect`, `execute`, `upcalls`, `tally`: run by workers;
-//! - `ports`: numbers and configurations; `engine`: machine code that follows the switch; `specialiser`: when it is made
+//! - `ports`: numbers and configurations; `bonds`: several ports that are one for `NORMAL`; `engine`: machine code that follows the switch; `specialiser`: when it is made
 //!   faster;
 //! - `explain`, `show`: traces; tables and counters.
 //!
@@ -24,6 +24,7 @@
 //! - After a change has been acknowledged, every batch that a worker takes meets it.
 #![forbid(unsafe_code)]
 
+mod bonds;
 mod effect;
 mod engine;
 mod execute;

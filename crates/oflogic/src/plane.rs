@@ -36,6 +36,8 @@ pub(crate) struct Plane {
     pub(crate) standalone: AtomicBool,
     /// Whether the control plane takes frames from some port ([`crate::intercept`]).
     pub(crate) intercepts: AtomicBool,
+    /// Whether [`PortMap::bonds`] has something; standalone bridges look at nothing else.
+    pub(crate) has_bonds: AtomicBool,
     /// The one flow that every packet meets, which does nothing but `NORMAL`.
     pub(crate) only_normal: ArcSwapOption<OnlyFlow>,
     /// Forwards packets for `NORMAL`, and all packets in standalone mode.
@@ -134,7 +136,8 @@ impl Plane {
     /// Decides for a batch of which the control plane takes nothing.
     #[inline]
     pub(crate) fn decide(&self, batch: &mut Batch<'_>, now: u64) {
-        if self.learns_only(batch) {
+        let learns_only = self.learns_only(batch);
+        if learns_only && !self.has_bonds.load(Relaxed) {
             return self.learning.forward(batch);
         }
         let Some(local) = self.locals.get(batch.worker()) else {
@@ -147,7 +150,11 @@ impl Plane {
             Err(TryLockError::WouldBlock) => return discard_all(batch, DropReason::LogicFault, || {}),
         };
         let ports = self.ports.load();
+        if learns_only {
+            return self.forward_bonded(local, &ports, batch);
+        }
         let Some(mut executor) = self.executor(batch, local, &ports) else { return };
+        let has_taken = executor.take_pdus(batch);
         let flags = self.flags.load(Relaxed);
         if let Some(only) = &*self.only_normal.load()
             && flags == 0
@@ -158,12 +165,27 @@ impl Plane {
             count(only, local, batch, now);
             return self.learning.forward(batch);
         }
-        memory.choose(batch);
+        memory.choose(batch, has_taken);
         self.compiled.with_views(|views| match views {
             Some(views) => memory.run(views, &mut executor, batch, flags, now),
             None => memory.hand_over(&mut executor, batch),
         });
         self.finish(&executor, batch, |learning, left| learning.forward(left));
+    }
+
+    /// Forwards a batch without flows in a bridge with bonds.
+    pub(crate) fn forward_bonded(&self, local: &Local, ports: &PortMap, batch: &mut Batch<'_>) {
+        let number = ports.number(batch.ingress()).unwrap_or_default();
+        let mut executor = Executor { plane: self, local, ports, number, normal: false, has_upcalls: false };
+        executor.take_pdus(batch);
+        for v in batch.packets() {
+            if batch.is_open(v) {
+                executor.normal(batch, v);
+            }
+        }
+        if executor.has_upcalls {
+            self.bell.ring();
+        }
     }
 
     /// The executor of a batch's effects; `None` if the ingress port admits no packet: all have been dropped.
@@ -229,11 +251,14 @@ fn count(only: &OnlyFlow, local: &Local, batch: &Batch<'_>, now: u64) {
 }
 
 impl Memory {
-    /// Collects the admitted packets and pulls the headers that the parser needs.
-    fn choose(&mut self, batch: &mut Batch<'_>) {
+    /// Collects the admitted packets, but for those that have been taken, and pulls the headers that the parser needs.
+    fn choose(&mut self, batch: &mut Batch<'_>, has_taken: bool) {
         self.packets.clear();
         let security = batch.security();
         for v in batch.packets() {
+            if has_taken && !batch.is_open(v) {
+                continue;
+            }
             if security.is_some_and(|security| !logic::admits(security, batch, v)) {
                 continue;
             }

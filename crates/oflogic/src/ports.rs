@@ -8,12 +8,16 @@
 //! the configuration gives it to another.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use bond::View;
+use fabric::port::VlanEgress;
 use fabric::{Batch, PortIndex, PortSettings};
 use ofswitch::PortInfo;
 use openflow::PortNo;
 use openflow::message::PortConfig;
 
+use crate::bonds::{Bonds, Locks};
 use crate::intercept::Selected;
 
 /// Facts about a port that only the control plane knows.
@@ -38,6 +42,8 @@ pub struct PortFacts {
     pub counts_errors: bool,
     /// Its queues.
     pub queues: Vec<u32>,
+    /// Bond that the configuration puts it into: for `NORMAL` the bond is one port ([`crate::OpenFlow::set_bonds`]).
+    pub bond: Option<String>,
 }
 
 /// A port with its number.
@@ -60,7 +66,7 @@ const REMEMBERED: usize = 4096;
 #[derive(Debug)]
 struct Entry {
     name: String,
-    admin_up: bool,
+    settings: Arc<PortSettings>,
     facts: Option<PortFacts>,
     /// 0: none yet.
     number: u32,
@@ -77,18 +83,25 @@ pub(crate) struct Ports {
     selected: BTreeMap<PortIndex, Selected>,
     /// Numbers by name, of removed ports too.
     remembered: BTreeMap<String, u32>,
+    /// Bonds by name.
+    bonds: BTreeMap<String, View>,
+    /// Made with the first bond.
+    locks: Option<Arc<Locks>>,
 }
 
 impl Ports {
     /// The bridge's ports as the fabric has them.
-    pub(crate) fn set_existing(&mut self, ports: &[(PortIndex, std::sync::Arc<PortSettings>)]) {
+    pub(crate) fn set_existing(&mut self, ports: &[(PortIndex, Arc<PortSettings>)]) {
         self.entries.retain(|index, entry| {
             ports.iter().any(|(other, settings)| other == index && settings.name == entry.name)
         });
         self.selected.retain(|index, _| self.entries.contains_key(index));
         for (index, settings) in ports {
-            let new = || Entry { name: settings.name.clone(), admin_up: false, facts: None, number: 0 };
-            self.entries.entry(*index).or_insert_with(new).admin_up = settings.admin_up;
+            let settings = settings.clone();
+            let new =
+                || Entry { name: settings.name.clone(), settings: settings.clone(), facts: None, number: 0 };
+            let entry = self.entries.entry(*index).or_insert_with(new);
+            entry.settings = settings.clone();
         }
         let early: Vec<PortFacts> = std::mem::take(&mut self.early).into_values().collect();
         if !early.is_empty() {
@@ -204,8 +217,8 @@ impl Ports {
                 number: PortNo(entry.number),
                 name: entry.name.clone(),
                 address: facts.address,
-                is_up: facts.is_up && entry.admin_up,
-                is_faulty: facts.is_faulty,
+                is_up: facts.is_up && entry.settings.admin_up,
+                is_enabled: self.is_enabled(entry) && !facts.is_faulty,
                 speed: facts.speed,
                 counts_errors: facts.counts_errors,
                 queues: facts.queues.clone(),
@@ -225,9 +238,62 @@ impl Ports {
         numbered.map(show).collect()
     }
 
+    /// Bonds as the control side has them now.
+    pub(crate) fn set_bonds(&mut self, bonds: Vec<View>) {
+        self.bonds = bonds.into_iter().map(|view| (view.name.clone(), view)).collect();
+    }
+
+    /// Whether a port may carry packets as far as its bond is concerned.
+    fn is_enabled(&self, entry: &Entry) -> bool {
+        let bond = entry.facts.as_ref().and_then(|facts| facts.bond.as_ref());
+        let view = match bond {
+            Some(name) => self.bonds.get(name),
+            None => self.bonds.values().find(|view| view.members.iter().any(|it| it.name == entry.name)),
+        };
+        let member = view.and_then(|view| view.members.iter().find(|member| member.name == entry.name));
+        member.map_or(bond.is_none(), |member| member.is_live)
+    }
+
+    /// The port that has a name.
+    pub(crate) fn named(&self, name: &str) -> Option<PortIndex> {
+        self.entries.iter().find(|(_, entry)| entry.name == name).map(|(index, _)| *index)
+    }
+
+    /// The name of a port.
+    pub(crate) fn name(&self, index: PortIndex) -> Option<&str> {
+        self.entries.get(&index).map(|entry| entry.name.as_str())
+    }
+
+    /// The tag with which packets of a VLAN leave a port, if any; `None` if they may not.
+    pub(crate) fn tag(&self, index: PortIndex, vid: u16) -> Option<Option<u16>> {
+        match self.entries.get(&index)?.settings.vlan.egress(vid) {
+            VlanEgress::Refused => None,
+            VlanEgress::Tagged if vid != 0 => Some(Some(vid)),
+            VlanEgress::Tagged | VlanEgress::Untagged => Some(None),
+        }
+    }
+
+    /// The bonds for packets.
+    fn map_bonds(&mut self) -> Option<Box<Bonds>> {
+        let mut configured: BTreeMap<&str, BTreeMap<&str, PortIndex>> = BTreeMap::new();
+        let mut all = BTreeMap::new();
+        for (index, entry) in self.entries.iter().filter(|(_, entry)| entry.number != 0) {
+            all.insert(entry.name.as_str(), *index);
+            if let Some(bond) = entry.facts.as_ref().and_then(|facts| facts.bond.as_deref()) {
+                configured.entry(bond).or_default().insert(&entry.name, *index);
+            }
+        }
+        if configured.is_empty() && self.bonds.is_empty() {
+            return None;
+        }
+        let locks = self.locks.get_or_insert_default();
+        Bonds::new(&configured, &all, &self.bonds, locks)
+    }
+
     /// The extract for packets.
-    pub(crate) fn map(&self) -> PortMap {
-        let mut map = PortMap::default();
+    pub(crate) fn map(&mut self) -> PortMap {
+        let bonds = self.map_bonds();
+        let mut map = PortMap { restricted: bonds.is_some(), bonds, ..PortMap::default() };
         for (index, entry) in self.entries.iter().filter(|(_, entry)| entry.number != 0) {
             let config = self.configs.get(&entry.number).copied().unwrap_or_default();
             let at = usize::from(index.0);
@@ -236,7 +302,8 @@ impl Ports {
             }
             if let Some(slot) = map.by_index.get_mut(at) {
                 let is_faulty = entry.facts.as_ref().is_some_and(|facts| facts.is_faulty);
-                *slot = MappedPort { number: entry.number, config, is_faulty };
+                let is_enabled = self.is_enabled(entry) && !is_faulty;
+                *slot = MappedPort { number: entry.number, config, is_enabled };
             }
             map.all.push(*index);
             map.restricted |= config.intersects(NORMAL_RESTRICTIONS);
@@ -266,11 +333,11 @@ const NORMAL_RESTRICTIONS: PortConfig =
 struct MappedPort {
     number: u32,
     config: PortConfig,
-    is_faulty: bool,
+    is_enabled: bool,
 }
 
 impl MappedPort {
-    const NONE: MappedPort = MappedPort { number: 0, config: PortConfig::empty(), is_faulty: false };
+    const NONE: MappedPort = MappedPort { number: 0, config: PortConfig::empty(), is_enabled: false };
 }
 
 /// The ports as packets see them.
@@ -283,6 +350,7 @@ pub(crate) struct PortMap {
     all: Vec<PortIndex>,
     restricted: bool,
     selected: Vec<(PortIndex, Selected)>,
+    bonds: Option<Box<Bonds>>,
 }
 
 impl PortMap {
@@ -331,16 +399,27 @@ impl PortMap {
 
     /// Whether a port can send, for groups that go by it.
     pub(crate) fn is_live(&self, number: u32, batch: &Batch<'_>) -> bool {
-        let is_faulty =
-            |index: PortIndex| self.by_index.get(usize::from(index.0)).is_some_and(|port| port.is_faulty);
         self.index(number).is_some_and(|index| {
-            batch.reaches(index) && !self.config(index).contains(PortConfig::PORT_DOWN) && !is_faulty(index)
+            let port = self.by_index.get(usize::from(index.0));
+            batch.reaches(index)
+                && port.is_some_and(|port| port.is_enabled && !port.config.contains(PortConfig::PORT_DOWN))
         })
     }
 
     /// Ports that take part.
     pub(crate) fn all(&self) -> &[PortIndex] {
         &self.all
+    }
+
+    /// Bonds, if there are any, or ports whose LACPDUs are for the control side.
+    #[inline]
+    pub(crate) fn bonds(&self) -> Option<&Bonds> {
+        self.bonds.as_deref()
+    }
+
+    /// Whether a port is a member of a bond.
+    pub(crate) fn is_bonded(&self, port: PortIndex) -> bool {
+        self.bonds().is_some_and(|bonds| bonds.member(port).is_some())
     }
 
     /// Whether some port takes less than all packets of a learning bridge.
@@ -351,8 +430,6 @@ impl PortMap {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
 
     fn ports(names: &[&str]) -> Ports {
@@ -379,6 +456,7 @@ mod tests {
             speed: 0,
             counts_errors: true,
             queues: vec![],
+            bond: None,
         }
     }
 

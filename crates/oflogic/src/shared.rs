@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwapOption;
 use fabric::switch::PortSnapshot;
-use fabric::{Injection, Injector, PortIndex};
+use fabric::{Injection, Injector, PortIndex, SwitchLogic};
 use ofagent::SharedSwitch;
 use ofswitch::{Effect, Follower, OnlyFlow, PortCounters, PortInfo, Switch};
 use openflow::PortNo;
@@ -20,13 +20,17 @@ use packet::{MacAddr, Offload, ether};
 use pipeline::ir::ActionId;
 use pipeline::state::{Bundle, State};
 
+use crate::bonds::Bonds;
 use crate::intercept::Sink;
 use crate::plane::{NORMAL, Plane};
 use crate::ports::Ports;
-use crate::upcalls::Purpose;
+use crate::upcalls::{Purpose, Upcall};
 
 /// Statistics of a port, if they can be read now.
 pub(crate) type Statistics = Box<dyn Fn(PortIndex) -> Option<PortSnapshot> + Send + Sync>;
+
+/// Receiver of frames of Slow Protocols, by the name of the port that they came in at.
+pub(crate) type PduSink = Box<dyn Fn(&str, &[u8]) + Send + Sync>;
 
 /// Upcalls processed before other users of the switch have their turn.
 const TURN: usize = 32;
@@ -44,8 +48,7 @@ pub(crate) struct Core {
     pub(crate) statistics: ArcSwapOption<Statistics>,
     /// Takes intercepted frames.
     pub(crate) sink: ArcSwapOption<Sink>,
-    /// Held while upcalls are processed.
-    turn: Mutex<()>,
+    pub(crate) pdus: ArcSwapOption<PduSink>,
     pub(crate) figures: Figures,
 }
 
@@ -75,7 +78,7 @@ impl Core {
             injector: ArcSwapOption::empty(),
             statistics: ArcSwapOption::empty(),
             sink: ArcSwapOption::empty(),
-            turn: Mutex::default(),
+            pdus: ArcSwapOption::empty(),
             figures: Figures::default(),
         }
     }
@@ -88,10 +91,24 @@ impl Core {
     pub(crate) fn change_ports(&self, change: impl FnOnce(&mut Ports)) {
         let mut ports = self.ports();
         change(&mut ports);
-        self.plane.ports.store(Arc::new(ports.map()));
+        self.publish(&mut ports);
         drop(ports);
         self.is_stale.store(true, Release);
         self.plane.bell.ring();
+    }
+
+    /// Lets packets see the ports.
+    pub(crate) fn publish(&self, ports: &mut Ports) {
+        let (before, now) = (self.plane.ports.load(), Arc::new(ports.map()));
+        self.plane.ports.store(now.clone());
+        self.plane.has_bonds.store(now.bonds().is_some(), Relaxed);
+        // Stations that were learned for another port than the bond, or for the bond, are to be heard again.
+        let has_bonds = before.bonds().is_some() || now.bonds().is_some();
+        for port in now.all().iter().filter(|_| has_bonds) {
+            if before.number(*port).is_some() && before.is_bonded(*port) != now.is_bonded(*port) {
+                self.plane.learning.port_down(*port);
+            }
+        }
     }
 
     /// Tells the switch of ports that have come, gone or changed.
@@ -122,7 +139,6 @@ impl Core {
 
     /// Processes pending work of the thread; returns whether there was any.
     pub(crate) fn work(&self, switch: &SharedSwitch) -> bool {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let stale = self.is_stale.swap(false, Acquire);
         if stale {
             self.tell(switch);
@@ -145,20 +161,39 @@ impl Core {
                             switch.process_digest(*id, values, &call.packet, now);
                         }
                         // Outside of the switch's lock.
-                        Purpose::Intercepted(_) => {}
+                        Purpose::Intercepted(_) | Purpose::Pdu => {}
                         Purpose::Run => effects.extend(switch.packet(PortNo(call.port), &call.packet, now)),
                     }
                 }
             });
             for call in &calls {
-                if let (Purpose::Intercepted(port), Some(sink)) = (&call.purpose, &*self.sink.load()) {
-                    sink(*port, &call.packet);
+                match (&call.purpose, &*self.sink.load()) {
+                    (Purpose::Intercepted(port), Some(sink)) => sink(*port, &call.packet),
+                    (Purpose::Pdu, _) => self.pass_pdu(call),
+                    _ => {}
                 }
             }
-            calls.into_iter().for_each(|call| local.upcalls.release(call));
             self.execute(effects);
+            // Only now nothing of them is on its way.
+            calls.into_iter().for_each(|call| local.upcalls.release(call));
         }
         any
+    }
+
+    /// Passes a frame of Slow Protocols to the control side. The switch's lock is not held.
+    fn pass_pdu(&self, call: &Upcall) {
+        let Some(port) = self.plane.ports.load().index(call.port) else { return };
+        let name = self.ports().name(port).map(str::to_owned);
+        if let (Some(name), Some(sink)) = (name, &*self.pdus.load()) {
+            sink(&name, &call.packet);
+        }
+    }
+
+    /// Whether no injected packet and no upcall is on its way.
+    pub(crate) fn is_settled(&self) -> bool {
+        let injector = self.injector.load();
+        injector.as_ref().is_none_or(|injector| injector.is_idle())
+            && self.plane.locals.iter().all(|(_, local)| local.upcalls.are_idle())
     }
 
     /// Executes the effects of packet-outs and upcalls.
@@ -176,11 +211,11 @@ impl Core {
                         to.extend(map.index(port.0));
                     }
                     if !to.is_empty() {
-                        self.inject(&packet, Injection::To(to));
+                        _ = self.inject(&packet, Injection::To(to));
                     }
                 }
                 Effect::Normal { in_port, packet } => match map.index(in_port.0) {
-                    Some(port) => self.inject(&packet, Injection::Marked(port, NORMAL)),
+                    Some(port) => _ = self.inject(&packet, Injection::Marked(port, NORMAL)),
                     None => self.inject_from_nowhere(&packet),
                 },
                 Effect::Sample { .. } => _ = self.figures.samples.fetch_add(1, Relaxed),
@@ -197,19 +232,33 @@ impl Core {
             self.plane.learning.fdb().lookup(logic::Key::new(vid, dst))
         };
         let map = self.plane.ports.load();
+        let vid = ether::vlan_tag(packet).map_or(0, |tag| tag.vid);
+        let choose = |bonds: &Bonds, bond| bonds.choose(bond, packet, vid, packet.len() as u32, true);
+        let member = |port| map.bonds().and_then(|bonds| Some((bonds, bonds.member(port)?.bond)));
         let to: Vec<PortIndex> = match known(dst).filter(|_| !dst.is_multicast()) {
-            Some(port) => vec![port],
-            None => map.all().iter().copied().filter(|port| map.floods(*port)).collect(),
+            Some(port) => match member(port) {
+                Some((bonds, bond)) => choose(bonds, bond).into_iter().collect(),
+                None => vec![port],
+            },
+            None => {
+                let bonds = map.bonds().into_iter();
+                let chosen = bonds.flat_map(|bonds| bonds.numbers().filter_map(|bond| choose(bonds, bond)));
+                let own = map.all().iter().copied().filter(|port| member(*port).is_none());
+                own.chain(chosen).filter(|port| map.floods(*port)).collect()
+            }
         };
-        self.inject(packet, Injection::To(to));
+        if !to.is_empty() {
+            _ = self.inject(packet, Injection::To(to));
+        }
     }
 
-    fn inject(&self, packet: &[u8], to: Injection) {
+    pub(crate) fn inject(&self, packet: &[u8], to: Injection) -> bool {
         let injector = self.injector.load();
         let sent =
             injector.as_ref().is_some_and(|injector| injector.inject(packet, Offload::NONE, to).is_ok());
         let counter = if sent { &self.figures.injected } else { &self.figures.not_injected };
         counter.fetch_add(1, Relaxed);
+        sent
     }
 }
 
@@ -244,7 +293,7 @@ impl Follower for Following {
     fn configured(&mut self, configs: &[(PortNo, PortConfig)]) {
         let mut ports = self.0.ports();
         ports.set_configs(configs);
-        self.0.plane.ports.store(Arc::new(ports.map()));
+        self.0.publish(&mut ports);
     }
 
     fn flags(&mut self, flags: u64) {

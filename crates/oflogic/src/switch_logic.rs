@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread::JoinHandle;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use bond::View;
 use fabric::doorbell::{Doorbell, ThreadBell};
 use fabric::switch::PortSnapshot;
 use fabric::worker::{PerThread, Threads};
-use fabric::{Batch, Injector, PortIndex, PortSettings, SwitchLogic};
+use fabric::{Batch, Injection, Injector, PortIndex, PortSettings, SwitchLogic};
 use logic::{Counter, Learning, Logic, LogicError, State, Table, TableSize, Views};
 use ofagent::SharedSwitch;
 use ofswitch::{Limit, Settings, Switch};
@@ -20,8 +21,8 @@ use crate::engine::Compiled;
 use crate::intercept::{Selector, Sink};
 use crate::plane::{Local, Plane};
 use crate::ports::{NumberedPort, PortFacts, PortMap};
-use crate::shared::{Core, Following, Statistics};
-use crate::{explain, show, specialiser};
+use crate::shared::{Core, Following, PduSink, Statistics};
+use crate::{bonds, explain, show, specialiser};
 
 /// Reasons why the logic cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -92,6 +93,7 @@ impl OpenFlow {
             flags: AtomicU64::new(0),
             standalone: AtomicBool::new(false),
             intercepts: AtomicBool::new(false),
+            has_bonds: AtomicBool::new(false),
             only_normal: ArcSwapOption::empty(),
             learning: Learning::new(&[])?,
             locals: PerThread::default(),
@@ -156,8 +158,8 @@ impl OpenFlow {
         let selected = selected.into_iter().map(|(port, what)| (port, what.into())).collect();
         let mut ports = self.core.ports();
         ports.select(selected);
-        self.core.plane.ports.store(Arc::new(ports.map()));
         self.core.plane.intercepts.store(ports.has_selected(), Relaxed);
+        self.core.publish(&mut ports);
     }
 
     /// Sets where such frames go, with the port that received them. It is called on the logic's thread, without locks.
@@ -165,14 +167,50 @@ impl OpenFlow {
         self.core.sink.store(Some(Arc::new(Box::new(sink) as Sink)));
     }
 
-    /// Whether every packet that was injected so far has been forwarded.
-    pub fn is_injected(&self) -> bool {
-        self.core.injector.load().as_ref().is_none_or(|injector| injector.is_idle())
+    /// Sets the bonds, in place of all before. Ports that their facts put into a bond ([`PortFacts::bond`]) carry nothing
+    /// for `NORMAL` as long as the bond is not among them. On return packets meet them, and controllers have been told.
+    pub fn set_bonds(&self, bonds: Vec<View>) {
+        self.core.change_ports(|ports| ports.set_bonds(bonds));
+        self.core.tell(&self.switch);
     }
 
-    /// Processes what workers have handed over so far; returns whether there was anything.
-    pub fn catch_up(&self) -> bool {
-        self.core.work(&self.switch)
+    /// Sets who receives frames of Slow Protocols from ports of bonds that speak LACP, with the port's name. It is called
+    /// on the logic's thread and delays packets for controllers.
+    pub fn set_pdu_sink(&self, sink: impl Fn(&str, &[u8]) + Send + Sync + 'static) {
+        self.core.pdus.store(Some(Arc::new(Box::new(sink) as PduSink)));
+    }
+
+    /// Sends a frame through a port, past flows and VLANs; false if it could not be queued.
+    pub fn send(&self, port: &str, frame: &[u8]) -> bool {
+        let index = self.core.ports().named(port);
+        index.is_some_and(|index| self.core.inject(frame, Injection::To(vec![index])))
+    }
+
+    /// Returns frames that announce the stations outside a bond to the bond's peer, which may have learned them at
+    /// another member; each with the port that sends it.
+    pub fn announcements(&self, bond: &str) -> Vec<(String, Vec<u8>)> {
+        let stations = self.views().stations.map(|table| table.entries()).unwrap_or_default();
+        let (map, ports) = (self.core.plane.ports.load(), self.core.ports());
+        let Some((bonds, number)) = map.bonds().and_then(|bonds| Some((bonds, bonds.number(bond)?))) else {
+            return Vec::new();
+        };
+        let outside =
+            stations.into_iter().filter(|it| bonds.member(it.port).is_none_or(|it| it.bond != number));
+        let frames = outside.filter_map(|station| {
+            let frame = bonds::announcement(station.mac, None);
+            let port = bonds.choose(number, &frame, station.vid, frame.len() as u32, false)?;
+            let frame = match ports.tag(port, station.vid)? {
+                None => frame,
+                tag => bonds::announcement(station.mac, tag),
+            };
+            Some((ports.name(port)?.to_owned(), frame))
+        });
+        frames.collect()
+    }
+
+    /// Whether no packet of the control side is on its way, and no received one is on its way to the control side.
+    pub fn is_settled(&self) -> bool {
+        self.core.is_settled()
     }
 
     /// Limits of what controllers and packets for them may cost, with their use; those of connections are the agent's.
@@ -236,7 +274,10 @@ impl SwitchLogic for OpenFlow {
     }
 
     fn port_down(&self, port: PortIndex) {
-        self.core.plane.learning.port_down(port);
+        // The other members of a bond lead to its stations, too.
+        if !self.core.plane.ports.load().is_bonded(port) {
+            self.core.plane.learning.port_down(port);
+        }
         self.core.change_ports(|ports| ports.link_lost(port));
     }
 

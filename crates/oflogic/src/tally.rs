@@ -7,7 +7,7 @@ use ofswitch::Switch;
 use pipeline::interp::Dropped;
 
 /// Drops for other reasons than the program's own.
-const OTHERS: [&str; 3] = ["no destination", "too much work", "port configuration"];
+const OTHERS: [&str; 4] = ["no destination", "too much work", "port configuration", "bond"];
 
 /// A drop that the program does not know.
 #[derive(Debug, Clone, Copy)]
@@ -15,6 +15,7 @@ pub(crate) enum Other {
     NoDestination,
     Limit,
     PortConfiguration,
+    Bond,
 }
 
 /// Counters of a worker.

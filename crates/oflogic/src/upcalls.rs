@@ -19,6 +19,8 @@ pub(crate) enum Purpose {
     Digest(DigestId, Vec<Constant>),
     /// Give it to the control plane, as received at a port.
     Intercepted(PortIndex),
+    /// It is for the control side: a frame of Slow Protocols.
+    Pdu,
     /// Run the program on it.
     #[default]
     Run,
@@ -57,6 +59,11 @@ impl Upcalls {
         fill(&mut slot);
         // There are as many places as slots.
         self.filled.push(slot).is_ok()
+    }
+
+    /// Whether no packet is waiting or being processed.
+    pub(crate) fn are_idle(&self) -> bool {
+        self.free.is_full()
     }
 
     /// Filled slots.

@@ -47,7 +47,7 @@ fn main() -> std::io::Result<()> {
             name: format!("p{number}"),
             address,
             is_up: true,
-            is_faulty: false,
+            is_enabled: true,
             speed: 10_000_000,
             counts_errors: true,
             queues: vec![],

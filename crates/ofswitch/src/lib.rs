@@ -10,8 +10,16 @@
 //!
 //! let mut switch = Switch::new(Settings::default());
 //! for number in [1, 2] {
-//!     let name = format!("p{number}");
-//!     let port = PortInfo { number: PortNo(number), name, address: [2, 0, 0, 0, 0, 1], is_up: true, is_faulty: false, speed: 0, counts_errors: true, queues: vec![] };
+//!     let port = PortInfo {
+//!         number: PortNo(number),
+//!         name: format!("p{number}"),
+//!         address: [2, 0, 0, 0, 0, 1],
+//!         is_up: true,
+//!         is_enabled: true,
+//!         speed: 0,
+//!         counts_errors: true,
+//!         queues: vec![],
+//!     };
 //!     switch.set_port(port, 0)?;
 //! }
 //! let connection = switch.connect(ConnectionKind::Controller).ok_or("too many connections")?;

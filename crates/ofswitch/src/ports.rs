@@ -18,8 +18,8 @@ pub struct PortInfo {
     pub address: [u8; 6],
     /// Whether it has a link.
     pub is_up: bool,
-    /// Whether monitoring calls it faulty: it is up, but not live.
-    pub is_faulty: bool,
+    /// Whether it may carry packets as far as a protocol of its link, such as LACP, is concerned.
+    pub is_enabled: bool,
     /// Speed, kbit/s; 0: unknown.
     pub speed: u32,
     /// Whether it counts errors and drops.
@@ -70,7 +70,7 @@ fn mode(speed: u32, version: Version) -> u32 {
 impl PortEntry {
     /// Whether packets may leave through it.
     pub(crate) fn is_live(&self) -> bool {
-        self.info.is_up && !self.info.is_faulty && !self.config.contains(PortConfig::PORT_DOWN)
+        self.info.is_up && self.info.is_enabled && !self.config.contains(PortConfig::PORT_DOWN)
     }
 
     /// The port as messages have it.

@@ -117,7 +117,7 @@ fn a_new_port_is_live_in_a_second_message() {
         name: "p9".into(),
         address: [2; 6],
         is_up: true,
-        is_faulty: false,
+        is_enabled: true,
         speed: 0,
         counts_errors: false,
         queues: vec![0],

@@ -85,7 +85,7 @@ impl Ours {
                 name,
                 address,
                 is_up: true,
-                is_faulty: false,
+                is_enabled: true,
                 speed: 0,
                 counts_errors: true,
                 queues: vec![],

@@ -89,14 +89,11 @@ impl State {
     pub fn settle(&self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         let running: Vec<_> = self.bridges().values().filter_map(|bridge| bridge.openflow.clone()).collect();
-        let mut passes = 0u32;
+        let (mut passes, mut quiet) = (0u32, 0u32);
         loop {
-            // Packets of one bridge may end in another: all injectors first.
-            let mut any = running.iter().any(|bridge| !bridge.logic().is_injected());
-            for bridge in &running {
-                any |= bridge.logic().catch_up();
-            }
-            if !any {
+            // Packets of one bridge may end in another that was looked at before: all are looked at twice.
+            quiet = if running.iter().all(|bridge| bridge.logic().is_settled()) { quiet + 1 } else { 0 };
+            if quiet == 2 {
                 return true;
             }
             if Instant::now() >= deadline {

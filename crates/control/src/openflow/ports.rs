@@ -49,6 +49,7 @@ pub(crate) fn facts_of(
         speed: port.open.as_ref().and_then(|open| open.speed()).map_or(0, |speed| speed.saturating_mul(1000)),
         counts_errors: !is_dummy,
         queues: if is_dummy { vec![0] } else { vec![] },
+        bond: port.config.bond.clone(),
     }
 }
 

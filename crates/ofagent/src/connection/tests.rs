@@ -79,7 +79,7 @@ fn change_ports(shared: &SharedSwitch) {
             name,
             address: [2; 6],
             is_up: true,
-            is_faulty: false,
+            is_enabled: true,
             speed: 0,
             counts_errors: true,
             queues: vec![],

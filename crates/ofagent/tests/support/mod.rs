@@ -75,10 +75,10 @@ pub(crate) fn set_port(switch: &SharedSwitch, number: u32, is_up: bool) {
     let name = format!("p{number}");
     let info = PortInfo {
         number: PortNo(number),
+        is_enabled: true,
         name,
         address: [2, 0, 0, 0, 0, number as u8],
         is_up,
-        is_faulty: false,
         speed: 0,
         counts_errors: true,
         queues: vec![],

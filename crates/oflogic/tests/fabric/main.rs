@@ -3,6 +3,7 @@
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod actions;
+mod bonds;
 mod changes;
 mod controllers;
 mod frames;

@@ -29,7 +29,7 @@ impl World {
                 name: format!("p{number}"),
                 address,
                 is_up: true,
-                is_faulty: false,
+                is_enabled: true,
                 speed: 0,
                 counts_errors: true,
                 queues: vec![],

@@ -7,7 +7,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use crossbeam_queue::ArrayQueue;
 use packet::offload::{Offload, OffloadError};
@@ -66,10 +66,9 @@ struct Queue {
     spent: ArrayQueue<Injected>,
     doorbell: Doorbell<EventBell>,
     closed: AtomicBool,
-    /// Packets that were queued, and those of them that have been forwarded or dropped.
-    queued: AtomicU64,
-    done: AtomicU64,
     counters: QueueCounters,
+    /// Packets queued or being switched.
+    in_flight: AtomicUsize,
 }
 
 /// Injects packets into one bridge, from any thread.
@@ -84,9 +83,8 @@ impl Injector {
             spent: ArrayQueue::new(INJECT_ROOM + MAX_BATCH),
             doorbell: Doorbell::new(EventBell::new()?),
             closed: AtomicBool::new(false),
-            queued: AtomicU64::new(0),
-            done: AtomicU64::new(0),
             counters: QueueCounters::default(),
+            in_flight: AtomicUsize::new(0),
         })))
     }
 
@@ -105,9 +103,9 @@ impl Injector {
         buffer.clear();
         buffer.extend_from_slice(bytes);
         let injected = Injected { bytes: buffer, offload, to };
-        queue.queued.fetch_add(1, Ordering::SeqCst);
+        queue.in_flight.fetch_add(1, Ordering::Relaxed);
         if queue.filled.push(injected).is_err() {
-            queue.done.fetch_add(1, Ordering::SeqCst);
+            queue.in_flight.fetch_sub(1, Ordering::Release);
             queue.counters.add_drop(DropReason::RingFull);
             return Err(InjectError::Full);
         }
@@ -120,10 +118,9 @@ impl Injector {
         Ok(())
     }
 
-    /// Whether every packet that was queued before the call has been forwarded or dropped.
+    /// Whether every packet queued so far has been switched, and every output that is no queue has it.
     pub fn is_idle(&self) -> bool {
-        let queued = self.0.queued.load(Ordering::SeqCst);
-        self.0.done.load(Ordering::SeqCst) >= queued
+        self.0.in_flight.load(Ordering::Acquire) == 0
     }
 
     /// Packets taken from the queue, and drops: for lack of room, or because a packet did not reach all its
@@ -142,8 +139,8 @@ impl Injector {
     /// Drops the queued packets.
     fn discard(&self) {
         while self.0.filled.pop().is_some() {
+            self.0.in_flight.fetch_sub(1, Ordering::Release);
             self.0.counters.add_drop(DropReason::PortDown);
-            self.0.done.fetch_add(1, Ordering::SeqCst);
         }
     }
 }
@@ -221,7 +218,7 @@ impl Inject {
             self.queue.counters.add_batch_alone(packets as u64, batch.bytes);
             context.count(packets);
             context.batch.clear();
-            self.queue.done.fetch_add(packets as u64, Ordering::SeqCst);
+            self.queue.in_flight.fetch_sub(self.taken.len(), Ordering::Release);
             for spent in self.taken.drain(..) {
                 // There is room: see `Injector::new`.
                 let _ = self.queue.spent.push(spent);
@@ -233,8 +230,8 @@ impl Inject {
     /// Counts a packet taken from the queue but not switched because the bridge is gone.
     pub(crate) fn discard(self) {
         if self.ahead.is_some() {
+            self.queue.in_flight.fetch_sub(1, Ordering::Release);
             self.queue.counters.add_drop(DropReason::PortDown);
-            self.queue.done.fetch_add(1, Ordering::SeqCst);
         }
     }
 }
