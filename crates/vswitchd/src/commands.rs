@@ -12,7 +12,9 @@ use crate::datapath;
 use crate::dummy::{Level, Types};
 use crate::follow::Numbers;
 use crate::log::Log;
+use crate::monitor::{self, Monitor};
 use crate::numbers::LOCAL;
+use crate::pulse::Pulse;
 use crate::testing;
 use crate::trace;
 
@@ -23,11 +25,13 @@ pub(crate) struct Subjects {
     pub(crate) types: Types,
     pub(crate) exit: Arc<Notify>,
     pub(crate) log: Log,
+    pub(crate) monitor: Arc<Monitor>,
+    pub(crate) pulse: Arc<Pulse>,
 }
 
 /// Returns the commands.
 pub(crate) fn commands(subjects: Subjects) -> Commands {
-    let Subjects { desired, numbers, types, exit, log } = subjects;
+    let Subjects { desired, numbers, types, exit, log, monitor, pulse } = subjects;
     let mut commands = Commands::new(crate::VERSION);
     commands.add("exit", "[--cleanup]", 0..=1, move |_| {
         exit.notify_one();
@@ -49,10 +53,11 @@ pub(crate) fn commands(subjects: Subjects) -> Commands {
         words.iter().try_for_each(|spec| log.set(spec)).map(|()| String::new())
     });
     if types.level > Level::Off {
-        testing::add(&mut commands, &desired);
+        testing::add(&mut commands, &desired, &monitor, &pulse);
     }
     let name = if types.level > Level::Off { "dummy@ovs-dummy" } else { "system@ovs-system" };
     datapath::add(&mut commands, &desired, &numbers, name);
+    monitor::commands::add(&mut commands, &monitor);
     trace::add(&mut commands, &desired, &numbers);
     // Nothing is cached in front of the tables.
     for name in ["revalidator/wait", "revalidator/purge"] {

@@ -28,17 +28,29 @@ use crate::facts::{self, Facts};
 use crate::link_watch::LinkWatch;
 use crate::log::Log;
 use crate::mirrors;
+use crate::monitor::{self, Monitor};
 use crate::plan::{LastNumbers, Plan};
+use crate::pulse::Pulse;
 
 /// The lock that Open vSwitch's daemon holds.
 const LOCK: &str = "ovs_vswitchd";
 
-/// Interval at which counters are written.
-const STATISTICS_INTERVAL: Duration = Duration::from_secs(5);
+/// Interval at which what failed is tried again, and devices are looked at that are not watched.
+const TICK: Duration = Duration::from_secs(5);
+
+/// Shortest wait for the next time at which counters are written.
+const SHORTEST: Duration = Duration::from_millis(10);
 
 /// Columns that only this daemon writes: their changes are not configuration.
-const OWN: [&str; 20] = [
+const OWN: [&str; 27] = [
     "admin_state",
+    "bfd_status",
+    "cfm_fault",
+    "cfm_fault_status",
+    "cfm_flap_count",
+    "cfm_health",
+    "cfm_remote_mpids",
+    "cfm_remote_opstate",
     "cur_cfg",
     "datapath_id",
     "datapath_types",
@@ -86,6 +98,8 @@ struct Applied {
     refused: Refused,
     /// `next_cfg` of the configuration.
     number: i64,
+    /// Time on OpenFlow's clock at which counters are written next, nanoseconds.
+    next_statistics: u64,
     /// What was last found of the plan's interfaces.
     facts: Vec<Facts>,
     /// Warnings that are in the log.
@@ -98,15 +112,31 @@ struct Due {
     configuration: bool,
     state: bool,
     statistics: bool,
+    /// The status of monitoring has changed.
+    monitored: bool,
+    /// Some time has passed.
+    tick: bool,
 }
 
 impl Follower {
     /// Runs until `exit` is requested.
     pub(crate) async fn run(self, desired: Arc<Desired>) {
         let numbers = Arc::new(Mutex::new(Numbers::new()));
+        let monitor = match Monitor::start(desired.clone()) {
+            Ok(monitor) => monitor,
+            Err(error) => return tracing::error!("monitoring of interfaces does not start: {error}"),
+        };
+        let pulse = Arc::new(Pulse::new());
         let (exit, log) = (self.exit.clone(), self.log.clone());
-        let subjects =
-            Subjects { desired: desired.clone(), numbers: numbers.clone(), types: self.types, exit, log };
+        let subjects = Subjects {
+            desired: desired.clone(),
+            numbers: numbers.clone(),
+            types: self.types,
+            exit,
+            log,
+            monitor: monitor.clone(),
+            pulse: pulse.clone(),
+        };
         let commands = commands::commands(subjects);
         let until_exit = async {
             match &self.server {
@@ -121,38 +151,58 @@ impl Follower {
         };
         tokio::select! {
             () = until_exit => {}
-            () = self.follow(&desired, &numbers) => {}
+            () = self.follow(&desired, &numbers, &monitor, &pulse) => {}
         }
+        monitor.end();
     }
 
-    async fn follow(&self, desired: &Arc<Desired>, numbers: &Mutex<Numbers>) {
+    async fn follow(
+        &self,
+        desired: &Arc<Desired>,
+        numbers: &Mutex<Numbers>,
+        monitor: &Arc<Monitor>,
+        pulse: &Pulse,
+    ) {
         let watch = LinkWatch::new();
         let mut links = watch.inspect_err(|error| tracing::warn!("interfaces are not watched: {error}")).ok();
         let mut settings = Settings::new(self.remote.clone(), vswitch::DATABASE, vswitch::TABLES.to_vec());
         settings.lock = Some(LOCK.into());
         let mut session = Session::new(settings);
         let mut changes = desired.state().changes();
-        let mut ticks = tokio::time::interval(STATISTICS_INTERVAL);
+        let (mut monitored, mut pulses) = (monitor.changes(), pulse.requests());
+        let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut applied = Applied::default();
         let mut due = Due::default();
         loop {
+            let pulsed = *pulses.borrow_and_update();
+            due.statistics |= ofagent::clock::now() >= applied.next_statistics;
             if session.is_connected() && session.holds_lock() {
                 let now = std::mem::take(&mut due);
                 // Without notifications, devices are read at each tick.
                 let reread = now.state || links.is_none();
                 let done = match now {
                     Due { configuration: true, .. } => {
-                        self.apply(desired, &mut session, &mut applied, numbers).await
+                        self.apply(desired, &mut session, &mut applied, numbers, monitor).await
                     }
-                    Due { state: true, .. } | Due { statistics: true, .. } => {
-                        self.refresh(desired, &mut session, &mut applied, reread, now.statistics).await
+                    Due { state: true, .. }
+                    | Due { statistics: true, .. }
+                    | Due { monitored: true, .. }
+                    | Due { tick: true, .. } => {
+                        self.refresh(desired, &mut session, &mut applied, monitor, reread, now.statistics)
+                            .await
                     }
                     _ => true,
                 };
                 // Tried again after the next event, at the latest at the next tick.
                 due.configuration |= !done;
             }
+            pulse.follow(pulsed);
+            // The clock may be moved while this waits: see `Pulse`. What is overdue cannot be written now.
+            let until_statistics = match applied.next_statistics.saturating_sub(ofagent::clock::now()) {
+                0 => TICK,
+                nanoseconds => Duration::from_nanos(nanoseconds).clamp(SHORTEST, TICK),
+            };
             tokio::select! {
                 event = session.next() => match event {
                     Event::Connected => {
@@ -180,7 +230,10 @@ impl Follower {
                     Ok(()) => due.state = true,
                     Err(_) => return,
                 },
-                _ = ticks.tick() => due.statistics = true,
+                _ = monitored.changed() => due.monitored = true,
+                _ = pulses.changed() => due.state = true,
+                _ = ticks.tick() => due.tick = true,
+                () = tokio::time::sleep(until_statistics) => {}
             }
         }
     }
@@ -192,6 +245,7 @@ impl Follower {
         session: &mut Session,
         applied: &mut Applied,
         numbers: &Mutex<Numbers>,
+        monitor: &Arc<Monitor>,
     ) -> bool {
         let plan = match Plan::new(session.replica(), &self.rundir, self.types, &mut applied.last) {
             Ok(plan) => plan,
@@ -209,8 +263,15 @@ impl Follower {
         }
         applied.warned = warnings;
         let bridges: Vec<_> = plan.bridges.iter().filter_map(|bridge| bridge.config()).collect();
-        let subject = desired.clone();
-        let set = tokio::task::spawn_blocking(move || subject.set_database(bridges)).await;
+        tokio::task::block_in_place(|| monitor.prepare(&plan));
+        let (subject, its) = (desired.clone(), monitor.clone());
+        let set = tokio::task::spawn_blocking(move || {
+            its.tell();
+            let set = subject.set_database(bridges);
+            its.join();
+            set
+        });
+        let set = set.await;
         let refused = match set {
             Ok(Ok(refused)) => refused.into_iter().map(|(at, why)| (at, why.to_string())).collect(),
             // Tools wait for an answer: each bridge has the reason.
@@ -235,7 +296,7 @@ impl Follower {
         applied.number = plan.root.map_or(0, |(_, number)| number);
         applied.refused = reasons(&plan, refused);
         applied.plan = plan;
-        let answered = self.refresh(desired, session, applied, true, true).await;
+        let answered = self.refresh(desired, session, applied, monitor, true, true).await;
         if answered {
             self.readiness.ready();
         }
@@ -249,6 +310,7 @@ impl Follower {
         desired: &Arc<Desired>,
         session: &mut Session,
         applied: &mut Applied,
+        monitor: &Monitor,
         reread: bool,
         statistics: bool,
     ) -> bool {
@@ -260,9 +322,14 @@ impl Follower {
             (facts, controllers::of(plan, state), statistics.then(|| mirrors::copied(plan, state)))
         });
         applied.facts = facts;
+        if statistics {
+            let interval = u64::try_from(applied.plan.statistics_interval.as_nanos()).unwrap_or(u64::MAX);
+            applied.next_statistics = ofagent::clock::now().saturating_add(interval);
+        }
         let Applied { plan, facts, number, .. } = applied;
         let mut transaction =
             answer::operations(session.replica(), plan, self.types, facts, &controllers, *number, statistics);
+        monitor::columns::write(session.replica(), plan, &monitor.statuses(), &mut transaction);
         if let Some(copied) = copied {
             mirrors::write(session.replica(), &copied, &mut transaction);
         }

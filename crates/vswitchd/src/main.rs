@@ -8,6 +8,7 @@
 //! - [`plan`]: from rows to bridges and ports; [`vlan`], [`numbers`]: parts of it;
 //! - [`facts`], [`controllers`], [`mirrors`]: the state of interfaces, controllers and mirrors; [`answer`]: from state
 //!   to rows;
+//! - [`monitor`]: BFD and CFM on interfaces; [`pulse`]: a moved clock and the database;
 //! - [`dummy`], [`testing`]: what is within the process for tests; [`datapath`], [`trace`], [`odp`]: the datapath as
 //!   Open vSwitch's commands show it;
 //! - [`link_watch`]: changes of the host's interfaces; [`commands`]: those of `ovs-appctl`.
@@ -24,9 +25,11 @@ mod follow;
 mod link_watch;
 mod log;
 mod mirrors;
+mod monitor;
 mod numbers;
 mod odp;
 mod plan;
+mod pulse;
 mod testing;
 mod trace;
 mod vlan;

@@ -9,12 +9,14 @@
 
 mod kinds;
 mod mirrors;
+mod monitoring;
 mod openflow;
 mod policing;
 mod rows;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use control::model::{BridgeConfig, LogicConfig, PortConfig, check_mtu};
 use control::openflow::OpenFlowConfig;
@@ -29,6 +31,7 @@ use ports::Spec;
 pub(crate) use self::kinds::INTERFACE_TYPES;
 use self::kinds::{Surroundings, kind_of};
 pub(crate) use self::mirrors::PlannedMirror;
+pub(crate) use self::monitoring::Monitoring;
 use self::openflow::OpenFlowRows;
 pub(crate) use self::openflow::PlannedController;
 use self::rows::Faults;
@@ -45,6 +48,8 @@ pub(crate) struct Plan {
     /// The row of the table `Open_vSwitch`, with the number of its configuration.
     pub(crate) root: Option<(Uuid, i64)>,
     pub(crate) bridges: Vec<PlannedBridge>,
+    /// Interval at which counters are written.
+    pub(crate) statistics_interval: Duration,
     /// Whether clients expect DPDK's interface types to be ready.
     pub(crate) dpdk: bool,
     /// What has no effect, for the log.
@@ -71,6 +76,7 @@ pub(crate) struct PlannedInterface {
     pub(crate) number: i64,
     /// The network device of the host that belongs to it.
     pub(crate) device: Option<Device>,
+    pub(crate) monitoring: Monitoring,
     /// The port, or why there is none.
     pub(crate) port: Result<PortConfig, String>,
 }
@@ -167,7 +173,8 @@ impl Plan {
         let dpdk = root.other_config.get("dpdk-init").is_some_and(|text| text == "true" || text == "try");
         let mut warnings = openflow_faults.into_values().collect();
         rows.warn(&bridges, &mut warnings);
-        Ok(Plan { root: Some((root.uuid, root.next_cfg)), bridges, dpdk, warnings })
+        let statistics_interval = statistics_interval(&root.other_config);
+        Ok(Plan { root: Some((root.uuid, root.next_cfg)), bridges, statistics_interval, dpdk, warnings })
     }
 }
 
@@ -229,7 +236,8 @@ impl Rows<'_> {
                 _ => None,
             };
             let (uuid, name) = (interface.uuid, interface.name.clone());
-            interfaces.push(PlannedInterface { uuid, name, number, device, port: config });
+            let monitoring = Monitoring::read(interface).0;
+            interfaces.push(PlannedInterface { uuid, name, number, device, monitoring, port: config });
         }
         let datapath_id = datapath_id(bridge, mac);
         let (controllers, openflow) = self.openflow.settings(bridge, datapath_id, self.rundir);
@@ -278,6 +286,7 @@ impl Rows<'_> {
             for interface in &bridge.interfaces {
                 let row = self.interfaces.get(&interface.uuid);
                 row.and_then(|row| policing::limit(row).1).into_iter().for_each(&mut add);
+                row.map(|row| Monitoring::read(row).1).into_iter().flatten().for_each(&mut add);
             }
         }
         for port in self.ports.values() {
@@ -296,6 +305,13 @@ fn mac_of(bridge: &Bridge) -> MacAddr {
         let [a, b, c, d, e, f, ..] = bridge.uuid.0;
         MacAddr([a & 0xfc | LOCAL_BIT, b, c, d, e, f])
     })
+}
+
+/// Returns the interval at which counters are written: `other_config:stats-update-interval` in milliseconds, five seconds
+/// at least.
+fn statistics_interval(other_config: &BTreeMap<String, String>) -> Duration {
+    let milliseconds = other_config.get("stats-update-interval").and_then(|text| text.parse().ok());
+    Duration::from_millis(milliseconds.unwrap_or(0)).max(Duration::from_secs(5))
 }
 
 fn datapath_id(bridge: &Bridge, mac: MacAddr) -> DatapathId {

@@ -36,6 +36,8 @@ pub(crate) fn facts_of(
     let name = &port.config.settings.name;
     // Open vSwitch's dummies have a queue and count no errors, which its tests see.
     let is_dummy = matches!(port.config.spec, Spec::Dummy(_));
+    // A patch port has no link of its own: as in Open vSwitch, it is up with and without its peer.
+    let is_patch = matches!(port.config.spec, Spec::Patch(_));
     let own = port.open.as_ref().and_then(|open| open.address()).map(|mac| mac.0);
     PortFacts {
         index: port.at.port,
@@ -44,7 +46,7 @@ pub(crate) fn facts_of(
         address: own
             .or_else(|| address_of(&port.config.spec, name))
             .unwrap_or_else(|| port_address(id, name)),
-        is_up: switch.counters(port.at).is_ok_and(|counters| counters.up),
+        is_up: is_patch || switch.counters(port.at).is_ok_and(|counters| counters.up),
         is_faulty: faulty.contains(&(bridge.to_owned(), name.clone())),
         speed: port.open.as_ref().and_then(|open| open.speed()).map_or(0, |speed| speed.saturating_mul(1000)),
         counts_errors: !is_dummy,

@@ -79,6 +79,8 @@ pub struct Session {
     min_rx: Millis,
     /// The intervals that a poll sequence announces.
     polled: (Millis, Millis),
+    /// The state or the diagnostic is another one than the last packet had.
+    has_news: bool,
     last_tx: Millis,
     next_tx: Millis,
     /// Time at which the remote system counts as lost.
@@ -109,6 +111,7 @@ impl Session {
             min_tx: settings.min_tx,
             min_rx: settings.min_rx,
             polled: (0, 0),
+            has_news: false,
             last_tx: 0,
             next_tx: 0,
             lost_at: 0,
@@ -174,11 +177,16 @@ impl Session {
 
     /// Time of the next call of [`Session::run`] and [`Session::transmit`].
     pub fn next_call(&self) -> Millis {
-        match (self.flags & flag::FINAL != 0, self.state > State::Down) {
+        match (self.is_urgent(), self.state > State::Down) {
             (true, _) => 0,
             (false, true) => self.next_tx.min(self.lost_at),
             (false, false) => self.next_tx,
         }
+    }
+
+    /// Whether a packet is due at once: the answer to a poll, or news (RFC 5880 §6.8.7).
+    fn is_urgent(&self) -> bool {
+        self.flags & flag::FINAL != 0 || self.has_news
     }
 
     /// Does what the time asks for.
@@ -216,7 +224,7 @@ impl Session {
 
     /// Returns the frame that is due, if one is; `address` is that of the port.
     pub fn transmit(&mut self, address: MacAddr, now: Millis) -> Option<[u8; FRAME]> {
-        if self.flags & flag::FINAL == 0 && now < self.next_tx {
+        if !self.is_urgent() && now < self.next_tx {
             return None;
         }
         let (min_tx, min_rx) = match self.flags & flag::POLL != 0 {
@@ -242,6 +250,7 @@ impl Session {
             port: self.source_port,
         };
         self.flags &= !flag::FINAL;
+        self.has_news = false;
         self.last_tx = now;
         self.schedule();
         Some(control.frame(&addresses))
@@ -312,6 +321,7 @@ impl Session {
             return;
         }
         (self.state, self.diagnostic) = (state, diagnostic);
+        self.has_news = true;
         if state <= State::Down {
             self.remote = Remote::unheard(self.remote.multiplier);
             if std::mem::take(&mut self.decay.active) {

@@ -115,6 +115,20 @@ fn rates_are_those_that_both_sides_agree_on() {
 }
 
 #[test]
+fn news_is_sent_at_once() {
+    let mut pair = Pair::new(settings(5000, 5000), settings(5000, 5000));
+    pair.pass(1, 1);
+    // All of the handshake is news.
+    assert_eq!(pair.states(), (State::Up, State::Up));
+    pair.a.configure(Settings { path_is_down: true, ..settings(5000, 5000) }, pair.at());
+    pair.pass(1, 1);
+    assert_eq!(pair.b.remote.diagnostic, Diagnostic::CONCATENATED_PATH_DOWN);
+    pair.sent = [0; 2];
+    pair.pass(3000, 1);
+    assert_eq!(pair.sent, [0; 2]);
+}
+
+#[test]
 fn sessions_that_are_down_are_slow() {
     let mut pair = Pair::new(settings(10, 10), settings(10, 10));
     pair.passes = [false; 2];
