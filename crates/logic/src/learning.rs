@@ -8,8 +8,11 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use arc_swap::ArcSwapOption;
 use fabric::port::VlanEgress;
 use fabric::worker::Threads;
 use fabric::{Batch, DropReason, PortIndex, PortSettings, SwitchLogic, Value, VersionId};
@@ -19,11 +22,11 @@ use packet::ether;
 use crate::fdb::{Fdb, Fixed, Key, MAX_STATIONS};
 use crate::flow::Front;
 use crate::security::{Explained, Heard, Restricted, Sources, Unrestricted};
-use crate::snooping::Snooping;
+use crate::snooping::{Destinations, Snooping};
 use crate::vlan::{Frame, Vlans};
 use crate::{
-    GroupTable, Logic, LogicError, LogicInfo, MacTable, ParamDescription, ParamKind, State, Station, Views,
-    params,
+    GroupEntry, GroupTable, Logic, LogicError, LogicInfo, MacTable, ParamDescription, ParamKind, State,
+    Station, Views, params,
 };
 
 pub(crate) const INFO: LogicInfo = LogicInfo {
@@ -78,9 +81,21 @@ pub struct Learning {
     fdb: Fdb,
     /// Share of the table that one port may fill, percent.
     port_share: u32,
-    ageing: u32,
-    snooping: Option<Snooping>,
+    /// Seconds; 0: never.
+    ageing: AtomicU32,
+    snooping: ArcSwapOption<Snooping>,
+    /// Whether workers may use the logic already: snooping that is switched on later starts its thread at once.
+    is_prepared: AtomicBool,
     take_over: Mutex<TakeOver>,
+}
+
+/// Settings of snooping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SnoopingSettings {
+    /// Seconds for which a member or a router counts after it was heard.
+    pub timeout: u32,
+    /// Whether groups without members go everywhere, or to routers only.
+    pub flood_unregistered: bool,
 }
 
 /// The ports of a bridge and their settings.
@@ -132,8 +147,9 @@ impl Learning {
         Ok(Self {
             fdb: Fdb::new(number("max-stations")).with_port_limit(port_limit),
             port_share: number("port-share"),
-            ageing: number("ageing"),
-            snooping,
+            ageing: AtomicU32::new(number("ageing")),
+            snooping: ArcSwapOption::from_pointee(snooping),
+            is_prepared: AtomicBool::new(false),
             take_over: Mutex::default(),
         })
     }
@@ -154,6 +170,53 @@ impl Learning {
             Some(security) => Restricted::of(batch, security).heard(&self.fdb, batch, v, src, key),
         };
         !matches!(heard, Heard::Refused)
+    }
+
+    /// Sets the time after which a silent station is forgotten, in seconds; 0: never.
+    pub fn set_ageing(&self, seconds: u32) {
+        self.ageing.store(seconds, Relaxed);
+    }
+
+    /// Switches snooping on, off, or to other settings; with others, members and routers are heard anew.
+    ///
+    /// # Errors
+    /// The thread of the groups does not start.
+    pub fn set_snooping(&self, wanted: Option<SnoopingSettings>) -> Result<(), String> {
+        let present = self.snooping.load().as_ref().map(|snooping| SnoopingSettings {
+            timeout: snooping.timeout,
+            flood_unregistered: snooping.flood_unregistered,
+        });
+        if present == wanted {
+            return Ok(());
+        }
+        let snooping = wanted.map(|wanted| Snooping::new(wanted.timeout, wanted.flood_unregistered));
+        if let (Some(snooping), true) = (&snooping, self.is_prepared.load(SeqCst)) {
+            snooping.start()?;
+        }
+        self.snooping.store(snooping.map(Arc::new));
+        Ok(())
+    }
+
+    /// Returns the ports that get a packet to a group if snooping restricts it, and listens to the packet.
+    pub fn destinations(
+        &self,
+        batch: &mut Batch<'_>,
+        v: VersionId,
+        group: MacAddr,
+        vid: u16,
+    ) -> Option<Destinations> {
+        self.snooping.load().as_ref()?.destinations(batch, v, group, vid)
+    }
+
+    /// Forgets the groups of ports whose VLANs have changed.
+    fn forget_groups(&self, before: Option<&Ports>, after: &Ports) {
+        let (Some(snooping), Some(before)) = (&*self.snooping.load(), before) else { return };
+        let vlan = |ports: &Ports, port| ports.get(port).map(|settings| settings.vlan.clone());
+        for port in after.keys().filter(|port| before.contains_key(port)) {
+            if vlan(before, port) != vlan(after, port) {
+                snooping.port_removed(*port);
+            }
+        }
     }
 
     fn lock_take_over(&self) -> MutexGuard<'_, TakeOver> {
@@ -319,9 +382,25 @@ impl Learning {
         if ether::is_reserved_group(dst) {
             return batch.discard(v, DropReason::ReservedGroup);
         }
-        match &self.snooping {
+        match &*self.snooping.load() {
             Some(snooping) if !dst.is_broadcast() => snooping.forward(batch, v, dst, frame),
             _ => frame.flood(batch),
+        }
+    }
+}
+
+impl GroupTable for Learning {
+    fn entries(&self) -> Vec<GroupEntry> {
+        self.snooping.load().as_ref().map(|snooping| snooping.entries()).unwrap_or_default()
+    }
+
+    fn timeout(&self) -> u32 {
+        self.snooping.load().as_ref().map_or(0, |snooping| snooping.timeout)
+    }
+
+    fn flush(&self) {
+        if let Some(snooping) = &*self.snooping.load() {
+            snooping.flush();
         }
     }
 }
@@ -341,7 +420,8 @@ impl SwitchLogic for Learning {
     }
 
     fn prepare(&self, _threads: Threads) -> Result<(), String> {
-        self.snooping.as_ref().map_or(Ok(()), Snooping::start)
+        self.is_prepared.store(true, SeqCst);
+        self.snooping.load().as_ref().map_or(Ok(()), |snooping| snooping.start())
     }
 
     fn ports_changed(&self, ports: &[(PortIndex, Arc<PortSettings>)]) {
@@ -351,6 +431,7 @@ impl SwitchLogic for Learning {
             self.discard_stale(&there);
             take_over.rechecks = RECHECKS;
         }
+        self.forget_groups(take_over.ports.as_ref(), &there);
         take_over.ports = Some(there);
     }
 
@@ -362,7 +443,7 @@ impl SwitchLogic for Learning {
 
     fn port_removed(&self, port: PortIndex) {
         self.fdb.flush(Some(port), false);
-        if let Some(snooping) = &self.snooping {
+        if let Some(snooping) = &*self.snooping.load() {
             snooping.port_removed(port);
         }
     }
@@ -375,12 +456,12 @@ impl Logic for Learning {
 
     fn params(&self) -> Vec<(String, String)> {
         let mut params = vec![
-            ("ageing".into(), self.ageing.to_string()),
+            ("ageing".into(), self.ageing.load(Relaxed).to_string()),
             ("max-stations".into(), self.fdb.capacity().to_string()),
             ("port-share".into(), self.port_share.to_string()),
-            ("snooping".into(), if self.snooping.is_some() { "on" } else { "off" }.into()),
+            ("snooping".into(), if self.snooping.load().is_some() { "on" } else { "off" }.into()),
         ];
-        if let Some(snooping) = &self.snooping {
+        if let Some(snooping) = &*self.snooping.load() {
             let unregistered = if snooping.flood_unregistered { "flood" } else { "routers" };
             params.push(("snooping-timeout".into(), snooping.timeout.to_string()));
             params.push(("unregistered".into(), unregistered.into()));
@@ -389,13 +470,13 @@ impl Logic for Learning {
     }
 
     fn views(&self) -> Views<'_> {
-        let groups = self.snooping.as_ref().map(|snooping| snooping as &dyn GroupTable);
+        let groups = self.snooping.load().is_some().then_some(self as &dyn GroupTable);
         Views { stations: Some(&self.fdb), groups }
     }
 
     fn hand_over(&self) -> Vec<State> {
         let mut states = vec![Station::hand_over(self.fdb.hand_over())];
-        if let Some(snooping) = &self.snooping {
+        if let Some(snooping) = &*self.snooping.load() {
             states.extend(snooping.hand_over(fabric::clock::seconds()));
         }
         states
@@ -418,7 +499,7 @@ impl Logic for Learning {
                 _ => _ = self.fdb.adopt(station, now),
             }
         }
-        if let Some(snooping) = &self.snooping {
+        if let Some(snooping) = &*self.snooping.load() {
             snooping.take_over(states, now);
         }
         match &take_over.ports {
@@ -452,11 +533,12 @@ impl Logic for Learning {
         if self.fdb.is_empty() {
             return;
         }
-        if let Some(snooping) = &self.snooping {
+        if let Some(snooping) = &*self.snooping.load() {
             snooping.tick(now_seconds);
         }
-        if self.ageing > 0 {
-            self.fdb.expire(now_seconds, self.ageing);
+        let ageing = self.ageing.load(Relaxed);
+        if ageing > 0 {
+            self.fdb.expire(now_seconds, ageing);
         }
     }
 }

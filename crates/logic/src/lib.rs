@@ -37,10 +37,10 @@ pub use fdb::Key;
 pub use fdb::{Admission, Fdb, FdbChange, FdbEntry, FdbError, FdbEvent, FdbStats, Fixed, Foresight};
 pub use handover::{State, Station, layout_difference, replace};
 pub use hub::Hub;
-pub use learning::Learning;
+pub use learning::{Learning, SnoopingSettings};
 pub use params::{ParamValue, Values};
 pub use security::{admits_packet as admits, unknown_destination};
-pub use snooping::GroupEntry;
+pub use snooping::{Destinations, GroupEntry};
 pub use static_pairs::StaticPairs;
 pub use views::{GroupTable, MacTable, Views};
 

@@ -85,4 +85,10 @@ pub trait MacTable {
 pub trait GroupTable {
     /// Lists members and routers by VLAN, group and port.
     fn entries(&self) -> Vec<GroupEntry>;
+
+    /// Seconds for which a member or a router counts after it was heard.
+    fn timeout(&self) -> u32;
+
+    /// Forgets all members and routers.
+    fn flush(&self);
 }

@@ -157,6 +157,18 @@ impl Executor<'_> {
             if dst.is_multicast() { None } else { learning.fdb().lookup(logic::Key::new(frame.vid(), dst)) };
         match known {
             Some(port) => self.send_known(batch, v, &frame, port),
+            None if dst.is_multicast()
+                && !dst.is_broadcast()
+                && self.ports.bonds().is_none()
+                && let Some(members) = learning.destinations(batch, v, dst, frame.vid()) =>
+            {
+                remark(batch, v, "it goes to members of its group and to routers", &[]);
+                for port in members.ports() {
+                    if self.ports.floods(*port) && batch.reaches(*port) {
+                        frame.flood_among(batch, &[*port]);
+                    }
+                }
+            }
             None if dst.is_multicast() || batch.may_flood_unknown(v) => {
                 remark(batch, v, "it is flooded", &[]);
                 let bonds = self.ports.bonds();

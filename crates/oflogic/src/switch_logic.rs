@@ -12,7 +12,7 @@ use fabric::doorbell::{Doorbell, ThreadBell};
 use fabric::switch::PortSnapshot;
 use fabric::worker::{PerThread, Threads};
 use fabric::{Batch, Injection, Injector, PortIndex, PortSettings, SwitchLogic};
-use logic::{Counter, Learning, Logic, LogicError, State, Table, TableSize, Views};
+use logic::{Counter, Learning, Logic, LogicError, SnoopingSettings, State, Table, TableSize, Views};
 use ofagent::SharedSwitch;
 use ofswitch::{Limit, Settings, Switch};
 use openflow::PortNo;
@@ -118,6 +118,15 @@ impl OpenFlow {
     /// Sets how packets of controllers reach ports: the bridge's injector ([`fabric::Switch::injector`]).
     pub fn set_injector(&self, injector: Injector) {
         self.core.injector.store(Some(Arc::new(injector)));
+    }
+
+    /// Sets how `NORMAL` learns: seconds after which a silent station is forgotten (0: never), and snooping of groups.
+    ///
+    /// # Errors
+    /// The thread of the groups does not start.
+    pub fn set_learning(&self, ageing: u32, snooping: Option<SnoopingSettings>) -> Result<(), String> {
+        self.core.plane.learning.set_ageing(ageing);
+        self.core.plane.learning.set_snooping(snooping)
     }
 
     /// Makes the bridge forward like a learning switch, past its flows (fail mode `standalone`), or no more.
@@ -262,10 +271,9 @@ impl SwitchLogic for OpenFlow {
 
     fn prepare(&self, threads: Threads) -> Result<(), String> {
         // Different workers draw different numbers.
-        self.core
-            .plane
-            .locals
-            .prepare(threads, |number| Ok(Local::new(number, self.seed.wrapping_add(number as u64))))
+        let local = |number| Ok(Local::new(number, self.seed.wrapping_add(number as u64)));
+        self.core.plane.locals.prepare::<String>(threads, local)?;
+        self.core.plane.learning.prepare(threads)
     }
 
     fn ports_changed(&self, ports: &[(PortIndex, Arc<PortSettings>)]) {

@@ -12,6 +12,7 @@ use crate::datapath;
 use crate::dummy::{Level, Types};
 use crate::follow::Numbers;
 use crate::log::Log;
+use crate::mdb;
 use crate::monitor::{self, Monitor};
 use crate::numbers::LOCAL;
 use crate::pulse::Pulse;
@@ -58,6 +59,7 @@ pub(crate) fn commands(subjects: Subjects) -> Commands {
     let name = if types.level > Level::Off { "dummy@ovs-dummy" } else { "system@ovs-system" };
     datapath::add(&mut commands, &desired, &numbers, name);
     monitor::commands::add(&mut commands, &monitor);
+    mdb::add(&mut commands, &desired, &numbers);
     trace::add(&mut commands, &desired, &numbers);
     // Nothing is cached in front of the tables.
     for name in ["revalidator/wait", "revalidator/purge"] {

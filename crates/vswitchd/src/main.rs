@@ -11,7 +11,7 @@
 //! - [`monitor`]: BFD and CFM on interfaces; [`pulse`]: a moved clock and the database;
 //! - [`dummy`], [`testing`]: what is within the process for tests; [`datapath`], [`trace`], [`odp`]: the datapath as
 //!   Open vSwitch's commands show it;
-//! - [`link_watch`]: changes of the host's interfaces; [`commands`]: those of `ovs-appctl`.
+//! - [`link_watch`]: changes of the host's interfaces; [`commands`], [`mdb`]: those of `ovs-appctl`.
 
 mod answer;
 mod args;
@@ -24,6 +24,7 @@ mod facts;
 mod follow;
 mod link_watch;
 mod log;
+mod mdb;
 mod mirrors;
 mod monitor;
 mod numbers;

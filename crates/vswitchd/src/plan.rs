@@ -8,6 +8,7 @@
 //! - A plan depends on nothing but the rows, and on the port numbers that were given last.
 
 mod kinds;
+mod learning;
 mod mirrors;
 mod monitoring;
 mod openflow;

@@ -95,6 +95,7 @@ impl Running {
                 false => kept.remove(),
             }
         }
+        running.learn(&first)?;
         state.agent = Some(running.start_agent(&first)?);
         state.applied = Some(first);
         if config.controllers.iter().all(Target::is_passive) {
@@ -153,6 +154,8 @@ impl Running {
             flush_flows: wanted.flush_flows,
             table_limits: wanted.table_limits.clone(),
             bundle_idle: wanted.bundle_idle,
+            ageing: wanted.ageing,
+            snooping: wanted.snooping,
             ..config.clone()
         };
         let is_live = state.agent.is_some() && state.applied.as_ref().is_some_and(|it| live(it) == *wanted);
@@ -160,6 +163,7 @@ impl Running {
             self.lock_kept().iter_mut().for_each(Kept::remove);
         }
         let flushes = state.applied.as_ref().is_some_and(|applied| flushes(applied, wanted));
+        self.learn(wanted)?;
         let settings = settings(&self.place, &self.name, wanted);
         if is_live {
             self.logic.switch().with(|switch, now| switch.configure(settings, now));
@@ -177,6 +181,11 @@ impl Running {
         let Some(agent) = &mut state.agent else { return Ok(()) };
         agent.set_fail_mode(wanted.fail_mode);
         agent.set_controllers(wanted.controllers.clone()).map_err(|error| format!("`controllers`: {error}"))
+    }
+
+    /// Has `NORMAL` learn as the settings say.
+    fn learn(&self, config: &OpenFlowConfig) -> Result<(), String> {
+        self.logic.set_learning(config.ageing, config.snooping)
     }
 
     fn start_agent(&self, config: &OpenFlowConfig) -> Result<Agent, String> {

@@ -7,6 +7,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use logic::SnoopingSettings;
 use ofagent::{FailMode, Target, TargetError, TlsFiles};
 use ofswitch::TableLimit;
 use openflow::Version;
@@ -45,6 +46,10 @@ pub struct OpenFlowConfig {
     /// Whether packets may wait in the switch while controllers see their beginnings. The configuration file has no key
     /// for it.
     pub buffers: bool,
+    /// Seconds after which `NORMAL` forgets a silent station. The configuration file has no key for it.
+    pub ageing: u32,
+    /// Snooping of groups by `NORMAL`. The configuration file has no key for it.
+    pub snooping: Option<SnoopingSettings>,
     /// Names of flow tables, all different.
     pub tables: BTreeMap<u8, String>,
     /// Files for controllers with TLS, in the order of [`TLS_KEYS`].
@@ -68,6 +73,8 @@ impl Default for OpenFlowConfig {
             table_limits: BTreeMap::new(),
             bundle_idle: DEFAULT_BUNDLE_IDLE,
             buffers: true,
+            ageing: AGEING,
+            snooping: None,
             tables: BTreeMap::new(),
             tls: [None, None, None],
         }
@@ -105,6 +112,9 @@ impl OpenFlowChange {
 
 /// Time limit for reading the files for TLS.
 const READ_LIMIT: Duration = Duration::from_secs(5);
+
+/// Seconds after which a silent station is forgotten (IEEE 802.1Q table 8-6).
+const AGEING: u32 = 300;
 
 const DEFAULT_PROBE: u32 = 5;
 /// Seconds, as in Open vSwitch.

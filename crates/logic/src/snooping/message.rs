@@ -4,7 +4,7 @@
 //!
 //! Invariant: messages that are malformed, or that routers would not accept, are ignored.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use packet::checksum::{Sum, pseudo_header_v6};
 use packet::headers::{IPV6_LEN, protocol};
@@ -25,6 +25,15 @@ pub(super) enum Kind {
     Other,
     /// The kind cannot be told without more of the packet.
     TooShort,
+}
+
+/// A group that a host reports on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Group {
+    /// The address of its packets, which several groups share.
+    pub(super) mac: MacAddr,
+    /// The group's own address.
+    pub(super) address: IpAddr,
 }
 
 /// Change of a host's membership.
@@ -56,9 +65,8 @@ const TO_INCLUDE: u8 = 3;
 const TO_EXCLUDE: u8 = 4;
 const ALLOW: u8 = 5;
 
-/// Reads a packet of `len` bytes that begins with `header`; calls `change` with the address of each group that a host
-/// reports on.
-pub(super) fn read(header: &[u8], len: u32, change: impl FnMut(MacAddr, Change)) -> Kind {
+/// Reads a packet of `len` bytes that begins with `header`; calls `change` with each group that a host reports on.
+pub(super) fn read(header: &[u8], len: u32, change: impl FnMut(Group, Change)) -> Kind {
     let layers = Layers::parse(header);
     let found = match (layers.ip, layers.protocol) {
         (Some(IpVersion::V4), Some(protocol::IGMP)) => igmp(header, len, layers, change),
@@ -93,7 +101,7 @@ fn extent(header: &[u8], len: u32, l4: usize, end: usize) -> Option<Extent<'_>> 
     Some(if header.len() < LOOK { Extent::TooShort } else { Extent::Front(header.get(l4..)?) })
 }
 
-fn igmp(header: &[u8], len: u32, layers: Layers, mut change: impl FnMut(MacAddr, Change)) -> Option<Kind> {
+fn igmp(header: &[u8], len: u32, layers: Layers, mut change: impl FnMut(Group, Change)) -> Option<Kind> {
     if layers.fragment {
         return None;
     }
@@ -109,7 +117,7 @@ fn igmp(header: &[u8], len: u32, layers: Layers, mut change: impl FnMut(MacAddr,
     let [kind, ..] = field::<8>(message, 0)?;
     let mut of = |bytes: [u8; 4], what| {
         if let Some(mac) = group_v4(bytes.into()) {
-            change(mac, what);
+            change(Group { mac, address: Ipv4Addr::from(bytes).into() }, what);
         }
     };
     match kind {
@@ -123,7 +131,7 @@ fn igmp(header: &[u8], len: u32, layers: Layers, mut change: impl FnMut(MacAddr,
     Some(if whole { Kind::Report } else { Kind::LongReport })
 }
 
-fn mld(header: &[u8], len: u32, layers: Layers, mut change: impl FnMut(MacAddr, Change)) -> Option<Kind> {
+fn mld(header: &[u8], len: u32, layers: Layers, mut change: impl FnMut(Group, Change)) -> Option<Kind> {
     if layers.fragment {
         return None;
     }
@@ -159,7 +167,7 @@ fn mld(header: &[u8], len: u32, layers: Layers, mut change: impl FnMut(MacAddr, 
     };
     let mut of = |bytes: [u8; 16], what| {
         if let Some(mac) = group_v6(bytes.into()) {
-            change(mac, what);
+            change(Group { mac, address: Ipv6Addr::from(bytes).into() }, what);
         }
     };
     match kind {
@@ -253,7 +261,7 @@ pub(super) mod tests {
     fn changes(packet: &[u8]) -> (Kind, Vec<(MacAddr, Change)>) {
         let mut found = Vec::new();
         let header = &packet[..packet.len().min(LOOK)];
-        let kind = read(header, packet.len() as u32, |mac, change| found.push((mac, change)));
+        let kind = read(header, packet.len() as u32, |group, change| found.push((group.mac, change)));
         (kind, found)
     }
 

@@ -12,19 +12,31 @@
 mod message;
 mod table;
 
+use std::net::IpAddr;
+
 use fabric::port::MAX_PORTS;
 use fabric::{Batch, PortIndex, Value, VersionId};
 use packet::{IpVersion, MacAddr};
 
+use crate::State;
 use crate::handover::{Member, Router};
 use crate::vlan::Frame;
-use crate::{GroupTable, State};
 use message::{Change, Kind};
-use table::{Ports, Report, Table};
+use table::{Listed, Ports, Report, Table};
 
 /// Seconds for which packets still go to a port whose member has left: time for others behind the port to answer the
 /// router's last query, which it sends twice, a second apart (RFC 2236 §8.8, §8.9).
 const LAST_MEMBER: u32 = 3;
+
+/// Ports of a group's members and of routers, each once.
+pub struct Destinations(Ports);
+
+impl Destinations {
+    /// Returns the ports.
+    pub fn ports(&self) -> &[PortIndex] {
+        self.0.as_slice()
+    }
+}
 
 /// Snooping of one bridge: listens, and restricts groups to their ports.
 #[derive(Debug)]
@@ -43,6 +55,9 @@ pub struct GroupEntry {
     pub vid: u16,
     /// The group's MAC address; `None` means all groups of `version`, because a router is at the port.
     pub group: Option<MacAddr>,
+    /// The group's IP address, as the port's members reported it last; `None` of routers, or if it was not heard since
+    /// another logic handed the member over.
+    pub address: Option<IpAddr>,
     /// IPv4 or IPv6.
     pub version: IpVersion,
     /// The port.
@@ -54,6 +69,23 @@ pub struct GroupEntry {
 impl Snooping {
     pub(crate) fn new(timeout: u32, flood_unregistered: bool) -> Self {
         Self { table: Table::new(), timeout, flood_unregistered }
+    }
+
+    /// Returns the ports that get a packet to a group, which this listens to; `None`: all of them.
+    pub(crate) fn destinations(
+        &self,
+        batch: &mut Batch<'_>,
+        v: VersionId,
+        group: MacAddr,
+        vid: u16,
+    ) -> Option<Destinations> {
+        let mut ports = Ports::new();
+        (!self.everywhere(batch, v, group, vid, &mut ports)).then_some(Destinations(ports))
+    }
+
+    /// Forgets all members and routers.
+    pub(crate) fn flush(&self) {
+        self.table.clear(fabric::clock::seconds());
     }
 
     /// Sends a frame to a group.
@@ -120,9 +152,12 @@ impl Snooping {
             }
         };
         let kind = message::read(batch.header(v), batch.len(v), |group, change| match change {
-            Change::Join => report(Report::Join { vid, group, port, until }),
+            Change::Join => {
+                let address = Some(group.address);
+                report(Report::Join { vid, group: group.mac, address, port, until })
+            }
             Change::Leave => {
-                report(Report::Leave { vid, group, port, until: now.saturating_add(LAST_MEMBER) })
+                report(Report::Leave { vid, group: group.mac, port, until: now.saturating_add(LAST_MEMBER) })
             }
         });
         match kind {
@@ -149,7 +184,7 @@ impl Snooping {
         if self.table.is_full(now) {
             return Vec::new();
         }
-        let member = |(vid, group, port, until)| Member { group, vid, port, until };
+        let member = |(vid, group, port, until, _): Listed| Member { group, vid, port, until };
         let router = |(vid, version, port, until)| {
             let version = if version == IpVersion::V4 { 4 } else { 6 };
             Router { vid, version, port, until }
@@ -165,7 +200,7 @@ impl Snooping {
         let latest = now.saturating_add(self.timeout);
         let members = Member::take_over(states).filter_map(|Member { group, vid, port, until }| {
             let known = fits(vid, port) && version_of(group).is_some();
-            known.then_some(Report::Join { vid, group, port, until: until.min(latest) })
+            known.then_some(Report::Join { vid, group, address: None, port, until: until.min(latest) })
         });
         let routers = Router::take_over(states).filter_map(|Router { vid, version, port, until }| {
             let version = match version {
@@ -183,20 +218,22 @@ impl Snooping {
     }
 }
 
-impl GroupTable for Snooping {
-    fn entries(&self) -> Vec<GroupEntry> {
+impl Snooping {
+    pub(crate) fn entries(&self) -> Vec<GroupEntry> {
         let now = fabric::clock::seconds();
         let map = self.table.settled(now);
         let routers = map.list_routers(now).into_iter().map(|(vid, version, port, until)| GroupEntry {
             vid,
             group: None,
+            address: None,
             version,
             port,
             expires_seconds: until - now,
         });
-        let members = map.list(now).into_iter().filter_map(|(vid, group, port, until)| {
+        let members = map.list(now).into_iter().filter_map(|(vid, group, port, until, address)| {
             let version = version_of(group)?;
-            Some(GroupEntry { vid, group: Some(group), version, port, expires_seconds: until - now })
+            let (group, expires_seconds) = (Some(group), until - now);
+            Some(GroupEntry { vid, group, address, version, port, expires_seconds })
         });
         let mut all: Vec<_> = routers.chain(members).collect();
         all.sort_by_key(|entry| (entry.vid, entry.group, entry.version == IpVersion::V6, entry.port));

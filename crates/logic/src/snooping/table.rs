@@ -10,6 +10,7 @@
 //! writer keeps those that a worker may be reading.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -70,7 +71,12 @@ impl Ports {
 struct Entry {
     port: PortIndex,
     until: u32,
+    /// The group that a member reported last; groups share MAC addresses.
+    address: Option<IpAddr>,
 }
+
+/// A member: VLAN, group, port, last second, and the group's address if that is known.
+pub(super) type Listed = (u16, MacAddr, PortIndex, u32, Option<IpAddr>);
 
 /// Groups and routers at one time. See the module's documentation.
 #[derive(Debug, Clone, Default)]
@@ -106,7 +112,9 @@ impl Map {
     /// Applies a report. Returns whether there was room for it.
     fn apply(&mut self, report: Report) -> bool {
         match report {
-            Report::Join { vid, group, port, until } => self.join(Key::new(vid, group), port, until),
+            Report::Join { vid, group, address, port, until } => {
+                self.join(Key::new(vid, group), port, until, address)
+            }
             Report::Leave { vid, group, port, until } => {
                 if let Some(members) = self.groups.get_mut(&Key::new(vid, group)) {
                     let own = Arc::make_mut(members).iter_mut().filter(|member| member.port == port);
@@ -118,7 +126,7 @@ impl Map {
         }
     }
 
-    fn join(&mut self, key: Key, port: PortIndex, until: u32) -> bool {
+    fn join(&mut self, key: Key, port: PortIndex, until: u32, address: Option<IpAddr>) -> bool {
         let room = self.groups.len() < GROUPS;
         let members = match self.groups.get_mut(&key) {
             Some(members) => Arc::make_mut(members),
@@ -127,8 +135,11 @@ impl Map {
         };
         let room = members.len() < MEMBERS;
         match members.iter_mut().find(|member| member.port == port) {
-            Some(member) => member.until = member.until.max(until),
-            None if room => members.push(Entry { port, until }),
+            Some(member) => {
+                member.until = member.until.max(until);
+                member.address = address.or(member.address);
+            }
+            None if room => members.push(Entry { port, until, address }),
             None => return false,
         }
         true
@@ -139,7 +150,7 @@ impl Map {
         let room = self.routers.len() < ROUTERS;
         match self.routers.iter_mut().find(|router| is_own(router)) {
             Some((_, _, router)) => router.until = router.until.max(until),
-            None if room => self.routers.push((vid, version, Entry { port, until })),
+            None if room => self.routers.push((vid, version, Entry { port, until, address: None })),
             None => return false,
         }
         true
@@ -163,12 +174,14 @@ impl Map {
             || self.routers.iter().any(|(_, _, router)| router.until < now)
     }
 
-    /// Lists members: VLAN, group, port, last second.
-    pub(super) fn list(&self, now: u32) -> Vec<(u16, MacAddr, PortIndex, u32)> {
+    /// Lists members.
+    pub(super) fn list(&self, now: u32) -> Vec<Listed> {
         let members =
             self.groups.iter().flat_map(|(key, members)| members.iter().map(move |member| (key, member)));
         let counting = members.filter(|(_, member)| member.until >= now);
-        counting.map(|(key, member)| (key.vid(), key.mac(), member.port, member.until)).collect()
+        counting
+            .map(|(key, member)| (key.vid(), key.mac(), member.port, member.until, member.address))
+            .collect()
     }
 
     /// Lists ports of routers: VLAN, IP version, port, last second.
@@ -182,7 +195,7 @@ impl Map {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Report {
     /// A member was heard.
-    Join { vid: u16, group: MacAddr, port: PortIndex, until: u32 },
+    Join { vid: u16, group: MacAddr, address: Option<IpAddr>, port: PortIndex, until: u32 },
     /// A member left: nothing goes to the port after `until`, unless the member, or another behind the port, is heard
     /// again.
     Leave { vid: u16, group: MacAddr, port: PortIndex, until: u32 },
@@ -354,6 +367,11 @@ impl Table {
         self.shared.update(now, |map| map.retain(|entry| entry.port != port));
     }
 
+    /// Forgets everything.
+    pub(super) fn clear(&self, now: u32) {
+        self.shared.update(now, |map| map.retain(|_| false));
+    }
+
     /// Removes expired entries, if any.
     pub(super) fn sweep(&self, now: u32) {
         if self.load().has_expired(now) {
@@ -375,7 +393,7 @@ mod tests {
     }
 
     fn join(vid: u16, n: u32, port: u16, until: u32) -> Report {
-        Report::Join { vid, group: group(n), port: PortIndex(port), until }
+        Report::Join { vid, group: group(n), address: None, port: PortIndex(port), until }
     }
 
     fn query(vid: u16, version: IpVersion, port: u16, until: u32) -> Report {
@@ -478,7 +496,7 @@ mod tests {
                         // Maps change under their readers, and each is complete.
                         let map = table.load();
                         assert!(
-                            map.list(far).iter().all(|(vid, _, port, _)| (*vid, port.0 < 3) == (1, true))
+                            map.list(far).iter().all(|(vid, _, port, ..)| (*vid, port.0 < 3) == (1, true))
                         );
                     }
                 });

@@ -85,6 +85,8 @@ impl OpenFlowRows {
             tables: self.tables(bridge),
             table_limits: self.table_limits(bridge),
             bundle_idle: self.bundle_idle.unwrap_or(defaults.bundle_idle),
+            ageing: super::learning::ageing(bridge),
+            snooping: super::learning::snooping(bridge),
             // As in Open vSwitch, controllers get packets whole.
             buffers: false,
             tls: self.ssl.as_ref().map_or([None, None, None], |ssl| {
