@@ -8,8 +8,8 @@ use std::time::Duration;
 use ofswitch::ConnectionId;
 use openflow::Version;
 use openflow::message::Role;
-use tokio::time::Instant;
 
+use crate::clock;
 use crate::shared::SharedSwitch;
 use crate::target::Target;
 
@@ -52,6 +52,11 @@ pub struct PeerState {
     pub dropped: u64,
 }
 
+/// Time since a time on the clock.
+fn since(time: u64) -> Duration {
+    Duration::from_nanos(clock::now().saturating_sub(time))
+}
+
 /// What a target's tasks report.
 #[derive(Debug)]
 pub(crate) struct TargetState(Mutex<Inner>);
@@ -59,9 +64,10 @@ pub(crate) struct TargetState(Mutex<Inner>);
 #[derive(Debug)]
 struct Inner {
     address: Option<SocketAddr>,
-    peers: BTreeMap<ConnectionId, (String, Instant)>,
+    peers: BTreeMap<ConnectionId, (String, u64)>,
     last_error: Option<String>,
-    changed: Instant,
+    /// Nanoseconds on the clock, as all times here.
+    changed: u64,
     refused: u64,
 }
 
@@ -71,20 +77,20 @@ impl TargetState {
             address: None,
             peers: BTreeMap::new(),
             last_error: None,
-            changed: Instant::now(),
+            changed: clock::now(),
             refused: 0,
         }))
     }
 
     pub(crate) fn connected(&self, id: ConnectionId, peer: String) {
         let mut inner = self.lock();
-        inner.changed = Instant::now();
-        inner.peers.insert(id, (peer, Instant::now()));
+        inner.changed = clock::now();
+        inner.peers.insert(id, (peer, clock::now()));
     }
 
     pub(crate) fn disconnected(&self, id: ConnectionId) {
         let mut inner = self.lock();
-        inner.changed = Instant::now();
+        inner.changed = clock::now();
         inner.peers.remove(&id);
     }
 
@@ -107,7 +113,7 @@ impl TargetState {
             address: inner.address,
             connections: vec![],
             last_error: inner.last_error.clone(),
-            since: inner.changed.elapsed(),
+            since: since(inner.changed),
             refused: inner.refused,
         };
         let peers = inner.peers.clone();
@@ -119,7 +125,7 @@ impl TargetState {
                     peer,
                     version: switch.version(id),
                     role: switch.role(id).unwrap_or(Role::Equal),
-                    since: since.elapsed(),
+                    since: self::since(since),
                     dropped: switch.dropped_messages(id),
                 })
                 .collect();

@@ -101,7 +101,7 @@ fn show(desired: &Desired, numbers: &Numbers, name: &str) -> Reply {
     let mut text = String::from(" port  VLAN  MAC                Age\n");
     for station in stations {
         let port = bridge.ports.iter().find(|(_, port)| port.at.port == station.port);
-        let number = port.and_then(|(port, _)| numbers.get(&(name.into(), port.clone())).copied());
+        let number = port.and_then(|(port, _)| numbers.openflow.get(&(name.into(), port.clone())).copied());
         let port = match number {
             Some(LOCAL) => "LOCAL".into(),
             Some(number) => number.to_string(),

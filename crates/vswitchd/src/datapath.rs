@@ -3,7 +3,7 @@
 //! A port's number comes from the digits of its name, counted from 100 on for bridges' own ports, so that tests can foresee
 //! it; a port without digits gets the lowest that is free.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -51,30 +51,51 @@ fn wish(name: &str) -> Option<u32> {
     digits.parse::<u32>().ok()?.checked_add(start).filter(|number| (1..=65_534).contains(number))
 }
 
+/// Numbers of the datapath's ports, by bridge and name. A port keeps its own as long as it is there.
+pub(crate) type Given = BTreeMap<(String, String), u32>;
+
+/// Gives the ports of a configuration their numbers, in their order, and takes those of ports that have gone.
+pub(crate) fn give(given: &mut Given, ports: &[(String, String)]) {
+    given.retain(|port, _| ports.contains(port));
+    let mut taken: BTreeSet<u32> = given.values().copied().collect();
+    for port in ports {
+        if given.contains_key(port) {
+            continue;
+        }
+        let wish = wish(&port.1).filter(|number| !taken.contains(number));
+        if let Some(number) = wish.or_else(|| (1..=65_534).find(|number| !taken.contains(number))) {
+            taken.insert(number);
+            given.insert(port.clone(), number);
+        }
+    }
+}
+
 /// Returns the ports of all bridges.
 pub(crate) fn ports(desired: &Desired, numbers: &Numbers) -> Vec<DatapathPort> {
     let bridges = desired.state().bridges();
     let mut ports = Vec::new();
-    let mut taken = BTreeSet::new();
+    let mut taken: BTreeSet<u32> = numbers.datapath.values().copied().collect();
     for (bridge, running) in bridges.iter() {
         for (name, port) in &running.ports {
             let is_own = name == bridge;
             let (kind, peer) = match &port.config.spec {
                 Spec::Patch(options) => ("patch", Some(options.peer.port.clone())),
-                Spec::Dummy(_) if is_own => ("dummy-internal", None),
+                Spec::Dummy(options) if is_own || options.internal => ("dummy-internal", None),
                 Spec::Dummy(_) => ("dummy", None),
                 Spec::Tap(_) => ("internal", None),
                 Spec::Netdev(_) => ("system", None),
                 other => (other.type_name(), None),
             };
-            let wish = wish(name).filter(|_| peer.is_none());
+            let key = (bridge.clone(), name.clone());
+            // Ports of other owners than the database have what is free.
+            let given = numbers.datapath.get(&key).copied();
             let counters = desired.state().switch().counters(port.at).ok();
             let received = counters.map_or(0, |it| it.rx.iter().map(|queue| queue.packets).sum());
             ports.push(DatapathPort {
                 bridge: bridge.clone(),
                 name: name.clone(),
-                number: wish.filter(|number| taken.insert(*number)),
-                openflow: numbers.get(&(bridge.clone(), name.clone())).copied(),
+                number: given.filter(|_| peer.is_none()),
+                openflow: numbers.openflow.get(&key).copied(),
                 kind: kind.into(),
                 peer,
                 received,
@@ -159,6 +180,14 @@ mod tests {
             [Some(1), Some(12), Some(100), Some(107), None, None]
         );
         assert_eq!(wish("p99999999999"), None);
+        let port = |name: &str| ("br0".to_owned(), name.to_owned());
+        let mut given = Given::new();
+        give(&mut given, &[port("p0")]);
+        give(&mut given, &[port("p1"), port("p0"), port("br0")]);
+        let numbers = ["p0", "p1", "br0"].map(|name| given.get(&port(name)).copied());
+        assert_eq!(numbers, [Some(1), Some(2), Some(100)], "p1 finds its number taken");
+        give(&mut given, &[port("p1")]);
+        assert_eq!(given, [(port("p1"), 2)].into());
     }
 
     #[test]

@@ -81,12 +81,13 @@ impl Types {
     }
 }
 
-/// Returns a dummy's options, from those of its interface.
-pub(crate) fn options(interface: &Interface, address: Option<MacAddr>) -> dummy::Options {
+/// Returns a dummy's options, from those of its interface, which is of type `kind`.
+pub(crate) fn options(interface: &Interface, kind: &str, address: Option<MacAddr>) -> dummy::Options {
     let given: &BTreeMap<String, String> = &interface.options;
     let text = |key: &str| given.get(key).cloned();
     dummy::Options {
         address,
+        internal: matches!(kind, "internal" | "dummy-internal"),
         pcap: text("pcap").map(Into::into),
         rxq_pcap: text("rxq_pcap").map(Into::into),
         tx_pcap: text("tx_pcap").map(Into::into),

@@ -12,9 +12,11 @@ use std::time::Duration;
 
 use control::desired::Desired;
 use control::diff::Object;
+use control::model::PortConfig;
 use ovsdb::typed::Table;
 use ovsdb::vswitch::{self, OpenVSwitch};
 use ovsdb::{Change, ChangeKind, Event, Operation, Remote, Session, Settings};
+use ports::Spec;
 use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
 use unixctl::Server;
@@ -22,6 +24,7 @@ use unixctl::Server;
 use crate::answer;
 use crate::commands::{self, Subjects};
 use crate::controllers;
+use crate::datapath;
 use crate::detach::Readiness;
 use crate::dummy::Types;
 use crate::facts::{self, Facts};
@@ -29,7 +32,7 @@ use crate::link_watch::LinkWatch;
 use crate::log::Log;
 use crate::mirrors;
 use crate::monitor::{self, Monitor};
-use crate::plan::{LastNumbers, Plan};
+use crate::plan::{LastNumbers, Plan, PlannedInterface};
 use crate::pulse::Pulse;
 
 /// The lock that Open vSwitch's daemon holds.
@@ -72,8 +75,12 @@ const OWN: [&str; 27] = [
     "status",
 ];
 
-/// OpenFlow numbers of ports, by bridge and name.
-pub(crate) type Numbers = BTreeMap<(String, String), i64>;
+/// Numbers of ports, by bridge and name.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Numbers {
+    pub(crate) openflow: BTreeMap<(String, String), i64>,
+    pub(crate) datapath: datapath::Given,
+}
 
 /// Reasons for ports that the model left out, by bridge and name.
 type Refused = BTreeMap<(String, String), String>;
@@ -121,7 +128,7 @@ struct Due {
 impl Follower {
     /// Runs until `exit` is requested.
     pub(crate) async fn run(self, desired: Arc<Desired>) {
-        let numbers = Arc::new(Mutex::new(Numbers::new()));
+        let numbers = Arc::new(Mutex::new(Numbers::default()));
         let monitor = match Monitor::start(desired.clone()) {
             Ok(monitor) => monitor,
             Err(error) => return tracing::error!("monitoring of interfaces does not start: {error}"),
@@ -209,15 +216,20 @@ impl Follower {
                         tracing::info!("{}: connected", self.remote);
                         due.configuration = true;
                         if !session.holds_lock() {
-                            tracing::warn!("another process holds the lock `{LOCK}`; waiting for it");
+                            let me = std::process::id();
+                            tracing::error!(
+                                "another ovs-vswitchd process is running, disabling this process (pid {me}) until it \
+                                 goes away"
+                            );
                             self.readiness.ready();
                         }
                     }
                     Event::Changed(changes) => due.configuration |= changes.iter().any(is_configuration),
                     Event::Lock(true) => due.configuration = true,
-                    Event::Lock(false) => tracing::warn!("the lock `{LOCK}` was lost"),
+                    Event::Lock(false) => tracing::info!("the lock `{LOCK}` was lost"),
                     Event::Reply(..) => {}
-                    Event::Disconnected(error) => tracing::warn!("{error}; connecting again"),
+                    // A server that is restarted, or starts later, is no fault.
+                    Event::Disconnected(error) => tracing::info!("{error}; connecting again"),
                 },
                 change = changed(links.as_ref()) => match change {
                     Ok(()) => due.state = true,
@@ -257,9 +269,12 @@ impl Follower {
         if OpenVSwitch::only(session.replica()).is_ok_and(|root| root.is_none()) {
             tracing::info!("the table `{}` is empty; waiting for a row", OpenVSwitch::INFO.name);
         }
-        let warnings: BTreeSet<_> = plan.warnings.iter().cloned().collect();
-        for warning in warnings.difference(&applied.warned) {
-            tracing::warn!("{warning}");
+        let warnings: BTreeSet<_> = plan.warnings.iter().chain(&plan.errors).cloned().collect();
+        for text in warnings.difference(&applied.warned) {
+            match plan.errors.contains(text) {
+                true => tracing::error!("{text}"),
+                false => tracing::warn!("{text}"),
+            }
         }
         applied.warned = warnings;
         let bridges: Vec<_> = plan.bridges.iter().filter_map(|bridge| bridge.config()).collect();
@@ -285,14 +300,8 @@ impl Follower {
                 return true;
             }
         };
-        *numbers.lock().unwrap_or_else(PoisonError::into_inner) = plan
-            .bridges
-            .iter()
-            .flat_map(|bridge| {
-                let its = bridge.interfaces.iter();
-                its.map(|it| ((bridge.name.clone(), it.name.clone()), it.number))
-            })
-            .collect();
+        note_numbers(&plan, &mut numbers.lock().unwrap_or_else(PoisonError::into_inner));
+        tell_added(&applied.plan, &plan);
         applied.number = plan.root.map_or(0, |(_, number)| number);
         applied.refused = reasons(&plan, refused);
         applied.plan = plan;
@@ -343,6 +352,36 @@ impl Follower {
                 tracing::warn!("the state is not written: {error}");
                 false
             }
+        }
+    }
+}
+
+/// Notes the numbers of a plan's ports.
+fn note_numbers(plan: &Plan, numbers: &mut Numbers) {
+    let all = plan.bridges.iter().flat_map(|bridge| {
+        let its = bridge.interfaces.iter();
+        its.map(|it| ((bridge.name.clone(), it.name.clone()), it))
+    });
+    numbers.openflow = all.clone().map(|(port, it)| (port, it.number)).collect();
+    let is_patch = |config: &PortConfig| matches!(config.spec, Spec::Patch(_));
+    let counted = all.filter(|(_, it)| it.port.as_ref().is_ok_and(|config| !is_patch(config)));
+    datapath::give(&mut numbers.datapath, &counted.map(|(port, _)| port).collect::<Vec<_>>());
+}
+
+/// Logs new interfaces and bridges in the words that Open vSwitch has for it.
+fn tell_added(before: &Plan, plan: &Plan) {
+    for bridge in plan.bridges.iter().filter(|bridge| bridge.error.is_none()) {
+        let known = before.bridges.iter().find(|other| other.uuid == bridge.uuid && other.error.is_none());
+        let name = &bridge.name;
+        let is_known = |port: &PlannedInterface| {
+            let mut others = known.iter().flat_map(|known| &known.interfaces);
+            others.any(|other| other.uuid == port.uuid && other.number == port.number && other.port.is_ok())
+        };
+        for port in bridge.interfaces.iter().filter(|port| port.port.is_ok() && !is_known(port)) {
+            tracing::info!("bridge {name}: added interface {} on port {}", port.name, port.number);
+        }
+        if known.is_none_or(|known| known.datapath_id != bridge.datapath_id) {
+            tracing::info!("bridge {name}: using datapath ID {}", bridge.datapath_id);
         }
     }
 }

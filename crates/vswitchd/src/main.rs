@@ -36,6 +36,8 @@ mod trace;
 mod vlan;
 
 use std::ffi::OsString;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -68,6 +70,16 @@ fn main() -> ExitCode {
     })
 }
 
+/// Returns the path of the control socket: `mswitch.sock`, or with this process's number in its name while another daemon
+/// listens there, as one that waits for the other's end does.
+fn control_socket(rundir: &Path) -> PathBuf {
+    let path = rundir.join("mswitch.sock");
+    match UnixStream::connect(&path) {
+        Ok(_) => rundir.join(format!("mswitch.{}.sock", std::process::id())),
+        Err(_) => path,
+    }
+}
+
 /// Runs the daemon in this process.
 fn run(args: Args, readiness: Readiness) -> Result<(), String> {
     let log = log::start(&args)?;
@@ -83,7 +95,7 @@ fn run(args: Args, readiness: Readiness) -> Result<(), String> {
     let listen = |path| Server::listen(path).map_err(|error| error.to_string());
     let server = args.unixctl.as_deref().map(listen).transpose()?.map(Arc::new);
 
-    let settings = DaemonConfig { socket: Some(args.rundir.join("mswitch.sock")), ..DaemonConfig::default() };
+    let settings = DaemonConfig { socket: Some(control_socket(&args.rundir)), ..DaemonConfig::default() };
     let follower = follow::Follower {
         remote: args.database.clone(),
         rundir: args.rundir.clone(),

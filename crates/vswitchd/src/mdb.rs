@@ -29,7 +29,7 @@ fn show(desired: &Desired, numbers: &Numbers, name: &str) -> Reply {
     };
     let port = |index| {
         let port = bridge.ports.iter().find(|(_, port)| port.at.port == index);
-        match port.and_then(|(port, _)| numbers.get(&(name.into(), port.clone())).copied()) {
+        match port.and_then(|(port, _)| numbers.openflow.get(&(name.into(), port.clone())).copied()) {
             Some(LOCAL) => "LOCAL".to_owned(),
             Some(number) => number.to_string(),
             None => "?".into(),

@@ -55,6 +55,8 @@ pub(crate) struct Plan {
     pub(crate) dpdk: bool,
     /// What has no effect, for the log.
     pub(crate) warnings: Vec<String>,
+    /// What is refused, for the log.
+    pub(crate) errors: Vec<String>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -157,6 +159,11 @@ impl Plan {
         };
         let mut bridges: Vec<_> = bridges.into_values().collect();
         bridges.retain(|bridge| root.bridges.contains(&bridge.uuid));
+        // Names of sockets and files are made from them. As in Open vSwitch, nothing is written to their rows.
+        let unsafe_names = bridges.extract_if(.., |bridge| bridge.name.contains(['/', '\\']));
+        let ignored: Vec<_> = unsafe_names
+            .map(|bridge| format!("ignoring bridge with invalid name `{}`", bridge.name))
+            .collect();
         bridges.sort_by(|a, b| a.name.cmp(&b.name));
         let mut places = Places::new();
         for bridge in &bridges {
@@ -172,10 +179,13 @@ impl Plan {
         });
         let bridges: Vec<_> = planned.collect();
         let dpdk = root.other_config.get("dpdk-init").is_some_and(|text| text == "true" || text == "try");
-        let mut warnings = openflow_faults.into_values().collect();
-        rows.warn(&bridges, &mut warnings);
+        let mut warnings: Vec<String> = openflow_faults.into_values().collect();
+        let mut errors = Vec::new();
+        warnings.extend(ignored);
+        rows.warn(&bridges, &mut warnings, &mut errors);
         let statistics_interval = statistics_interval(&root.other_config);
-        Ok(Plan { root: Some((root.uuid, root.next_cfg)), bridges, statistics_interval, dpdk, warnings })
+        let root = Some((root.uuid, root.next_cfg));
+        Ok(Plan { root, bridges, statistics_interval, dpdk, warnings, errors })
     }
 }
 
@@ -272,11 +282,23 @@ impl Rows<'_> {
     }
 
     /// Adds warnings about settings of bridges without an effect.
-    fn warn(&self, bridges: &[PlannedBridge], warnings: &mut Vec<String>) {
+    fn warn(&self, bridges: &[PlannedBridge], warnings: &mut Vec<String>, errors: &mut Vec<String>) {
         for bridge in bridges {
             let mut add = |text: String| warnings.push(format!("bridge {}: {text}", bridge.name));
-            let controllers = bridge.controllers.iter().filter_map(|it| it.target.as_ref().err());
-            bridge.error.iter().chain(controllers).for_each(|error| add(error.to_string()));
+            bridge.error.iter().for_each(|error| add(error.clone()));
+            for controller in &bridge.controllers {
+                let Err(error) = &controller.target else { continue };
+                let row = self.openflow.controllers.get(&controller.uuid);
+                let is_socket = |target: &str| target.starts_with("unix:") || target.starts_with("punix:");
+                match row.is_some_and(|row| is_socket(&row.target)) {
+                    // The words that Open vSwitch has.
+                    true => errors.push(format!(
+                        "bridge {}: Not adding Unix domain socket controller: {error}",
+                        bridge.name
+                    )),
+                    false => add(error.clone()),
+                }
+            }
             for PlannedMirror { uuid, name, mirror } in &bridge.mirrors {
                 if let Err(error) = mirror {
                     add(format!("mirror {name}: {error}"));

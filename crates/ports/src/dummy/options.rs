@@ -25,6 +25,9 @@ pub struct Options {
     /// File for the frames sent; ignored with `pcap`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tx_pcap: Option<PathBuf>,
+    /// Whether it stands for an interface of the host's own, as commands show it.
+    #[serde(skip)]
+    pub internal: bool,
     /// Stream to connect to: `unix:PATH`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stream: Option<String>,

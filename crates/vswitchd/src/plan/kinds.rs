@@ -67,7 +67,7 @@ pub(super) fn spec(interface: &Interface, around: &Surroundings<'_>) -> Result<S
     let own = (interface.name == around.bridge).then_some(around.mac);
     match kind_of(around.bridge, interface) {
         kind if around.types.is_dummy(around.datapath, kind) => {
-            Ok(Spec::Dummy(dummy::options(interface, address.or(own))))
+            Ok(Spec::Dummy(dummy::options(interface, kind, address.or(own))))
         }
         "system" => Ok(Spec::Netdev(netdev::Options::default())),
         "internal" => Ok(Spec::Tap(tap::Options { mac: address.or(own), ..tap::Options::default() })),
