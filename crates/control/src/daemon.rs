@@ -297,7 +297,8 @@ fn serve(
                 result = &mut serving => break result,
                 Some(ended) = sources.join_next() => {
                     match ended {
-                        Ok(()) => tracing::info!("stopping"),
+                        // The source says itself what it ends for.
+                        Ok(()) => tracing::debug!("stopping"),
                         Err(error) => tracing::error!("stopping: {error}; this is a bug in mswitch"),
                     }
                     notify::send(notify::State::Stopping);

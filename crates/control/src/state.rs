@@ -506,6 +506,21 @@ impl State {
         Ok(())
     }
 
+    /// Removes a running port that the configuration keeps: its next change adds the port again. For tests of just that.
+    ///
+    /// # Errors
+    /// There is no such port, or the switch does not remove it.
+    pub fn lose_port(&self, bridge: &str, name: &str) -> Result<(), Refusal> {
+        let mut bridges = self.bridges();
+        find_port(&bridges, bridge, name)?;
+        let Some(running) = bridges.get_mut(bridge) else { return Ok(()) };
+        let Some(port) = running.ports.remove(name) else { return Ok(()) };
+        if let Some(openflow) = &running.openflow {
+            openflow.logic().forget_port(port.at.port);
+        }
+        self.remove_port(port)
+    }
+
     /// Moves a receive queue to the worker on `cpu`. Returns the CPU of its previous worker, if that was pinned.
     pub fn pin(&self, bridge: &str, name: &str, queue: u16, cpu: usize) -> Result<Option<usize>, Refusal> {
         let bridges = self.bridges();

@@ -121,6 +121,16 @@ pub(crate) fn add(
     };
     let found = list.clone();
     commands.add("dpif/show", "", 0..=0, move |_| Ok(show(name, &found())));
+    let (subject, found) = (desired.clone(), list.clone());
+    commands.add("dpctl/del-if", "dp port...", 2..=usize::MAX, move |words| {
+        for name in words.iter().skip(1) {
+            let all = found();
+            let port = all.iter().find(|port| port.name == *name && port.number.is_some());
+            let port = port.ok_or_else(|| format!("no port named {name}"))?;
+            subject.state().lose_port(&port.bridge, name).map_err(|error| error.to_string())?;
+        }
+        Ok(String::new())
+    });
     let found = list.clone();
     commands.add("dpctl/show", "[dp...]", 0..=usize::MAX, move |_| Ok(show_ports(name, &found())));
     commands.add("dpctl/dump-dps", "", 0..=0, move |_| Ok(name.into()));

@@ -13,6 +13,9 @@ use crate::pulse::Pulse;
 /// Steps of one `time/warp` at most: after each, all bridges are looked at.
 const MOST_STEPS: u64 = 100_000;
 
+/// Time for what frames cause.
+const LIMIT: Duration = Duration::from_secs(5);
+
 /// Adds the commands.
 pub(crate) fn add(
     commands: &mut Commands,
@@ -21,9 +24,9 @@ pub(crate) fn add(
     pulse: &Arc<Pulse>,
 ) {
     let dummies = desired.state().dummies().clone();
-    let subject = dummies.clone();
+    let (subject, its) = (dummies.clone(), desired.clone());
     let usage = "name [--qid queue_id] packet|flow [--len packet_len]";
-    commands.add("netdev-dummy/receive", usage, 2..=usize::MAX, move |words| receive(&subject, words));
+    commands.add("netdev-dummy/receive", usage, 2..=usize::MAX, move |words| receive(&subject, &its, words));
     let subject = dummies.clone();
     commands.add("netdev-dummy/set-admin-state", "[netdev] up|down", 1..=2, move |words| {
         set_admin_state(&subject, words)
@@ -43,7 +46,7 @@ pub(crate) fn add(
     });
 }
 
-fn receive(dummies: &Dummies, words: &[String]) -> Reply {
+fn receive(dummies: &Dummies, desired: &Desired, words: &[String]) -> Reply {
     let (name, mut rest) = words.split_first().ok_or("expected a name")?;
     if let [option, queue, others @ ..] = rest
         && option == "--qid"
@@ -69,6 +72,8 @@ fn receive(dummies: &Dummies, words: &[String]) -> Reply {
         });
     }
     dummies.receive(name, frames).map_err(|error| error.to_string())?;
+    // What flows learn from the frames is there when the command answers.
+    desired.state().settle(LIMIT);
     Ok(String::new())
 }
 

@@ -57,7 +57,8 @@ impl Datapath {
             };
             Some((flow.clone(), reason))
         };
-        self.state.expired(now).into_iter().filter_map(flow).collect()
+        // As in Open vSwitch, a flow is still there at the very end of its time.
+        self.state.expired(now.saturating_sub(1)).into_iter().filter_map(flow).collect()
     }
 
     fn remove_all(&mut self, flows: &[(Arc<Flow>, u8)], now: u64) -> Result<Vec<Event>, ErrorCode> {

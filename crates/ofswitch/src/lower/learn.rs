@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use openflow::Version;
 use openflow::action::{
-    Action, Learn, LearnDestination, LearnFlags, LearnSource, LearnSpec, Output, RegLoad, RegLoad2,
+    Action, Learn, LearnDestination, LearnFlags, LearnSource, LearnSpec, Output, RegLoad,
 };
 use openflow::error::ErrorCode;
 use openflow::field::FieldId;
@@ -118,16 +118,16 @@ impl Template {
                     let part = Subfield { header, offset, bits: spec.bits };
                     add_pattern(&mut fields, &part, &value);
                 }
-                LearnDestination::Load(header, offset) if spec.bits <= 64 => {
-                    let destination = Subfield { header, offset, bits: spec.bits };
-                    let value = value.resize(spec.bits.max(1)).low_u64();
-                    actions.push(Action::RegLoad(RegLoad { destination, value }));
-                }
+                // A load has 64 bits at most; the low ones come first.
                 LearnDestination::Load(header, offset) => {
-                    let part = Subfield { header, offset, bits: spec.bits };
-                    let mut one = Vec::new();
-                    add_pattern(&mut one, &part, &value);
-                    actions.extend(one.into_iter().map(|(_, oxm)| Action::RegLoad2(RegLoad2(oxm))));
+                    let mut done = 0;
+                    while done < spec.bits {
+                        let bits = (spec.bits - done).min(64);
+                        let destination = Subfield { header, offset: offset + done, bits };
+                        let value = value.resize(spec.bits).shr(done.into()).resize(bits).low_u64();
+                        actions.push(Action::RegLoad(RegLoad { destination, value }));
+                        done += bits;
+                    }
                 }
                 LearnDestination::Output => {
                     let number = value.low_u64() as u32;
