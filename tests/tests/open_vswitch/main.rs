@@ -6,6 +6,7 @@ mod cni;
 mod controllers;
 mod interfaces;
 mod mirrors;
+mod monitoring;
 
 use std::path::Path;
 
