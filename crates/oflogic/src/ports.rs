@@ -33,6 +33,8 @@ pub struct PortFacts {
     pub address: [u8; 6],
     /// Whether it has a link.
     pub is_up: bool,
+    /// Whether it counts as having one as long as it exists, whatever is at its other end.
+    pub keeps_link: bool,
     /// Speed, kbit/s; 0: unknown.
     pub speed: u32,
     /// Whether it counts errors and drops.
@@ -110,7 +112,7 @@ impl Ports {
 
     pub(crate) fn link_lost(&mut self, index: PortIndex) {
         if let Some(facts) = self.entries.get_mut(&index).and_then(|entry| entry.facts.as_mut()) {
-            facts.is_up = false;
+            facts.is_up = facts.keeps_link;
         }
     }
 
@@ -199,7 +201,7 @@ impl Ports {
                 number: PortNo(entry.number),
                 name: entry.name.clone(),
                 address: facts.address,
-                is_up: facts.is_up && entry.settings.admin_up,
+                is_up: (facts.is_up || facts.keeps_link) && entry.settings.admin_up,
                 is_enabled: self.is_enabled(entry),
                 speed: facts.speed,
                 counts_errors: facts.counts_errors,
@@ -424,6 +426,7 @@ mod tests {
             is_local: false,
             address: [2; 6],
             is_up: true,
+            keeps_link: false,
             speed: 0,
             counts_errors: true,
             queues: vec![],

@@ -31,6 +31,9 @@ pub(crate) type Statistics = Box<dyn Fn(PortIndex) -> Option<PortSnapshot> + Sen
 /// Receiver of frames of Slow Protocols, by the name of the port that they came in at.
 pub(crate) type PduSink = Box<dyn Fn(&str, &[u8]) + Send + Sync>;
 
+/// Called after ports have come, gone or changed.
+pub(crate) type PortWatch = Box<dyn Fn() + Send + Sync>;
+
 /// Upcalls processed before other users of the switch have their turn.
 const TURN: usize = 32;
 
@@ -46,6 +49,7 @@ pub(crate) struct Core {
     pub(crate) injector: ArcSwapOption<Injector>,
     pub(crate) statistics: ArcSwapOption<Statistics>,
     pub(crate) pdus: ArcSwapOption<PduSink>,
+    pub(crate) watch: ArcSwapOption<PortWatch>,
     pub(crate) figures: Figures,
 }
 
@@ -75,6 +79,7 @@ impl Core {
             injector: ArcSwapOption::empty(),
             statistics: ArcSwapOption::empty(),
             pdus: ArcSwapOption::empty(),
+            watch: ArcSwapOption::empty(),
             figures: Figures::default(),
         }
     }
@@ -131,6 +136,9 @@ impl Core {
             }
             *told = wanted;
         });
+        if let Some(watch) = &*self.watch.load() {
+            watch();
+        }
     }
 
     /// Processes pending work of the thread; returns whether there was any.

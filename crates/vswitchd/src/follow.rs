@@ -20,6 +20,7 @@ use tokio::time::MissedTickBehavior;
 use unixctl::Server;
 
 use crate::answer;
+use crate::bonds::{self, Bonds};
 use crate::commands::{self, Subjects};
 use crate::controllers;
 use crate::detach::Readiness;
@@ -37,8 +38,9 @@ const LOCK: &str = "ovs_vswitchd";
 const STATISTICS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Columns that only this daemon writes: their changes are not configuration.
-const OWN: [&str; 20] = [
+const OWN: [&str; 22] = [
     "admin_state",
+    "bond_active_slave",
     "cur_cfg",
     "datapath_id",
     "datapath_types",
@@ -49,6 +51,7 @@ const OWN: [&str; 20] = [
     "iface_types",
     "ifindex",
     "is_connected",
+    "lacp_current",
     "link_speed",
     "link_state",
     "mac_in_use",
@@ -104,9 +107,16 @@ impl Follower {
     /// Runs until `exit` is requested.
     pub(crate) async fn run(self, desired: Arc<Desired>) {
         let numbers = Arc::new(Mutex::new(Numbers::new()));
+        let bonds = Bonds::new(desired.clone());
         let (exit, log) = (self.exit.clone(), self.log.clone());
-        let subjects =
-            Subjects { desired: desired.clone(), numbers: numbers.clone(), types: self.types, exit, log };
+        let subjects = Subjects {
+            desired: desired.clone(),
+            numbers: numbers.clone(),
+            bonds: bonds.clone(),
+            types: self.types,
+            exit,
+            log,
+        };
         let commands = commands::commands(subjects);
         let until_exit = async {
             match &self.server {
@@ -121,11 +131,11 @@ impl Follower {
         };
         tokio::select! {
             () = until_exit => {}
-            () = self.follow(&desired, &numbers) => {}
+            () = self.follow(&desired, &bonds, &numbers) => {}
         }
     }
 
-    async fn follow(&self, desired: &Arc<Desired>, numbers: &Mutex<Numbers>) {
+    async fn follow(&self, desired: &Arc<Desired>, bonds: &Arc<Bonds>, numbers: &Mutex<Numbers>) {
         let watch = LinkWatch::new();
         let mut links = watch.inspect_err(|error| tracing::warn!("interfaces are not watched: {error}")).ok();
         let mut settings = Settings::new(self.remote.clone(), vswitch::DATABASE, vswitch::TABLES.to_vec());
@@ -143,10 +153,10 @@ impl Follower {
                 let reread = now.state || links.is_none();
                 let done = match now {
                     Due { configuration: true, .. } => {
-                        self.apply(desired, &mut session, &mut applied, numbers).await
+                        self.apply(desired, bonds, &mut session, &mut applied, numbers).await
                     }
                     Due { state: true, .. } | Due { statistics: true, .. } => {
-                        self.refresh(desired, &mut session, &mut applied, reread, now.statistics).await
+                        self.refresh(desired, bonds, &mut session, &mut applied, reread, now.statistics).await
                     }
                     _ => true,
                 };
@@ -189,6 +199,7 @@ impl Follower {
     async fn apply(
         &self,
         desired: &Arc<Desired>,
+        bonds: &Arc<Bonds>,
         session: &mut Session,
         applied: &mut Applied,
         numbers: &Mutex<Numbers>,
@@ -234,8 +245,9 @@ impl Follower {
             .collect();
         applied.number = plan.root.map_or(0, |(_, number)| number);
         applied.refused = reasons(&plan, refused);
+        tokio::task::block_in_place(|| bonds.configure(&plan));
         applied.plan = plan;
-        let answered = self.refresh(desired, session, applied, true, true).await;
+        let answered = self.refresh(desired, bonds, session, applied, true, true).await;
         if answered {
             self.readiness.ready();
         }
@@ -247,6 +259,7 @@ impl Follower {
     async fn refresh(
         &self,
         desired: &Arc<Desired>,
+        bonds: &Bonds,
         session: &mut Session,
         applied: &mut Applied,
         reread: bool,
@@ -254,10 +267,15 @@ impl Follower {
     ) -> bool {
         let known = (!reread).then_some(applied.facts.as_slice());
         // A short lock and some small files: no thread of its own.
-        let (facts, controllers, copied) = tokio::task::block_in_place(|| {
+        let (facts, controllers, copied, bonded) = tokio::task::block_in_place(|| {
             let (plan, state) = (&applied.plan, desired.state());
             let facts = facts::of(plan, state, &applied.refused, known);
-            (facts, controllers::of(plan, state), statistics.then(|| mirrors::copied(plan, state)))
+            (
+                facts,
+                controllers::of(plan, state),
+                statistics.then(|| mirrors::copied(plan, state)),
+                bonds.facts(plan),
+            )
         });
         applied.facts = facts;
         let Applied { plan, facts, number, .. } = applied;
@@ -266,6 +284,7 @@ impl Follower {
         if let Some(copied) = copied {
             mirrors::write(session.replica(), &copied, &mut transaction);
         }
+        bonds::write(session.replica(), &bonded, &mut transaction);
         if transaction.is_empty() {
             return true;
         }

@@ -8,12 +8,14 @@
 //! - [`plan`]: from rows to bridges and ports; [`vlan`], [`numbers`]: parts of it;
 //! - [`facts`], [`controllers`], [`mirrors`]: the state of interfaces, controllers and mirrors; [`answer`]: from state
 //!   to rows;
+//! - [`bonds`]: bonds and LACP at their times, with the commands and the rows that tell of them;
 //! - [`dummy`], [`testing`]: what is within the process for tests; [`datapath`], [`trace`], [`odp`]: the datapath as
 //!   Open vSwitch's commands show it;
 //! - [`link_watch`]: changes of the host's interfaces; [`commands`]: those of `ovs-appctl`.
 
 mod answer;
 mod args;
+mod bonds;
 mod commands;
 mod controllers;
 mod datapath;

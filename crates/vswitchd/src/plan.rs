@@ -7,6 +7,7 @@
 //! - Each interface of a bridge in the database is in the plan once, whether it is configured or not.
 //! - A plan depends on nothing but the rows, and on the port numbers that were given last.
 
+mod bonds;
 mod kinds;
 mod mirrors;
 mod openflow;
@@ -26,6 +27,7 @@ use ovsdb::{Replica, Uuid};
 use packet::ether::MacAddr;
 use ports::Spec;
 
+pub(crate) use self::bonds::PlannedBond;
 pub(crate) use self::kinds::INTERFACE_TYPES;
 use self::kinds::{Surroundings, kind_of};
 pub(crate) use self::mirrors::PlannedMirror;
@@ -62,6 +64,7 @@ pub(crate) struct PlannedBridge {
     pub(crate) controllers: Vec<PlannedController>,
     pub(crate) interfaces: Vec<PlannedInterface>,
     pub(crate) mirrors: Vec<PlannedMirror>,
+    pub(crate) bonds: Vec<PlannedBond>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -234,8 +237,9 @@ impl Rows<'_> {
         let datapath_id = datapath_id(bridge, mac);
         let (controllers, openflow) = self.openflow.settings(bridge, datapath_id, self.rundir);
         let mirrors = mirrors::of(self, bridge);
+        let bonds = bonds::of(self, bridge, &interfaces, mac);
         let uuid = bridge.uuid;
-        PlannedBridge { uuid, datapath_id, name, error, openflow, controllers, interfaces, mirrors }
+        PlannedBridge { uuid, datapath_id, name, error, openflow, controllers, interfaces, mirrors, bonds }
     }
 
     fn port(
@@ -247,14 +251,12 @@ impl Rows<'_> {
         if let Some(fault) = self.faults.get(&port.uuid).or_else(|| self.faults.get(&interface.uuid)) {
             return Err(fault.clone());
         }
-        if port.interfaces.len() > 1 {
-            return Err(format!("port {} has several interfaces; bonds are not supported", port.name));
-        }
         let mut settings = PortSettings::new(&interface.name);
         settings.vlan = vlan::mode(port)?;
         settings.police = policing::limit(interface).0;
         let spec = kinds::spec(interface, around)?;
         let mut config = PortConfig::new(settings, spec);
+        config.bond = (port.interfaces.len() > 1).then(|| port.name.clone());
         // The MTU of an existing device is the operator's.
         if let (Some(mtu), false) = (interface.mtu_request, matches!(config.spec, Spec::Netdev(_))) {
             config.set_mtu(check_mtu(mtu).map_err(|error| format!("mtu_request: {error}"))?);
@@ -275,6 +277,7 @@ impl Rows<'_> {
                     add(format!("mirror {name}: snaplen has no effect"));
                 }
             }
+            bridge.bonds.iter().flat_map(|bond| &bond.warnings).cloned().for_each(&mut add);
             for interface in &bridge.interfaces {
                 let row = self.interfaces.get(&interface.uuid);
                 row.and_then(|row| policing::limit(row).1).into_iter().for_each(&mut add);

@@ -7,11 +7,13 @@ use control::desired::Desired;
 use ports::dummy::{Dummies, StreamState};
 use unixctl::{Commands, Reply};
 
+use crate::bonds::Bonds;
+
 /// Steps of one `time/warp` at most: after each, all bridges are looked at.
 const MOST_STEPS: u64 = 100_000;
 
 /// Adds the commands.
-pub(crate) fn add(commands: &mut Commands, desired: &Arc<Desired>) {
+pub(crate) fn add(commands: &mut Commands, desired: &Arc<Desired>, bonds: &Arc<Bonds>) {
     let dummies = desired.state().dummies().clone();
     let subject = dummies.clone();
     let usage = "name [--qid queue_id] packet|flow [--len packet_len]";
@@ -27,8 +29,8 @@ pub(crate) fn add(commands: &mut Commands, desired: &Arc<Desired>) {
         ofagent::clock::stop();
         Ok(String::new())
     });
-    let subject = desired.clone();
-    commands.add("time/warp", "[large_msecs] msecs", 1..=2, move |words| warp(&subject, words));
+    let (subject, bonds) = (desired.clone(), bonds.clone());
+    commands.add("time/warp", "[large_msecs] msecs", 1..=2, move |words| warp(&subject, &bonds, words));
 }
 
 fn receive(dummies: &Dummies, words: &[String]) -> Reply {
@@ -89,7 +91,7 @@ fn conn_state(dummies: &Dummies, name: Option<&String>) -> String {
 }
 
 /// Advances the stopped clock in steps, and looks at what is due after each of them.
-fn warp(desired: &Desired, words: &[String]) -> Reply {
+fn warp(desired: &Desired, bonds: &Bonds, words: &[String]) -> Reply {
     let number = |text: &String| text.parse::<u64>().ok().filter(|number| *number > 0);
     let (total, step) = match words {
         [total, step] => (number(total), number(step)),
@@ -106,6 +108,7 @@ fn warp(desired: &Desired, words: &[String]) -> Reply {
         left -= next;
         ofagent::clock::warp(Duration::from_millis(next));
         desired.state().look_at_clock();
+        bonds.step();
     }
     Ok("warped".into())
 }

@@ -9,17 +9,24 @@ use ports::Spec;
 
 use super::identity::port_address;
 use super::settings::DatapathId;
+use crate::model::Owner;
 use crate::state::{Bridge, Port};
 
 /// Returns the facts about all ports of a bridge.
 pub(crate) fn facts(switch: &Switch, name: &str, bridge: &Bridge, id: DatapathId) -> Vec<PortFacts> {
-    bridge.ports.values().map(|port| facts_of(switch, name, port, id)).collect()
+    bridge.ports.values().map(|port| facts_of(switch, name, bridge.owner, port, id)).collect()
 }
 
 /// Returns the facts about a port of the bridge called `bridge`.
 ///
 /// As with Open vSwitch, a port of the host that has the bridge's name is the bridge's local port.
-pub(crate) fn facts_of(switch: &Switch, bridge: &str, port: &Port, id: DatapathId) -> PortFacts {
+pub(crate) fn facts_of(
+    switch: &Switch,
+    bridge: &str,
+    owner: Owner,
+    port: &Port,
+    id: DatapathId,
+) -> PortFacts {
     let name = &port.config.settings.name;
     // Open vSwitch's dummies have a queue and count no errors, which its tests see.
     let is_dummy = matches!(port.config.spec, Spec::Dummy(_));
@@ -32,6 +39,8 @@ pub(crate) fn facts_of(switch: &Switch, bridge: &str, port: &Port, id: DatapathI
             .or_else(|| address_of(&port.config.spec, name))
             .unwrap_or_else(|| port_address(id, name)),
         is_up: switch.counters(port.at).is_ok_and(|counters| counters.up),
+        // As with Open vSwitch, on which LACP over patch ports builds.
+        keeps_link: owner == Owner::Database && matches!(port.config.spec, Spec::Patch(_)),
         speed: port.open.as_ref().and_then(|open| open.speed()).map_or(0, |speed| speed.saturating_mul(1000)),
         counts_errors: !is_dummy,
         queues: if is_dummy { vec![0] } else { vec![] },

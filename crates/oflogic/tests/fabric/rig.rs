@@ -364,6 +364,7 @@ pub fn facts(index: PortIndex, is_up: bool) -> PortFacts {
         is_local: false,
         address,
         is_up,
+        keeps_link: false,
         speed: 10_000_000,
         counts_errors: true,
         queues: vec![],
