@@ -17,7 +17,7 @@ mod rows;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use control::model::{BridgeConfig, LogicConfig, PortConfig, check_mtu};
+use control::model::{BridgeConfig, LogicConfig, MAX_MTU, PortConfig, check_mtu};
 use control::openflow::OpenFlowConfig;
 use control::openflow::settings::DatapathId;
 use fabric::PortSettings;
@@ -259,6 +259,9 @@ impl Rows<'_> {
         config.bond = (port.interfaces.len() > 1).then(|| port.name.clone());
         // The MTU of an existing device is the operator's.
         if let (Some(mtu), false) = (interface.mtu_request, matches!(config.spec, Spec::Netdev(_))) {
+            // Dummies may ask for more than the switch forwards, as in Open vSwitch.
+            let most = if matches!(config.spec, Spec::Dummy(_)) { MAX_MTU.into() } else { i64::MAX };
+            let mtu = mtu.min(most);
             config.set_mtu(check_mtu(mtu).map_err(|error| format!("mtu_request: {error}"))?);
         }
         Ok(config)
