@@ -4,17 +4,18 @@
 //! when an LACPDU has come. It needs no lock of the control plane, so that a link that fails is replaced while a port is
 //! being opened.
 //!
-//! - `commands`: `bond/*` and `lacp/*`; `rows`: what the database is told.
+//! - `inbox`: LACPDUs and calls of the logics' threads; `commands`: `bond/*` and `lacp/*`; `rows`: what the database is
+//!   told.
 //!
-//! Invariant: locks are taken in this order: the bonds', the OpenFlow switch's, the logic's ports'. A logic's thread holds
-//! none of them when it passes an LACPDU.
+//! Invariant: locks are taken in this order: the bonds', the OpenFlow switch's, the logic's ports'. A logic's thread never
+//! takes the first, so that a logic may end while it is held.
 
 mod commands;
+mod inbox;
 mod rows;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::thread::Thread;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use bond::{Bond, Millis, View};
@@ -23,6 +24,7 @@ use oflogic::OpenFlow;
 use packet::MacAddr;
 
 pub(crate) use self::commands::add;
+use self::inbox::{Inbox, Received};
 pub(crate) use self::rows::write;
 use crate::plan::Plan;
 
@@ -39,7 +41,7 @@ const ROUND_LIMIT: Duration = Duration::from_secs(1);
 pub(crate) struct Bonds {
     desired: Arc<Desired>,
     bridges: Mutex<BTreeMap<String, BondedBridge>>,
-    thread: OnceLock<Thread>,
+    inbox: Arc<Inbox>,
 }
 
 /// The bonds of a bridge.
@@ -48,14 +50,16 @@ struct BondedBridge {
     bonds: BTreeMap<String, Numbered>,
     /// Views that packets meet.
     views: Vec<View>,
-    /// Announcements that are still to be sent, with their ports.
-    pending: Vec<(String, Vec<u8>)>,
 }
 
 /// A bond with the number by which Open vSwitch's texts name it.
 struct Numbered {
     number: u32,
     bond: Bond,
+    /// What the database was told: the active member's address, and which partners are known.
+    told: (MacAddr, Vec<bool>),
+    /// Announcements that are still to be sent, with their ports.
+    pending: Vec<(String, Vec<u8>)>,
 }
 
 /// Milliseconds on OpenFlow's clock.
@@ -65,17 +69,11 @@ fn now() -> Millis {
 
 impl Bonds {
     pub(crate) fn new(desired: Arc<Desired>) -> Arc<Self> {
-        Arc::new(Self { desired, bridges: Mutex::default(), thread: OnceLock::new() })
+        Arc::new(Self { desired, bridges: Mutex::default(), inbox: Arc::default() })
     }
 
     fn bridges(&self) -> MutexGuard<'_, BTreeMap<String, BondedBridge>> {
         self.bridges.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn wake(&self) {
-        if let Some(thread) = self.thread.get() {
-            thread.unpark();
-        }
     }
 
     /// Follows a plan whose bridges and ports have been applied. Returns once packets meet its bonds.
@@ -102,7 +100,6 @@ impl Bonds {
                 logic: logic.clone(),
                 bonds: BTreeMap::new(),
                 views: Vec::new(),
-                pending: Vec::new(),
             });
             if bridge.views.is_empty() || !Arc::ptr_eq(&bridge.logic, &logic) {
                 (bridge.logic, bridge.views) = (logic, Vec::new());
@@ -113,7 +110,8 @@ impl Bonds {
                 let numbered = bridge.bonds.entry(planned.name.clone()).or_insert_with(|| {
                     let number = (1..).find(|number| !numbers.contains(number)).unwrap_or_default();
                     numbers.push(number);
-                    Numbered { number, bond: Bond::new(&planned.name, planned.settings.clone()) }
+                    let bond = Bond::new(&planned.name, planned.settings.clone());
+                    Numbered { number, bond, told: Default::default(), pending: Vec::new() }
                 });
                 numbered.bond.configure(planned.settings.clone(), &planned.members, now());
             }
@@ -127,44 +125,22 @@ impl Bonds {
     }
 
     /// Has a bridge's logic tell of LACPDUs and links.
-    fn listen(self: &Arc<Self>, bridge: &str, logic: &OpenFlow) {
-        let (bonds, name) = (Arc::downgrade(self), bridge.to_owned());
-        logic.set_pdu_sink(move |port, frame| {
-            if let Some(bonds) = bonds.upgrade() {
-                bonds.receive(&name, port, frame);
-            }
-        });
-        let bonds = Arc::downgrade(self);
-        logic.set_port_watch(move || {
-            if let Some(bonds) = bonds.upgrade() {
-                bonds.wake();
-            }
-        });
-    }
-
-    /// Takes a frame of Slow Protocols.
-    fn receive(&self, bridge: &str, port: &str, frame: &[u8]) {
-        let mut bridges = self.bridges();
-        let bonds = bridges.get_mut(bridge).into_iter().flat_map(|bridge| bridge.bonds.values_mut());
-        for Numbered { bond, .. } in bonds {
-            if bond.members().any(|member| member == port) {
-                bond.receive(port, frame, now());
-            }
-        }
-        drop(bridges);
-        self.wake();
+    fn listen(&self, bridge: &str, logic: &OpenFlow) {
+        let (inbox, name) = (self.inbox.clone(), bridge.to_owned());
+        logic.set_pdu_sink(move |port, frame| inbox.leave(&name, port, frame));
+        let inbox = self.inbox.clone();
+        logic.set_port_watch(move || inbox.wake());
     }
 
     /// Starts the thread if it does not run.
     fn start(self: &Arc<Self>) {
-        if self.thread.get().is_some() {
+        if self.inbox.has_thread() {
             return;
         }
         let bonds = Arc::downgrade(self);
         let started = std::thread::Builder::new().name("bonds".into()).spawn(move || follow(&bonds));
         match started {
-            // A second one that another thread has started meanwhile does nothing but look.
-            Ok(thread) => _ = self.thread.set(thread.thread().clone()),
+            Ok(thread) => self.inbox.set_thread(thread.thread().clone()),
             Err(error) => tracing::error!("bonds are not looked after: {error}"),
         }
     }
@@ -172,6 +148,10 @@ impl Bonds {
     /// Does what is due. Returns whether frames were sent.
     fn run(&self) -> bool {
         let mut bridges = self.bridges();
+        for Received { bridge, port, frame } in self.inbox.take() {
+            let bonds = bridges.get_mut(&bridge).into_iter().flat_map(|bridge| bridge.bonds.values_mut());
+            bonds.filter(|it| it.bond.has(&port)).for_each(|it| it.bond.receive(&port, &frame, now()));
+        }
         let (mut any, mut is_change) = (false, false);
         for bridge in bridges.values_mut() {
             let (sent, changed) = bridge.run(now());
@@ -208,11 +188,11 @@ impl Bonds {
     /// Returns how long nothing is due.
     fn wait(&self) -> Duration {
         let bridges = self.bridges();
-        if bridges.values().any(|bridge| !bridge.pending.is_empty()) {
+        let bonds = || bridges.values().flat_map(|bridge| bridge.bonds.values());
+        if bonds().any(|it| !it.pending.is_empty()) {
             return PORTION_WAIT;
         }
-        let bonds = bridges.values().flat_map(|bridge| bridge.bonds.values());
-        let due = bonds.filter_map(|it| it.bond.next_due()).min();
+        let due = bonds().filter_map(|it| it.bond.next_due()).min();
         // A due time that has passed already waits for a clock that is stopped, or for another thread.
         let left = due.map(|due| Duration::from_millis(due.saturating_sub(now()).max(1)));
         left.map_or(LONGEST_WAIT, |left| left.min(LONGEST_WAIT))
@@ -231,23 +211,26 @@ fn follow(bonds: &Weak<Bonds>) {
 }
 
 impl BondedBridge {
-    /// Does what is due. Returns whether frames were sent, and whether the database has to be told something.
+    /// Does what is due. Returns whether LACPDUs were sent, and whether the database has to be told something.
     fn run(&mut self, now: Millis) -> (bool, bool) {
         let links = self.logic.links();
-        let mut frames = Vec::new();
-        for (name, Numbered { bond, .. }) in &mut self.bonds {
-            let members: Vec<String> = bond.members().map(str::to_owned).collect();
+        let (mut frames, mut announced) = (Vec::new(), Vec::new());
+        let mut is_news = false;
+        for (name, it) in &mut self.bonds {
+            let members: Vec<String> = it.bond.members().map(str::to_owned).collect();
             for member in members {
                 let (address, up) = links.get(&member).copied().unwrap_or_default();
-                bond.set_link(&member, up, MacAddr(address), now);
+                it.bond.set_link(&member, up, MacAddr(address), now);
             }
-            let outcome = bond.run(now);
+            let outcome = it.bond.run(now);
             outcome.events.iter().for_each(|event| tracing::info!("{event}"));
             frames.extend(outcome.frames);
             if outcome.announce {
-                // Older announcements of the bridge say the same, or what is no longer so.
-                self.pending = self.logic.announcements(name);
+                announced.push(name.clone());
             }
+            let told = (it.bond.active_address(), it.bond.known_partners());
+            is_news |= it.told != told;
+            it.told = told;
         }
         let views: Vec<View> = self.bonds.values().map(|it| it.bond.view()).collect();
         let is_same = views.len() == self.views.len()
@@ -256,10 +239,20 @@ impl BondedBridge {
             self.logic.set_bonds(views.clone());
             self.views = views;
         }
-        let portion = self.pending.len().min(PORTION);
-        let announcements = self.pending.drain(..portion);
-        let sent =
-            frames.into_iter().chain(announcements).filter(|(port, frame)| self.logic.send(port, frame));
-        (sent.count() > 0, !is_same)
+        let sent = frames.iter().filter(|(port, frame)| self.logic.send(port, frame)).count();
+        // They leave through the members that packets take from now on; older ones say what is no longer so.
+        for name in announced {
+            if let Some(it) = self.bonds.get_mut(&name) {
+                it.pending = self.logic.announcements(&name);
+            }
+        }
+        for it in self.bonds.values_mut() {
+            let portion = it.pending.len().min(PORTION);
+            for (port, frame) in it.pending.drain(..portion) {
+                // Without room in the switch's queue the peer learns from the station's next packet.
+                let _ = self.logic.send(&port, &frame);
+            }
+        }
+        (sent > 0, is_news)
     }
 }
