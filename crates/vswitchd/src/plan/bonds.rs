@@ -135,3 +135,112 @@ fn number(map: &BTreeMap<String, String>, name: &str) -> Option<i64> {
 fn positive(number: i64) -> Option<u16> {
     u16::try_from(number).ok().filter(|number| *number > 0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
+        entries.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
+    }
+
+    fn port(interfaces: u8, other_config: &[(&str, &str)]) -> Port {
+        let interfaces = (0..interfaces).map(|n| Uuid([n; 16])).collect();
+        Port { name: "b".into(), interfaces, other_config: map(other_config), ..Port::default() }
+    }
+
+    fn read(port: &Port) -> (Settings, Vec<String>) {
+        let mut warnings = Vec::new();
+        (settings(port, MacAddr([2; 6]), &mut warnings), warnings)
+    }
+
+    #[test]
+    fn defaults_are_those_of_open_vswitch() {
+        let (settings, warnings) = read(&port(2, &[]));
+        let expected = Settings { is_bond: true, rebalance_interval: 10_000, ..Settings::default() };
+        assert_eq!((settings, warnings), (expected, vec![]));
+        let lacp =
+            |interfaces| read(&Port { lacp: Some("active".into()), ..port(interfaces, &[]) }).0.lacp.unwrap();
+        let expected = LacpSettings {
+            active: true,
+            fast: false,
+            system: MacAddr([2; 6]),
+            priority: 65534,
+            fallback: false,
+        };
+        assert_eq!((lacp(2), lacp(1).priority), (expected, 65535));
+    }
+
+    #[test]
+    fn columns_become_settings() {
+        let other = [
+            ("bond-rebalance-interval", "5"),
+            ("bond-hash-basis", "-1"),
+            ("bond-primary", "p1"),
+            ("all-members-active", "true"),
+            ("lacp-time", "FAST"),
+            ("lacp-system-id", "02:00:00:00:00:07"),
+            ("lacp-system-priority", "7"),
+            ("lacp-fallback-ab", "true"),
+            ("bond-detect-mode", "carrier"),
+        ];
+        let port = Port {
+            bond_mode: Some("balance-slb".into()),
+            bond_updelay: 100,
+            bond_downdelay: -5,
+            lacp: Some("passive".into()),
+            bond_active_slave: Some("02:00:00:00:00:09".into()),
+            ..port(2, &other)
+        };
+        let system = MacAddr([2, 0, 0, 0, 0, 7]);
+        let lacp = LacpSettings { active: false, fast: true, system, priority: 7, fallback: true };
+        let expected = Settings {
+            mode: Mode::BalanceSlb,
+            is_bond: true,
+            updelay: 100,
+            downdelay: 0,
+            rebalance_interval: 1000,
+            basis: u32::MAX,
+            primary: Some("p1".into()),
+            all_members_active: true,
+            lb_output: false,
+            lacp: Some(lacp),
+            fallback: true,
+            last_active: Some(MacAddr([2, 0, 0, 0, 0, 9])),
+        };
+        assert_eq!(read(&port), (expected, vec![]));
+    }
+
+    #[test]
+    fn values_that_are_none_are_named() {
+        let other = [("lacp-system-id", "x"), ("bond-detect-mode", "y"), ("bond-hash-basis", "z")];
+        let port = Port {
+            bond_mode: Some("round-robin".into()),
+            bond_fake_iface: true,
+            lacp: Some("active".into()),
+            ..port(2, &other)
+        };
+        let (settings, warnings) = read(&port);
+        assert_eq!((settings.mode, settings.lacp, settings.basis), (Mode::ActiveBackup, None, 0));
+        assert_eq!(
+            warnings,
+            [
+                "port b: unknown bond_mode `round-robin`; using active-backup",
+                "port b: bond_fake_iface has no effect",
+                "port b: unknown other_config:bond-detect-mode `y`; using carrier",
+                "port b: other_config:lacp-system-id `x` is not an Ethernet address; LACP is off",
+            ]
+        );
+    }
+
+    #[test]
+    fn members_have_numbers_and_keys() {
+        let other_config =
+            map(&[("lacp-port-id", "11"), ("lacp-port-priority", "0"), ("lacp-aggregation-key", "70000")]);
+        let interface = Interface { name: "p1".into(), other_config, ..Interface::default() };
+        let expected = MemberSettings { name: "p1".into(), port_id: 11, port_priority: 65535, key: 0 };
+        assert_eq!(member(&interface, 5), expected);
+        assert_eq!(member(&Interface::default(), 5).port_id, 5);
+        assert_eq!(member(&Interface::default(), -1).port_id, 0);
+    }
+}
