@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use packet::MacAddr;
 
-use crate::lacp::Lacp;
+use crate::lacp::{Lacp, Status};
 use crate::view::{Admission, Loads, MemberView, Output, View};
 use crate::{BUCKETS, MemberSettings, Millis, Mode, Settings};
 
@@ -108,6 +108,17 @@ impl Bond {
     /// Returns its members by name.
     pub fn members(&self) -> impl Iterator<Item = &str> {
         self.members.keys().map(String::as_str)
+    }
+
+    /// Whether it has a member.
+    pub fn has(&self, name: &str) -> bool {
+        self.members.contains_key(name)
+    }
+
+    /// Returns whether the partner of each member is known, with LACP.
+    pub fn known_partners(&self) -> Vec<bool> {
+        let members = self.lacp.iter().flat_map(|lacp| lacp.members().values());
+        members.map(|member| member.status != Status::Defaulted).collect()
     }
 
     /// Returns LACP, if it is used.

@@ -222,6 +222,17 @@ impl State {
         }
     }
 
+    /// Returns the logic of a bridge with the logic `openflow`.
+    pub fn flow_logic(&self, bridge: &str) -> Option<Arc<oflogic::OpenFlow>> {
+        let running = self.bridges().get(bridge)?.openflow.clone()?;
+        Some(running.logic().clone())
+    }
+
+    /// Tells receivers of [`State::changes`] that something else about ports has changed, such as LACP.
+    pub fn note_change(&self) {
+        self.place.changed.send_replace(());
+    }
+
     /// Returns sFlow export.
     pub fn sflow(&self) -> &Sflow {
         &self.sflow
@@ -311,10 +322,11 @@ impl State {
     pub(crate) fn tell_link(&self, bridge: &str, port: &str) {
         self.place.changed.send_replace(());
         let bridges = self.bridges();
-        let Some(openflow) = bridges.get(bridge).and_then(|bridge| bridge.openflow.as_ref()) else { return };
+        let found = bridges.get(bridge).and_then(|bridge| Some((bridge.owner, bridge.openflow.as_ref()?)));
+        let Some((owner, openflow)) = found else { return };
         if let Ok(port) = find_port(&bridges, bridge, port) {
             let id = openflow.datapath_id();
-            let facts = openflow::facts_of(&self.switch, bridge, port, id, &self.lock_faulty());
+            let facts = openflow::facts_of(&self.switch, bridge, owner, port, id, &self.lock_faulty());
             openflow.logic().set_ports(&[facts]);
         }
     }

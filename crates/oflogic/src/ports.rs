@@ -36,6 +36,8 @@ pub struct PortFacts {
     pub is_up: bool,
     /// Whether monitoring calls it faulty: it stays up, but is not live to controllers and groups.
     pub is_faulty: bool,
+    /// Whether it counts as having one as long as it exists, whatever is at its other end.
+    pub keeps_link: bool,
     /// Speed, kbit/s; 0: unknown.
     pub speed: u32,
     /// Whether it counts errors and drops.
@@ -128,7 +130,7 @@ impl Ports {
 
     pub(crate) fn link_lost(&mut self, index: PortIndex) {
         if let Some(facts) = self.entries.get_mut(&index).and_then(|entry| entry.facts.as_mut()) {
-            facts.is_up = false;
+            facts.is_up = facts.keeps_link;
         }
     }
 
@@ -217,7 +219,7 @@ impl Ports {
                 number: PortNo(entry.number),
                 name: entry.name.clone(),
                 address: facts.address,
-                is_up: facts.is_up && entry.settings.admin_up,
+                is_up: (facts.is_up || facts.keeps_link) && entry.settings.admin_up,
                 is_enabled: self.is_enabled(entry) && !facts.is_faulty,
                 speed: facts.speed,
                 counts_errors: facts.counts_errors,
@@ -453,6 +455,7 @@ mod tests {
             address: [2; 6],
             is_up: true,
             is_faulty: false,
+            keeps_link: false,
             speed: 0,
             counts_errors: true,
             queues: vec![],

@@ -32,6 +32,9 @@ pub(crate) type Statistics = Box<dyn Fn(PortIndex) -> Option<PortSnapshot> + Sen
 /// Receiver of frames of Slow Protocols, by the name of the port that they came in at.
 pub(crate) type PduSink = Box<dyn Fn(&str, &[u8]) + Send + Sync>;
 
+/// Called after ports have come, gone or changed.
+pub(crate) type PortWatch = Box<dyn Fn() + Send + Sync>;
+
 /// Upcalls processed before other users of the switch have their turn.
 const TURN: usize = 32;
 
@@ -49,6 +52,7 @@ pub(crate) struct Core {
     /// Takes intercepted frames.
     pub(crate) sink: ArcSwapOption<Sink>,
     pub(crate) pdus: ArcSwapOption<PduSink>,
+    pub(crate) watch: ArcSwapOption<PortWatch>,
     pub(crate) figures: Figures,
 }
 
@@ -79,6 +83,7 @@ impl Core {
             statistics: ArcSwapOption::empty(),
             sink: ArcSwapOption::empty(),
             pdus: ArcSwapOption::empty(),
+            watch: ArcSwapOption::empty(),
             figures: Figures::default(),
         }
     }
@@ -135,6 +140,9 @@ impl Core {
             }
             *told = wanted;
         });
+        if let Some(watch) = &*self.watch.load() {
+            watch();
+        }
     }
 
     /// Processes pending work of the thread; returns whether there was any.

@@ -21,7 +21,7 @@ use crate::engine::Compiled;
 use crate::intercept::{Selector, Sink};
 use crate::plane::{Local, Plane};
 use crate::ports::{NumberedPort, PortFacts, PortMap};
-use crate::shared::{Core, Following, PduSink, Statistics};
+use crate::shared::{Core, Following, PduSink, PortWatch, Statistics};
 use crate::{bonds, explain, show, specialiser};
 
 /// Reasons why the logic cannot be made.
@@ -187,6 +187,17 @@ impl OpenFlow {
     /// on the logic's thread and delays packets for controllers.
     pub fn set_pdu_sink(&self, sink: impl Fn(&str, &[u8]) + Send + Sync + 'static) {
         self.core.pdus.store(Some(Arc::new(Box::new(sink) as PduSink)));
+    }
+
+    /// Sets what is called after ports have come, gone or changed. It must not wait.
+    pub fn set_port_watch(&self, watch: impl Fn() + Send + Sync + 'static) {
+        self.core.watch.store(Some(Arc::new(Box::new(watch) as PortWatch)));
+    }
+
+    /// Returns the address of each port, by name, and whether it has a link.
+    pub fn links(&self) -> BTreeMap<String, ([u8; 6], bool)> {
+        let infos = self.core.ports().infos();
+        infos.into_values().map(|info| (info.name, (info.address, info.is_up))).collect()
     }
 
     /// Sends a frame through a port, past flows and VLANs; false if it could not be queued.

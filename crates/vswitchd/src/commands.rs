@@ -8,6 +8,7 @@ use control::state::find;
 use tokio::sync::Notify;
 use unixctl::{Commands, Reply};
 
+use crate::bonds::{self, Bonds};
 use crate::datapath;
 use crate::dummy::{Level, Types};
 use crate::follow::Numbers;
@@ -23,6 +24,7 @@ use crate::trace;
 pub(crate) struct Subjects {
     pub(crate) desired: Arc<Desired>,
     pub(crate) numbers: Arc<Mutex<Numbers>>,
+    pub(crate) bonds: Arc<Bonds>,
     pub(crate) types: Types,
     pub(crate) exit: Arc<Notify>,
     pub(crate) log: Log,
@@ -32,7 +34,7 @@ pub(crate) struct Subjects {
 
 /// Returns the commands.
 pub(crate) fn commands(subjects: Subjects) -> Commands {
-    let Subjects { desired, numbers, types, exit, log, monitor, pulse } = subjects;
+    let Subjects { desired, numbers, bonds, types, exit, log, monitor, pulse } = subjects;
     let mut commands = Commands::new(crate::VERSION);
     commands.add("exit", "[--cleanup]", 0..=1, move |_| {
         exit.notify_one();
@@ -54,8 +56,9 @@ pub(crate) fn commands(subjects: Subjects) -> Commands {
         words.iter().try_for_each(|spec| log.set(spec)).map(|()| String::new())
     });
     if types.level > Level::Off {
-        testing::add(&mut commands, &desired, &monitor, &pulse);
+        testing::add(&mut commands, &desired, &bonds, &monitor, &pulse);
     }
+    bonds::add(&mut commands, &bonds);
     let name = if types.level > Level::Off { "dummy@ovs-dummy" } else { "system@ovs-system" };
     datapath::add(&mut commands, &desired, &numbers, name);
     monitor::commands::add(&mut commands, &monitor);

@@ -22,6 +22,7 @@ use tokio::time::MissedTickBehavior;
 use unixctl::Server;
 
 use crate::answer;
+use crate::bonds::{self, Bonds};
 use crate::commands::{self, Subjects};
 use crate::controllers;
 use crate::datapath;
@@ -45,9 +46,10 @@ const TICK: Duration = Duration::from_secs(5);
 const SHORTEST: Duration = Duration::from_millis(10);
 
 /// Columns that only this daemon writes: their changes are not configuration.
-const OWN: [&str; 27] = [
+const OWN: [&str; 29] = [
     "admin_state",
     "bfd_status",
+    "bond_active_slave",
     "cfm_fault",
     "cfm_fault_status",
     "cfm_flap_count",
@@ -64,6 +66,7 @@ const OWN: [&str; 27] = [
     "iface_types",
     "ifindex",
     "is_connected",
+    "lacp_current",
     "link_speed",
     "link_state",
     "mac_in_use",
@@ -129,6 +132,7 @@ impl Follower {
     /// Runs until `exit` is requested.
     pub(crate) async fn run(self, desired: Arc<Desired>) {
         let numbers = Arc::new(Mutex::new(Numbers::default()));
+        let bonds = Bonds::new(desired.clone());
         let monitor = match Monitor::start(desired.clone()) {
             Ok(monitor) => monitor,
             Err(error) => return tracing::error!("monitoring of interfaces does not start: {error}"),
@@ -138,6 +142,7 @@ impl Follower {
         let subjects = Subjects {
             desired: desired.clone(),
             numbers: numbers.clone(),
+            bonds: bonds.clone(),
             types: self.types,
             exit,
             log,
@@ -158,7 +163,7 @@ impl Follower {
         };
         tokio::select! {
             () = until_exit => {}
-            () = self.follow(&desired, &numbers, &monitor, &pulse) => {}
+            () = self.follow(&desired, &bonds, &numbers, &monitor, &pulse) => {}
         }
         monitor.end();
     }
@@ -166,6 +171,7 @@ impl Follower {
     async fn follow(
         &self,
         desired: &Arc<Desired>,
+        bonds: &Arc<Bonds>,
         numbers: &Mutex<Numbers>,
         monitor: &Arc<Monitor>,
         pulse: &Pulse,
@@ -190,13 +196,14 @@ impl Follower {
                 let reread = now.state || links.is_none();
                 let done = match now {
                     Due { configuration: true, .. } => {
-                        self.apply(desired, &mut session, &mut applied, numbers, monitor).await
+                        self.apply(desired, bonds, &mut session, &mut applied, numbers, monitor).await
                     }
                     Due { state: true, .. }
                     | Due { statistics: true, .. }
                     | Due { monitored: true, .. }
                     | Due { tick: true, .. } => {
-                        self.refresh(desired, &mut session, &mut applied, monitor, reread, now.statistics)
+                        let counts = now.statistics;
+                        self.refresh(desired, bonds, &mut session, &mut applied, monitor, reread, counts)
                             .await
                     }
                     _ => true,
@@ -254,6 +261,7 @@ impl Follower {
     async fn apply(
         &self,
         desired: &Arc<Desired>,
+        bonds: &Arc<Bonds>,
         session: &mut Session,
         applied: &mut Applied,
         numbers: &Mutex<Numbers>,
@@ -304,8 +312,9 @@ impl Follower {
         tell_added(&applied.plan, &plan);
         applied.number = plan.root.map_or(0, |(_, number)| number);
         applied.refused = reasons(&plan, refused);
+        tokio::task::block_in_place(|| bonds.configure(&plan));
         applied.plan = plan;
-        let answered = self.refresh(desired, session, applied, monitor, true, true).await;
+        let answered = self.refresh(desired, bonds, session, applied, monitor, true, true).await;
         if answered {
             self.readiness.ready();
         }
@@ -317,6 +326,7 @@ impl Follower {
     async fn refresh(
         &self,
         desired: &Arc<Desired>,
+        bonds: &Bonds,
         session: &mut Session,
         applied: &mut Applied,
         monitor: &Monitor,
@@ -325,10 +335,15 @@ impl Follower {
     ) -> bool {
         let known = (!reread).then_some(applied.facts.as_slice());
         // A short lock and some small files: no thread of its own.
-        let (facts, controllers, copied) = tokio::task::block_in_place(|| {
+        let (facts, controllers, copied, bonded) = tokio::task::block_in_place(|| {
             let (plan, state) = (&applied.plan, desired.state());
             let facts = facts::of(plan, state, &applied.refused, known);
-            (facts, controllers::of(plan, state), statistics.then(|| mirrors::copied(plan, state)))
+            (
+                facts,
+                controllers::of(plan, state),
+                statistics.then(|| mirrors::copied(plan, state)),
+                bonds.facts(plan),
+            )
         });
         applied.facts = facts;
         if statistics {
@@ -342,6 +357,7 @@ impl Follower {
         if let Some(copied) = copied {
             mirrors::write(session.replica(), &copied, &mut transaction);
         }
+        bonds::write(session.replica(), &bonded, &mut transaction);
         if transaction.is_empty() {
             return true;
         }

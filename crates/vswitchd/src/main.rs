@@ -9,12 +9,14 @@
 //! - [`facts`], [`controllers`], [`mirrors`]: the state of interfaces, controllers and mirrors; [`answer`]: from state
 //!   to rows;
 //! - [`monitor`]: BFD and CFM on interfaces; [`pulse`]: a moved clock and the database;
+//! - [`bonds`]: bonds and LACP at their times, with the commands and the rows that tell of them;
 //! - [`dummy`], [`testing`]: what is within the process for tests; [`datapath`], [`trace`], [`odp`]: the datapath as
 //!   Open vSwitch's commands show it;
 //! - [`link_watch`]: changes of the host's interfaces; [`commands`], [`mdb`]: those of `ovs-appctl`.
 
 mod answer;
 mod args;
+mod bonds;
 mod commands;
 mod controllers;
 mod datapath;

@@ -7,6 +7,7 @@
 //! - Each interface of a bridge in the database is in the plan once, whether it is configured or not.
 //! - A plan depends on nothing but the rows, and on the port numbers that were given last.
 
+mod bonds;
 mod kinds;
 mod learning;
 mod mirrors;
@@ -19,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use control::model::{BridgeConfig, LogicConfig, PortConfig, check_mtu};
+use control::model::{BridgeConfig, LogicConfig, MAX_MTU, PortConfig, check_mtu};
 use control::openflow::OpenFlowConfig;
 use control::openflow::settings::DatapathId;
 use fabric::PortSettings;
@@ -29,6 +30,7 @@ use ovsdb::{Replica, Uuid};
 use packet::ether::MacAddr;
 use ports::Spec;
 
+pub(crate) use self::bonds::PlannedBond;
 pub(crate) use self::kinds::INTERFACE_TYPES;
 use self::kinds::{Surroundings, kind_of};
 pub(crate) use self::mirrors::PlannedMirror;
@@ -70,6 +72,7 @@ pub(crate) struct PlannedBridge {
     pub(crate) controllers: Vec<PlannedController>,
     pub(crate) interfaces: Vec<PlannedInterface>,
     pub(crate) mirrors: Vec<PlannedMirror>,
+    pub(crate) bonds: Vec<PlannedBond>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -253,8 +256,9 @@ impl Rows<'_> {
         let datapath_id = datapath_id(bridge, mac);
         let (controllers, openflow) = self.openflow.settings(bridge, datapath_id, self.rundir);
         let mirrors = mirrors::of(self, bridge);
+        let bonds = bonds::of(self, bridge, &interfaces, mac);
         let uuid = bridge.uuid;
-        PlannedBridge { uuid, datapath_id, name, error, openflow, controllers, interfaces, mirrors }
+        PlannedBridge { uuid, datapath_id, name, error, openflow, controllers, interfaces, mirrors, bonds }
     }
 
     fn port(
@@ -266,16 +270,17 @@ impl Rows<'_> {
         if let Some(fault) = self.faults.get(&port.uuid).or_else(|| self.faults.get(&interface.uuid)) {
             return Err(fault.clone());
         }
-        if port.interfaces.len() > 1 {
-            return Err(format!("port {} has several interfaces; bonds are not supported", port.name));
-        }
         let mut settings = PortSettings::new(&interface.name);
         settings.vlan = vlan::mode(port)?;
         settings.police = policing::limit(interface).0;
         let spec = kinds::spec(interface, around)?;
         let mut config = PortConfig::new(settings, spec);
+        config.bond = (port.interfaces.len() > 1).then(|| port.name.clone());
         // The MTU of an existing device is the operator's.
         if let (Some(mtu), false) = (interface.mtu_request, matches!(config.spec, Spec::Netdev(_))) {
+            // Dummies may ask for more than the switch forwards, as in Open vSwitch.
+            let most = if matches!(config.spec, Spec::Dummy(_)) { MAX_MTU.into() } else { i64::MAX };
+            let mtu = mtu.min(most);
             config.set_mtu(check_mtu(mtu).map_err(|error| format!("mtu_request: {error}"))?);
         }
         Ok(config)
@@ -306,6 +311,7 @@ impl Rows<'_> {
                     add(format!("mirror {name}: snaplen has no effect"));
                 }
             }
+            bridge.bonds.iter().flat_map(|bond| &bond.warnings).cloned().for_each(&mut add);
             for interface in &bridge.interfaces {
                 let row = self.interfaces.get(&interface.uuid);
                 row.and_then(|row| policing::limit(row).1).into_iter().for_each(&mut add);

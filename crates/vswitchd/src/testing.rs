@@ -7,6 +7,7 @@ use control::desired::Desired;
 use ports::dummy::{Dummies, StreamState};
 use unixctl::{Commands, Reply};
 
+use crate::bonds::Bonds;
 use crate::monitor::Monitor;
 use crate::pulse::Pulse;
 
@@ -20,6 +21,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 pub(crate) fn add(
     commands: &mut Commands,
     desired: &Arc<Desired>,
+    bonds: &Arc<Bonds>,
     monitor: &Arc<Monitor>,
     pulse: &Arc<Pulse>,
 ) {
@@ -38,9 +40,9 @@ pub(crate) fn add(
         ofagent::clock::stop();
         Ok(String::new())
     });
-    let (subject, monitor, pulse) = (desired.clone(), monitor.clone(), pulse.clone());
+    let (subject, bonds, monitor, pulse) = (desired.clone(), bonds.clone(), monitor.clone(), pulse.clone());
     commands.add("time/warp", "[large_msecs] msecs", 1..=2, move |words| {
-        let done = warp(&subject, &monitor, words);
+        let done = warp(&subject, &bonds, &monitor, words);
         pulse.request();
         done
     });
@@ -106,7 +108,7 @@ fn conn_state(dummies: &Dummies, name: Option<&String>) -> String {
 }
 
 /// Advances the stopped clock in steps, and looks at what is due after each of them.
-fn warp(desired: &Desired, monitor: &Monitor, words: &[String]) -> Reply {
+fn warp(desired: &Desired, bonds: &Bonds, monitor: &Monitor, words: &[String]) -> Reply {
     let number = |text: &String| text.parse::<u64>().ok().filter(|number| *number > 0);
     let (total, step) = match words {
         [total, step] => (number(total), number(step)),
@@ -123,6 +125,7 @@ fn warp(desired: &Desired, monitor: &Monitor, words: &[String]) -> Reply {
         left -= next;
         ofagent::clock::warp(Duration::from_millis(next));
         desired.state().look_at_clock();
+        bonds.step();
         monitor.advance();
     }
     Ok("warped".into())

@@ -54,7 +54,14 @@ impl State {
         let mut monitored = BTreeMap::new();
         for (name, what) in selected {
             let Some(port) = bridge_now.ports.get(&name) else { continue };
-            let facts = facts_of(self.switch(), bridge, port, running.datapath_id(), &BTreeSet::new());
+            let facts = facts_of(
+                self.switch(),
+                bridge,
+                bridge_now.owner,
+                port,
+                running.datapath_id(),
+                &BTreeSet::new(),
+            );
             let (at, injector) = (port.at, injector.clone());
             frames.insert(at.port, what);
             monitored.insert(name, MonitoredPort { at, address: MacAddr(facts.address), injector });
@@ -74,7 +81,8 @@ impl State {
             let (Some(running), Some(port)) = (&bridge_now.openflow, bridge_now.ports.get(port)) else {
                 continue;
             };
-            let facts = facts_of(self.switch(), bridge, port, running.datapath_id(), &faulty);
+            let facts =
+                facts_of(self.switch(), bridge, bridge_now.owner, port, running.datapath_id(), &faulty);
             running.logic().set_ports(&[facts]);
         }
     }

@@ -10,6 +10,7 @@ use ports::Spec;
 
 use super::identity::port_address;
 use super::settings::DatapathId;
+use crate::model::Owner;
 use crate::state::{Bridge, Port};
 
 /// Returns the facts about all ports of a bridge.
@@ -20,7 +21,7 @@ pub(crate) fn facts(
     id: DatapathId,
     faulty: &BTreeSet<(String, String)>,
 ) -> Vec<PortFacts> {
-    bridge.ports.values().map(|port| facts_of(switch, name, port, id, faulty)).collect()
+    bridge.ports.values().map(|port| facts_of(switch, name, bridge.owner, port, id, faulty)).collect()
 }
 
 /// Returns the facts about a port of the bridge called `bridge`; `faulty` has bridges and ports.
@@ -29,6 +30,7 @@ pub(crate) fn facts(
 pub(crate) fn facts_of(
     switch: &Switch,
     bridge: &str,
+    owner: Owner,
     port: &Port,
     id: DatapathId,
     faulty: &BTreeSet<(String, String)>,
@@ -36,8 +38,6 @@ pub(crate) fn facts_of(
     let name = &port.config.settings.name;
     // Open vSwitch's dummies have a queue and count no errors, which its tests see.
     let is_dummy = matches!(port.config.spec, Spec::Dummy(_));
-    // A patch port has no link of its own: as in Open vSwitch, it is up with and without its peer.
-    let is_patch = matches!(port.config.spec, Spec::Patch(_));
     let own = port.open.as_ref().and_then(|open| open.address()).map(|mac| mac.0);
     PortFacts {
         index: port.at.port,
@@ -46,8 +46,10 @@ pub(crate) fn facts_of(
         address: own
             .or_else(|| address_of(&port.config.spec, name))
             .unwrap_or_else(|| port_address(id, name)),
-        is_up: is_patch || switch.counters(port.at).is_ok_and(|counters| counters.up),
+        is_up: switch.counters(port.at).is_ok_and(|counters| counters.up),
         is_faulty: faulty.contains(&(bridge.to_owned(), name.clone())),
+        // As with Open vSwitch, on which LACP over patch ports builds.
+        keeps_link: owner == Owner::Database && matches!(port.config.spec, Spec::Patch(_)),
         speed: port.open.as_ref().and_then(|open| open.speed()).map_or(0, |speed| speed.saturating_mul(1000)),
         counts_errors: !is_dummy,
         queues: if is_dummy { vec![0] } else { vec![] },

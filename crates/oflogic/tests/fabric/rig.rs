@@ -365,6 +365,7 @@ pub fn facts(index: PortIndex, is_up: bool) -> PortFacts {
         address,
         is_up,
         is_faulty: false,
+        keeps_link: false,
         speed: 10_000_000,
         counts_errors: true,
         queues: vec![],
