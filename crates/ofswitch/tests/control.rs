@@ -114,6 +114,8 @@ fn timeouts_are_told() {
         .collect();
     assert_eq!(removed, [(2, 1, Some(0), 8)]);
     world.switch.tick(9 * SECOND);
+    assert_eq!(world.messages().len(), 0, "a flow is there to the very end of its time");
+    world.switch.tick(9 * SECOND + 1);
     let removed = world.messages();
     assert!(
         matches!(&removed[..], [Message { body: Body::FlowRemoved(r), .. }] if r.cookie == 1 && r.reason == 0 && r.stats.packets() == Some(1))
