@@ -13,6 +13,9 @@ use packet::{MacAddr, Offload};
 use super::facts_of;
 use crate::state::State;
 
+/// Time after which frames between dummy ports count as lost.
+const LOST: Duration = Duration::from_millis(100);
+
 /// A monitored port.
 #[derive(Clone)]
 pub struct MonitoredPort {
@@ -98,9 +101,14 @@ impl State {
         let deadline = Instant::now() + limit;
         let running: Vec<_> = self.bridges().values().filter_map(|bridge| bridge.openflow.clone()).collect();
         let (mut passes, mut quiet) = (0u32, 0u32);
+        let lost_at = Instant::now() + LOST;
         loop {
             // Packets of one bridge may end in another that was looked at before: all are looked at twice.
-            quiet = if running.iter().all(|bridge| bridge.logic().is_settled()) { quiet + 1 } else { 0 };
+            let is_settled = running.iter().all(|bridge| bridge.logic().is_settled());
+            if is_settled && Instant::now() >= lost_at {
+                self.dummies().give_up();
+            }
+            quiet = if is_settled && self.dummies().are_idle() { quiet + 1 } else { 0 };
             if quiet == 2 {
                 return true;
             }

@@ -16,6 +16,7 @@ use packet::offload::Offload;
 
 use super::DummyError;
 use super::capture::{self, Capture};
+use super::traffic::Arrival;
 
 /// Frames that wait at most, as in Open vSwitch.
 const QUEUE: usize = 100;
@@ -27,6 +28,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 struct Frame {
     bytes: Vec<u8>,
     _delivered: Sender<Infallible>,
+    _arrival: Option<Arrival>,
 }
 
 /// Frames that wait for the worker.
@@ -51,7 +53,7 @@ impl Incoming {
     pub(super) fn receive_all(&self, frames: Vec<Vec<u8>>) -> Result<(), DummyError> {
         let mut frames = frames.into_iter().peekable();
         while frames.peek().is_some() {
-            let last = frames.by_ref().take(QUEUE / 2).map(|frame| self.push(frame)).last();
+            let last = frames.by_ref().take(QUEUE / 2).map(|frame| self.push(frame, None)).last();
             if let Some(delivered) = last
                 && delivered.recv_timeout(LIMIT) == Err(RecvTimeoutError::Timeout)
             {
@@ -61,8 +63,8 @@ impl Incoming {
         Ok(())
     }
 
-    /// Puts a frame in. The channel closes when it has been delivered, or dropped because the queue is full.
-    pub(super) fn push(&self, bytes: Vec<u8>) -> Receiver<Infallible> {
+    /// Puts a frame in, with its arrival if it came from another port. The channel closes when it has been delivered, or dropped because the queue is full.
+    pub(super) fn push(&self, bytes: Vec<u8>, arrival: Option<Arrival>) -> Receiver<Infallible> {
         let (delivered, wait) = channel();
         if let Some(file) = &mut *self.capture.lock().unwrap_or_else(PoisonError::into_inner)
             && let Err(error) = capture::write(file, &bytes)
@@ -70,7 +72,7 @@ impl Incoming {
             tracing::warn!(%error, "a frame is missing in a capture file");
         }
         // A full queue drops frames, as a network card does.
-        let _ = self.frames.push(Frame { bytes, _delivered: delivered });
+        let _ = self.frames.push(Frame { bytes, _delivered: delivered, _arrival: arrival });
         self.bell.ring();
         wait
     }

@@ -17,6 +17,7 @@ mod incoming;
 mod options;
 mod outgoing;
 mod stream;
+mod traffic;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -31,6 +32,7 @@ use crate::{Environment, Link, OpenError, Port, Spec, Status};
 use incoming::{FrameQueue, Incoming};
 pub use options::Options;
 use outgoing::{Outgoing, Written};
+use traffic::Traffic;
 
 /// Address of the first port, from which the others count on. Open vSwitch gives the same.
 const FIRST_ADDRESS: u32 = 0xaa55_0000;
@@ -44,6 +46,8 @@ struct Registry {
     ports: BTreeMap<String, Weak<DummyState>>,
     /// Number of ports made so far.
     made: u32,
+    /// Frames between the ports.
+    traffic: Arc<Traffic>,
 }
 
 /// Reasons for not taking frames or a command.
@@ -103,6 +107,16 @@ impl Dummies {
         states.filter(|(_, state)| *state != StreamState::None).collect()
     }
 
+    /// Whether no frame is on its way from one of the ports to another, through a stream.
+    pub fn are_idle(&self) -> bool {
+        self.registry().traffic.is_idle()
+    }
+
+    /// Waits no longer for frames that are lost: their connection has ended.
+    pub fn give_up(&self) {
+        self.registry().traffic.give_up();
+    }
+
     fn registry(&self) -> MutexGuard<'_, Registry> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -141,6 +155,7 @@ pub fn open(options: &Options, at: PortRef, env: &Environment) -> Result<Box<dyn
         address: options.address.unwrap_or(counted),
         incoming,
         outgoing,
+        traffic: env.dummies.registry().traffic.clone(),
         changeable: Mutex::new(Changeable { link_up: true, ..Changeable::default() }),
     });
     let name = settings.name;
@@ -158,6 +173,7 @@ struct DummyState {
     address: MacAddr,
     incoming: Arc<Incoming>,
     outgoing: Arc<Outgoing>,
+    traffic: Arc<Traffic>,
     changeable: Mutex<Changeable>,
 }
 
@@ -193,7 +209,8 @@ impl DummyState {
                 before.abort();
             }
             self.outgoing.set_stream_state(StreamState::None);
-            let ends = stream::Ends { incoming: self.incoming.clone(), outgoing: self.outgoing.clone() };
+            let (incoming, outgoing) = (self.incoming.clone(), self.outgoing.clone());
+            let ends = stream::Ends { incoming, outgoing, traffic: self.traffic.clone() };
             changeable.streams = stream::start(&self.runtime, options, ends)?;
         }
         changeable.options = options.clone();

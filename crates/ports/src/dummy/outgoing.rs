@@ -8,6 +8,7 @@ use tokio::sync::mpsc::Sender;
 
 use super::StreamState;
 use super::capture::{self, Capture};
+use super::traffic::Traffic;
 use crate::pcap::slots::{Filling, Slots};
 
 /// Where frames go.
@@ -17,8 +18,8 @@ pub(super) struct Outgoing(Mutex<Ends>);
 #[derive(Default)]
 struct Ends {
     capture: Option<Capture>,
-    /// Of connected streams.
-    streams: Vec<Sender<Vec<u8>>>,
+    /// Of connected streams; with the traffic that their frames belong to, if they lead to another port of the process.
+    streams: Vec<(Sender<Vec<u8>>, Option<Arc<Traffic>>)>,
     active: Option<bool>,
 }
 
@@ -33,8 +34,8 @@ impl Outgoing {
     }
 
     /// Adds a connected stream, which goes when its receiver does.
-    pub(super) fn add_stream(&self, stream: Sender<Vec<u8>>) {
-        self.ends().streams.push(stream);
+    pub(super) fn add_stream(&self, stream: Sender<Vec<u8>>, traffic: Option<Arc<Traffic>>) {
+        self.ends().streams.push((stream, traffic));
     }
 
     pub(super) fn set_stream_state(&self, state: StreamState) {
@@ -61,9 +62,12 @@ impl Outgoing {
         {
             tracing::warn!(%error, "a frame is missing in a capture file");
         }
-        ends.streams.retain(|stream| !stream.is_closed());
-        for stream in &ends.streams {
-            let _ = stream.try_send(frame.to_vec());
+        ends.streams.retain(|(stream, _)| !stream.is_closed());
+        for (stream, traffic) in &ends.streams {
+            // Counted before it can arrive.
+            let Ok(place) = stream.try_reserve() else { continue };
+            traffic.iter().for_each(|traffic| traffic.leave());
+            place.send(frame.to_vec());
         }
     }
 }

@@ -17,6 +17,7 @@ use super::StreamState;
 use super::incoming::Incoming;
 use super::options::Options;
 use super::outgoing::Outgoing;
+use super::traffic::{Arrival, Traffic};
 use crate::OpenError;
 
 /// Frames that wait for a stream at most.
@@ -31,6 +32,7 @@ const BACKOFF: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..
 pub(super) struct Ends {
     pub(super) incoming: Arc<Incoming>,
     pub(super) outgoing: Arc<Outgoing>,
+    pub(super) traffic: Arc<Traffic>,
 }
 
 /// Starts the streams of a port; `None` if it has none. Aborting the task ends them.
@@ -58,7 +60,7 @@ async fn connect(path: PathBuf, ends: Ends) {
     loop {
         if let Ok(stream) = UnixStream::connect(&path).await {
             pause = *BACKOFF.start();
-            let frames = joined(&ends);
+            let frames = joined(&ends, &stream);
             ends.outgoing.set_stream_state(StreamState::Connected);
             // Whatever ends a connection, the next one follows.
             let _ = converse(stream, &ends, frames).await;
@@ -78,7 +80,7 @@ async fn accept(listener: UnixListener, _file: SocketFile, ends: Ends) {
             Ok((stream, _)) => {
                 let ends = ends.clone();
                 // Before the first frame that the other end may await.
-                let frames = joined(&ends);
+                let frames = joined(&ends, &stream);
                 streams.spawn(async move { converse(stream, &ends, frames).await });
             }
             Err(_) => tokio::time::sleep(*BACKOFF.start()).await,
@@ -87,14 +89,21 @@ async fn accept(listener: UnixListener, _file: SocketFile, ends: Ends) {
 }
 
 /// Joins another stream to the port, and returns the frames for it.
-fn joined(ends: &Ends) -> Receiver<Vec<u8>> {
+fn joined(ends: &Ends, stream: &UnixStream) -> Receiver<Vec<u8>> {
     let (sender, frames) = channel(QUEUE);
-    ends.outgoing.add_stream(sender);
+    ends.outgoing.add_stream(sender, is_own(stream).then(|| ends.traffic.clone()));
     frames
+}
+
+/// Whether the other end is in this process.
+fn is_own(stream: &UnixStream) -> bool {
+    let peer = stream.peer_cred().ok().and_then(|peer| u32::try_from(peer.pid()?).ok());
+    peer == Some(std::process::id())
 }
 
 /// Moves frames in both directions until the connection ends.
 async fn converse(stream: UnixStream, ends: &Ends, mut frames: Receiver<Vec<u8>>) -> io::Result<()> {
+    let is_own = is_own(&stream);
     let (mut reader, mut writer) = stream.into_split();
     let read = async {
         loop {
@@ -105,7 +114,8 @@ async fn converse(stream: UnixStream, ends: &Ends, mut frames: Receiver<Vec<u8>>
             let mut frame = vec![0; length];
             reader.read_exact(&mut frame).await?;
             // Nothing waits for the frame.
-            drop(ends.incoming.push(frame));
+            let arrival = is_own.then(|| Arrival(ends.traffic.clone()));
+            drop(ends.incoming.push(frame, arrival));
         }
     };
     let write = async {
