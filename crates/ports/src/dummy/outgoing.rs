@@ -11,6 +11,9 @@ use super::capture::{self, Capture};
 use super::traffic::Traffic;
 use crate::pcap::slots::{Filling, Slots};
 
+/// A stream's queue, with the traffic that its frames belong to if it leads to another port of the process.
+type Stream = (Sender<Vec<u8>>, Option<Arc<Traffic>>);
+
 /// Where frames go.
 #[derive(Default)]
 pub(super) struct Outgoing(Mutex<Ends>);
@@ -18,8 +21,8 @@ pub(super) struct Outgoing(Mutex<Ends>);
 #[derive(Default)]
 struct Ends {
     capture: Option<Capture>,
-    /// Of connected streams; with the traffic that their frames belong to, if they lead to another port of the process.
-    streams: Vec<(Sender<Vec<u8>>, Option<Arc<Traffic>>)>,
+    /// Of connected streams.
+    streams: Vec<Stream>,
     active: Option<bool>,
 }
 
