@@ -128,6 +128,14 @@ struct Due {
     tick: bool,
 }
 
+/// What runs besides the session with the database.
+#[derive(Clone, Copy)]
+struct Parts<'a> {
+    desired: &'a Arc<Desired>,
+    bonds: &'a Arc<Bonds>,
+    monitor: &'a Arc<Monitor>,
+}
+
 impl Follower {
     /// Runs until `exit` is requested.
     pub(crate) async fn run(self, desired: Arc<Desired>) {
@@ -182,6 +190,7 @@ impl Follower {
         settings.lock = Some(LOCK.into());
         let mut session = Session::new(settings);
         let mut changes = desired.state().changes();
+        let parts = Parts { desired, bonds, monitor };
         let (mut monitored, mut pulses) = (monitor.changes(), pulse.requests());
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -196,15 +205,14 @@ impl Follower {
                 let reread = now.state || links.is_none();
                 let done = match now {
                     Due { configuration: true, .. } => {
-                        self.apply(desired, bonds, &mut session, &mut applied, numbers, monitor).await
+                        self.apply(parts, &mut session, &mut applied, numbers).await
                     }
                     Due { state: true, .. }
                     | Due { statistics: true, .. }
                     | Due { monitored: true, .. }
                     | Due { tick: true, .. } => {
                         let counts = now.statistics;
-                        self.refresh(desired, bonds, &mut session, &mut applied, monitor, reread, counts)
-                            .await
+                        self.refresh(parts, &mut session, &mut applied, reread, counts).await
                     }
                     _ => true,
                 };
@@ -260,13 +268,12 @@ impl Follower {
     /// Applies the configuration in the replica and answers it. Returns whether the answer is in the database.
     async fn apply(
         &self,
-        desired: &Arc<Desired>,
-        bonds: &Arc<Bonds>,
+        parts: Parts<'_>,
         session: &mut Session,
         applied: &mut Applied,
         numbers: &Mutex<Numbers>,
-        monitor: &Arc<Monitor>,
     ) -> bool {
+        let Parts { desired, bonds, monitor } = parts;
         let plan = match Plan::new(session.replica(), &self.rundir, self.types, &mut applied.last) {
             Ok(plan) => plan,
             Err(error) => {
@@ -314,7 +321,7 @@ impl Follower {
         applied.refused = reasons(&plan, refused);
         tokio::task::block_in_place(|| bonds.configure(&plan));
         applied.plan = plan;
-        let answered = self.refresh(desired, bonds, session, applied, monitor, true, true).await;
+        let answered = self.refresh(parts, session, applied, true, true).await;
         if answered {
             self.readiness.ready();
         }
@@ -325,14 +332,13 @@ impl Follower {
     /// the database.
     async fn refresh(
         &self,
-        desired: &Arc<Desired>,
-        bonds: &Bonds,
+        parts: Parts<'_>,
         session: &mut Session,
         applied: &mut Applied,
-        monitor: &Monitor,
         reread: bool,
         statistics: bool,
     ) -> bool {
+        let Parts { desired, bonds, monitor } = parts;
         let known = (!reread).then_some(applied.facts.as_slice());
         // A short lock and some small files: no thread of its own.
         let (facts, controllers, copied, bonded) = tokio::task::block_in_place(|| {
