@@ -56,7 +56,7 @@ pub(crate) fn add(commands: &mut Commands, bonds: &Arc<Bonds>) {
             Ok("migrated".into())
         })
     });
-    commands.add("bond/hash", "mac [vlan] [basis]", 1..=3, |words| hash(words));
+    commands.add("bond/hash", "mac [vlan] [basis]", 1..=3, hash);
 }
 
 impl Bonds {
