@@ -20,12 +20,29 @@ fn main() -> io::Result<()> {
         .chain(offload_headers())
         .chain(config())
         .chain(capture_file())
+        .chain(lacp())
     {
         let folder = seeds.join(target);
         std::fs::create_dir_all(&folder)?;
         std::fs::write(folder.join(name), bytes)?;
     }
     Ok(())
+}
+
+/// A bond by flow whose members hear a partner that agrees; then one of them hears another.
+fn lacp() -> Vec<Seed> {
+    let head = [0b0001_0011, 2, 1, 0, 2, 0, 3, 0];
+    let link = |member: u8| [100, 0, member, 3, 1, member];
+    let heard = |member: u8, system: u8| {
+        let (actor, partner) = ([0, system, 1, 7, member, 0x3f], [0, 1, 0, 7, member, 0x3f]);
+        [&[100, 0, member, 1][..], &actor, &partner].concat()
+    };
+    let events = [
+        head.to_vec(),
+        [link(0), link(1)].concat(),
+        [heard(0, 2), heard(1, 2), heard(0, 2), heard(1, 3), heard(0, 2)].concat(),
+    ];
+    vec![("lacp", "partners", events.concat())]
 }
 
 /// Both formats with two frames each, one of them in both byte orders.

@@ -148,7 +148,7 @@ impl Bond {
         let spread = |it: &Settings| (it.mode, it.basis, it.rebalance_interval, it.fallback);
         if spread(&self.settings) != spread(&settings) || self.next_rebalance == 0 {
             self.buckets = vec![Bucket::default(); BUCKETS];
-            self.next_rebalance = now + settings.rebalance_interval;
+            self.next_rebalance = now.saturating_add(settings.rebalance_interval);
         }
         self.settings = settings;
         let gone: Vec<_> =

@@ -51,10 +51,23 @@ mod tests {
         assert_eq!(finish(1), 0x514e_28b7);
         let words = |words: &[&[u8; 4]]| {
             let hash = words.iter().fold(0, |hash, word| add(hash, u32::from_le_bytes(**word)));
-            finish(hash ^ 4 * words.len() as u32)
+            finish(hash ^ (4 * words.len() as u32))
         };
         assert_eq!(words(&[b"abcd"]), 0x43ed_676a);
         assert_eq!(words(&[b"abcd", b"efgh"]), 0x49dd_ccc4);
+    }
+
+    #[test]
+    fn buckets_of_sources_are_those_of_open_vswitch() {
+        // `ovs-appctl bond/hash` of Open vSwitch 3.1.0 (Debian 12, amd64).
+        for (mac, vid, basis, bucket) in [
+            ("50:54:00:00:00:01", 0, 0, 144),
+            ("50:54:00:00:00:01", 7, 0, 195),
+            ("50:54:00:00:00:0a", 0, 1, 229),
+            ("02:11:22:33:44:55", 4094, 77, 117),
+        ] {
+            assert_eq!(source(mac.parse().unwrap(), vid, basis), bucket, "{mac} {vid} {basis}");
+        }
     }
 
     #[test]

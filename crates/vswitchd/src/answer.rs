@@ -42,6 +42,11 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// Whether something is to be written.
+    pub(crate) fn is_change(&self) -> bool {
+        !self.row.is_empty()
+    }
+
     pub(crate) fn write(self, transaction: &mut Transaction) {
         // A row that was deleted meanwhile has no state.
         if !self.row.is_empty() && self.replica.row(self.table, self.uuid).is_some() {

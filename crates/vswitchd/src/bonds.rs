@@ -14,18 +14,18 @@ mod commands;
 mod inbox;
 mod rows;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use bond::{Bond, Millis, View};
 use control::desired::Desired;
 use oflogic::OpenFlow;
+use ovsdb::Uuid;
 use packet::MacAddr;
 
 pub(crate) use self::commands::add;
 use self::inbox::{Inbox, Received};
-pub(crate) use self::rows::write;
 use crate::plan::Plan;
 
 /// The longest time for which the thread waits: a clock that was stopped or moved by hand wakes nobody.
@@ -42,6 +42,8 @@ pub(crate) struct Bonds {
     desired: Arc<Desired>,
     bridges: Mutex<BTreeMap<String, BondedBridge>>,
     inbox: Arc<Inbox>,
+    /// Interfaces whose rows tell of LACP; `None` before the first look.
+    told: Mutex<Option<BTreeSet<Uuid>>>,
 }
 
 /// The bonds of a bridge.
@@ -69,7 +71,7 @@ fn now() -> Millis {
 
 impl Bonds {
     pub(crate) fn new(desired: Arc<Desired>) -> Arc<Self> {
-        Arc::new(Self { desired, bridges: Mutex::default(), inbox: Arc::default() })
+        Arc::new(Self { desired, bridges: Mutex::default(), inbox: Arc::default(), told: Mutex::default() })
     }
 
     fn bridges(&self) -> MutexGuard<'_, BTreeMap<String, BondedBridge>> {

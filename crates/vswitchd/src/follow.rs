@@ -22,7 +22,7 @@ use tokio::time::MissedTickBehavior;
 use unixctl::Server;
 
 use crate::answer;
-use crate::bonds::{self, Bonds};
+use crate::bonds::Bonds;
 use crate::commands::{self, Subjects};
 use crate::controllers;
 use crate::datapath;
@@ -363,7 +363,7 @@ impl Follower {
         if let Some(copied) = copied {
             mirrors::write(session.replica(), &copied, &mut transaction);
         }
-        bonds::write(session.replica(), &bonded, &mut transaction);
+        bonds.write(session.replica(), plan, &bonded, &mut transaction);
         if transaction.is_empty() {
             return true;
         }
