@@ -36,7 +36,16 @@ impl DatapathPort {
     }
 
     pub(crate) fn is_absent(&self) -> bool {
-        self.name.is_empty()
+        self.name.is_empty() && !self.is_nowhere()
+    }
+
+    /// No port: where packets come from that no port received.
+    pub(crate) fn nowhere(bridge: &str) -> Self {
+        Self { openflow: None, ..Self::absent(bridge, 0) }
+    }
+
+    pub(crate) fn is_nowhere(&self) -> bool {
+        self.name.is_empty() && self.openflow.is_none()
     }
 }
 

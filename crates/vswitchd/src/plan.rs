@@ -268,11 +268,9 @@ impl Rows<'_> {
             let mut add = |text: String| warnings.push(format!("bridge {}: {text}", bridge.name));
             let controllers = bridge.controllers.iter().filter_map(|it| it.target.as_ref().err());
             bridge.error.iter().chain(controllers).for_each(|error| add(error.to_string()));
-            for PlannedMirror { uuid, name, mirror } in &bridge.mirrors {
+            for PlannedMirror { name, mirror, .. } in &bridge.mirrors {
                 if let Err(error) = mirror {
                     add(format!("mirror {name}: {error}"));
-                } else if self.mirrors.get(uuid).is_some_and(|row| row.snaplen.is_some()) {
-                    add(format!("mirror {name}: snaplen has no effect"));
                 }
             }
             for interface in &bridge.interfaces {

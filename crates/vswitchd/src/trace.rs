@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use control::desired::Desired;
 use control::proto::TracePacketRequest;
+use fabric::port::VlanEgress;
 use ofswitch::Effect;
 use openflow::PortNo;
 use ports::Spec;
@@ -52,19 +53,18 @@ impl Tracer<'_> {
     fn run(&self, words: &[String]) -> Reply {
         let subject = self.subject(words)?;
         let mut text = format!("bridge(\"{}\")\n", subject.port.bridge);
-        let mut actions = String::new();
-        let mut now = subject.packet.clone();
-        self.bridge(&subject.port, &subject.packet, BRIDGES, &mut text, &mut actions, &mut now)?;
+        let mut actions = odp::Sequence::of(&subject.packet);
+        self.bridge(&subject.port, &subject.packet, BRIDGES, &mut text, &mut actions)?;
         let port = match subject.port.openflow {
             Some(LOCAL) => "LOCAL".into(),
+            None if subject.port.is_nowhere() => "ANY".into(),
             number => number.unwrap_or_default().to_string(),
         };
-        let changed = match now == subject.packet {
+        let changed = match actions.now() == subject.packet {
             true => "unchanged".into(),
-            false => odp::matching(&port, &now),
+            false => odp::matching(&port, actions.now()),
         };
-        let actions = if actions.is_empty() { "drop" } else { actions.trim_end_matches(',') };
-        let _ = write!(text, "\nFinal flow: {changed}\nDatapath actions: {actions}\n");
+        let _ = write!(text, "\nFinal flow: {changed}\nDatapath actions: {}\n", actions.text());
         if subject.generates {
             let dummies = self.desired.state().dummies();
             dummies.receive(&subject.port.name, vec![subject.packet]).map_err(|error| error.to_string())?;
@@ -106,9 +106,16 @@ impl Tracer<'_> {
         }
         let text = self.with_numbers(text, is_datapath, bridge);
         let described = odp::described(&text)?;
-        // A packet from no port is taken for one of the bridge's own.
+        let packet = packet.unwrap_or(described.packet);
+        if let (None, Some(bridge), false) = (described.in_port, bridge, is_datapath) {
+            if generates {
+                return Err("the packet comes from no port (in_port)".into());
+            }
+            let port = DatapathPort::nowhere(bridge);
+            return Ok(Subject { port, packet, generates });
+        }
         let own = if is_datapath { None } else { u32::try_from(LOCAL).ok() };
-        let wanted = described.in_port.or(own).ok_or("the flow has no ingress port (in_port)")?;
+        let wanted = described.in_port.ok_or("the flow has no ingress port (in_port)")?;
         // The number that `LOCAL` has since OpenFlow 1.1.
         let wanted = if !is_datapath && wanted == PortNo::LOCAL.0 { own.unwrap_or(wanted) } else { wanted };
         let port = self.ports.iter().find(|port| match is_datapath {
@@ -125,7 +132,6 @@ impl Tracer<'_> {
             }
             (None, _) => return Err(format!("port {wanted} does not exist")),
         };
-        let packet = packet.unwrap_or(described.packet);
         Ok(Subject { port, packet, generates })
     }
 
@@ -147,31 +153,34 @@ impl Tracer<'_> {
         }
     }
 
-    /// Traces a packet from a port; adds steps to `text` and actions to `actions`. `now` is the packet as the actions have
-    /// left it.
+    /// Traces a packet from a port; adds steps to `text` and actions to `actions`.
     fn bridge(
         &self,
         from: &DatapathPort,
         packet: &[u8],
         depth: usize,
         text: &mut String,
-        actions: &mut String,
-        now: &mut Vec<u8>,
+        actions: &mut odp::Sequence,
     ) -> Result<(), String> {
         let depth = depth.checked_sub(1).ok_or("the packet passes too many bridges")?;
         // Copies that bridges flood to each other multiply at every crossing.
         let left = self.left.get().checked_sub(1).ok_or("copies of the packet pass too many bridges")?;
         self.left.set(left);
         if from.is_absent() {
-            return self.rehearse(from, packet, depth, text, actions, now);
+            return self.rehearse(from, packet, depth, text, actions);
         }
-        let request = TracePacketRequest {
-            bridge: from.bridge.clone(),
-            port: from.name.clone(),
-            packet: packet.to_vec(),
+        let state = self.desired.state();
+        let trace = if from.is_nowhere() {
+            control::trace::from_nowhere(state, &from.bridge, packet)
+        } else {
+            let request = TracePacketRequest {
+                bridge: from.bridge.clone(),
+                port: from.name.clone(),
+                packet: packet.to_vec(),
+            };
+            control::trace::once(state, &request)
         };
-        let trace =
-            control::trace::once(self.desired.state(), &request).map_err(|error| error.to_string())?;
+        let trace = trace.map_err(|error| error.to_string())?;
         for step in &trace.steps {
             let _ = writeln!(text, "    {step}");
         }
@@ -181,9 +190,23 @@ impl Tracer<'_> {
         for output in trace.outputs.iter().filter(|output| output.drop_reason.is_empty()) {
             let port = self.ports.iter().find(|port| port.bridge == from.bridge && port.name == output.port);
             let Some(port) = port else { continue };
-            self.output(port, &output.packet, depth, text, actions, now)?;
+            let limit = if output.mirrored { self.snaplen(port) } else { None };
+            self.output(port, &output.packet, limit, depth, text, actions)?;
         }
         Ok(())
+    }
+
+    /// Bytes that a mirror's copies to a port may have.
+    fn snaplen(&self, port: &DatapathPort) -> Option<u32> {
+        let bridges = self.desired.state().bridges();
+        let bridge = bridges.get(&port.bridge)?;
+        let vlan = &bridge.ports.get(&port.name)?.config.settings.vlan;
+        let mirrors = self.desired.state().switch().mirrors(bridge.id).ok()?;
+        let copies = mirrors.iter().map(|(mirror, _)| mirror).find(|mirror| match mirror.into_vlan {
+            Some(into) => vlan.egress(into.get()) != VlanEgress::Refused,
+            None => mirror.to == port.name,
+        });
+        copies?.cut
     }
 
     /// Continues with a packet that leaves through a port.
@@ -191,18 +214,16 @@ impl Tracer<'_> {
         &self,
         port: &DatapathPort,
         packet: &[u8],
+        limit: Option<u32>,
         depth: usize,
         text: &mut String,
-        actions: &mut String,
-        now: &mut Vec<u8>,
+        actions: &mut odp::Sequence,
     ) -> Result<(), String> {
         if let Some(number) = port.number {
-            actions.push_str(&odp::actions_between(now, packet));
-            let _ = write!(actions, "{number},");
-            packet.clone_into(now);
+            actions.output(number, packet, limit);
         } else if let Some(peer) = self.peer(port) {
             let _ = writeln!(text, "bridge(\"{}\")", peer.bridge);
-            self.bridge(&peer, packet, depth, text, actions, now)?;
+            self.bridge(&peer, packet, depth, text, actions)?;
         }
         Ok(())
     }
@@ -214,8 +235,7 @@ impl Tracer<'_> {
         packet: &[u8],
         depth: usize,
         text: &mut String,
-        actions: &mut String,
-        now: &mut Vec<u8>,
+        actions: &mut odp::Sequence,
     ) -> Result<(), String> {
         let in_port = from.openflow.and_then(|number| u32::try_from(number).ok()).unwrap_or_default();
         let rehearsal = self.desired.state().rehearse(&from.bridge, PortNo(in_port), packet);
@@ -233,16 +253,16 @@ impl Tracer<'_> {
                     let is_it =
                         |port: &&DatapathPort| port.bridge == from.bridge && port.openflow == Some(number);
                     match self.ports.iter().find(is_it) {
-                        Some(port) => self.output(port, packet, depth, text, actions, now)?,
+                        Some(port) => self.output(port, packet, None, depth, text, actions)?,
                         None => {
                             let _ = writeln!(text, "    output to port {number}, which does not exist");
-                            packet.clone_into(now);
+                            actions.becomes(packet);
                         }
                     }
                 }
                 Effect::Normal { packet, .. } => {
                     let _ = writeln!(text, "    forwarded like by a learning bridge (NORMAL)");
-                    packet.clone_into(now);
+                    actions.becomes(packet);
                 }
                 Effect::Sample { .. } | Effect::Drop(_) => {}
             }

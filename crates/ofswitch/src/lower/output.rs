@@ -92,11 +92,17 @@ impl Lowering<'_> {
     }
 
     fn group(&mut self, group: u32) -> Step {
-        if !self.world.has_group(group) {
+        // As in Open vSwitch, buckets may refer to groups that come later; until then these do nothing.
+        if !self.is_bucket() && !self.world.has_group(group) {
             return Err(ErrorCode::BacBadOutGroup);
         }
         let id = self.number(32, group.into());
         self.push(set(self.layout.group, id));
+        if !self.is_bucket() {
+            let (sender, v) = (self.sender(0), &self.layout.vars);
+            self.push(set(v.group_table, sender.table));
+            self.push(set(v.group_cookie, sender.cookie));
+        }
         self.push(Stmt::Call(self.layout.run_group));
         Ok(())
     }

@@ -11,6 +11,7 @@ mod features;
 mod monitors;
 mod notices;
 mod packets;
+mod pauses;
 mod plane;
 mod rehearsal;
 mod requests;
@@ -59,6 +60,7 @@ pub struct Switch {
     connections: BTreeMap<ConnectionId, Connection>,
     next_connection: u64,
     buffers: Buffers,
+    pauses: pauses::Pauses,
     /// Treatment of fragments, in the low two bits.
     config: u16,
     /// The largest generation id of roles so far.
@@ -76,6 +78,7 @@ impl Switch {
             connections: BTreeMap::new(),
             next_connection: 0,
             buffers: Buffers::new(settings.limits.buffers),
+            pauses: pauses::Pauses::default(),
             config: 0,
             generation: None,
             random: settings.seed,

@@ -55,8 +55,13 @@ impl<'a> Headers<'a> {
     }
 }
 
+/// What follows the type of a packet, from which truncations take.
+pub(super) fn rest_of(packet: &[u8]) -> Option<&[u8]> {
+    Some(Headers::of(packet)?.rest)
+}
+
 /// Returns the actions that turn a packet into another, each with a comma behind it.
-pub(crate) fn between(from: &[u8], to: &[u8]) -> String {
+pub(super) fn between(from: &[u8], to: &[u8]) -> String {
     let mut text = String::new();
     let (Some(from), Some(to)) = (Headers::of(from), Headers::of(to)) else { return text };
     let mut set = |name: &str, parts: &[(&str, Option<String>)]| {
