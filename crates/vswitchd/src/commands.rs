@@ -13,6 +13,7 @@ use crate::dummy::{Level, Types};
 use crate::follow::Numbers;
 use crate::log::Log;
 use crate::numbers::LOCAL;
+use crate::seen::Seen;
 use crate::testing;
 use crate::trace;
 
@@ -48,16 +49,16 @@ pub(crate) fn commands(subjects: Subjects) -> Commands {
     commands.add("vlog/set", "{spec | PATTERN:destination:pattern}", 1..=usize::MAX, move |words| {
         words.iter().try_for_each(|spec| log.set(spec)).map(|()| String::new())
     });
+    let seen = Seen::new(&desired, &numbers);
+    seen.add(&mut commands);
     if types.level > Level::Off {
-        testing::add(&mut commands, &desired);
+        testing::add(&mut commands, &desired, &seen);
     }
     let name = if types.level > Level::Off { "dummy@ovs-dummy" } else { "system@ovs-system" };
     datapath::add(&mut commands, &desired, &numbers, name);
-    trace::add(&mut commands, &desired, &numbers);
+    trace::add(&mut commands, &desired, &numbers, name);
     // Nothing is cached in front of the tables.
-    for name in ["revalidator/wait", "revalidator/purge"] {
-        commands.add(name, "", 0..=0, |_| Ok(String::new()));
-    }
+    commands.add("revalidator/wait", "", 0..=0, |_| Ok(String::new()));
     commands.add("coverage/show", "", 0..=0, |_| {
         Ok("Event coverage is not counted; mswitch's metrics have counters".into())
     });

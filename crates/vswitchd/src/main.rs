@@ -27,6 +27,7 @@ mod mirrors;
 mod numbers;
 mod odp;
 mod plan;
+mod seen;
 mod testing;
 mod trace;
 mod vlan;

@@ -7,15 +7,19 @@ use control::desired::Desired;
 use ports::dummy::{Dummies, StreamState};
 use unixctl::{Commands, Reply};
 
+use crate::seen::Seen;
+
 /// Steps of one `time/warp` at most: after each, all bridges are looked at.
 const MOST_STEPS: u64 = 100_000;
 
 /// Adds the commands.
-pub(crate) fn add(commands: &mut Commands, desired: &Arc<Desired>) {
+pub(crate) fn add(commands: &mut Commands, desired: &Arc<Desired>, seen: &Seen) {
     let dummies = desired.state().dummies().clone();
-    let subject = dummies.clone();
+    let (subject, seen) = (dummies.clone(), seen.clone());
     let usage = "name [--qid queue_id] packet|flow [--len packet_len]";
-    commands.add("netdev-dummy/receive", usage, 2..=usize::MAX, move |words| receive(&subject, words));
+    commands.add("netdev-dummy/receive", usage, 2..=usize::MAX, move |words| {
+        receive(&subject, &seen, words)
+    });
     let subject = dummies.clone();
     commands.add("netdev-dummy/set-admin-state", "[netdev] up|down", 1..=2, move |words| {
         set_admin_state(&subject, words)
@@ -31,7 +35,7 @@ pub(crate) fn add(commands: &mut Commands, desired: &Arc<Desired>) {
     commands.add("time/warp", "[large_msecs] msecs", 1..=2, move |words| warp(&subject, words));
 }
 
-fn receive(dummies: &Dummies, words: &[String]) -> Reply {
+fn receive(dummies: &Dummies, seen: &Seen, words: &[String]) -> Reply {
     let (name, mut rest) = words.split_first().ok_or("expected a name")?;
     if let [option, queue, others @ ..] = rest
         && option == "--qid"
@@ -56,7 +60,11 @@ fn receive(dummies: &Dummies, words: &[String]) -> Reply {
             Err(_) => crate::odp::packet(text, length)?,
         });
     }
-    dummies.receive(name, frames).map_err(|error| error.to_string())?;
+    // Each packet may teach something to those behind it.
+    for frame in frames {
+        seen.note(name, &frame);
+        dummies.receive(name, vec![frame]).map_err(|error| error.to_string())?;
+    }
     Ok(String::new())
 }
 

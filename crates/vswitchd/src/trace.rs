@@ -1,16 +1,16 @@
-//! `ofproto/trace`: what a bridge would do with a packet, with datapath actions at the end (ovs-vswitchd(8)).
+//! `ofproto/trace`, `ofproto/trace-packet-out`: what a bridge would do with a packet, with datapath actions at the end (ovs-vswitchd(8)).
 //!
 //! The switch itself rehearses the packet; a packet that leaves through a patch port goes on in the other bridge.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use control::desired::Desired;
 use control::proto::TracePacketRequest;
 use fabric::port::VlanEgress;
-use ofswitch::Effect;
-use openflow::PortNo;
+use ofswitch::{Dependency, Effect};
+use openflow::{PortNo, Version};
 use ports::Spec;
 use unixctl::{Commands, Reply};
 
@@ -25,14 +25,56 @@ const BRIDGES: usize = 16;
 const PASSES: usize = 256;
 
 /// Adds the command.
-pub(crate) fn add(commands: &mut Commands, desired: &Arc<Desired>, numbers: &Arc<Mutex<Numbers>>) {
-    let usage = "{[dp_name] odp_flow | bridge br_flow} [-generate|packet]";
+///
+/// `name`: the datapath's, such as `system@ovs-system`.
+pub(crate) fn add(
+    commands: &mut Commands,
+    desired: &Arc<Desired>,
+    numbers: &Arc<Mutex<Numbers>>,
+    name: &'static str,
+) {
     let (desired, numbers) = (desired.clone(), numbers.clone());
-    commands.add("ofproto/trace", usage, 1..=usize::MAX, move |words| {
+    let tracer = move |words: &[String], sends: bool| {
         let numbers = numbers.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let ports = datapath::ports(&desired, &numbers);
-        Tracer { ports, desired: &desired, left: Cell::new(PASSES) }.run(words)
-    });
+        let tracer = Tracer::new(&desired, datapath::ports(&desired, &numbers));
+        if sends { tracer.packet_out(words, name) } else { tracer.run(words, name) }
+    };
+    let trace = tracer.clone();
+    let usage = "{[dp_name] odp_flow | bridge br_flow} [-generate|packet]";
+    commands.add("ofproto/trace", usage, 1..=usize::MAX, move |words| trace(words, false));
+    let usage = "{[dp_name] odp_flow | bridge br_flow} [packet] actions";
+    commands.add("ofproto/trace-packet-out", usage, 2..=usize::MAX, move |words| tracer(words, true));
+}
+
+/// What becomes of a packet that an interface receives.
+pub(crate) struct Way {
+    /// The first bridge.
+    pub(crate) bridge: String,
+    /// The interface's number in the datapath.
+    pub(crate) number: u32,
+    pub(crate) megaflow: odp::Megaflow,
+    /// Datapath actions.
+    pub(crate) actions: String,
+}
+
+impl Way {
+    /// Traces a packet that an interface would receive now.
+    pub(crate) fn of(
+        desired: &Desired,
+        numbers: &Numbers,
+        interface: &str,
+        packet: &[u8],
+    ) -> Result<Self, String> {
+        let ports = datapath::ports(desired, numbers);
+        let port = ports.iter().find(|port| port.name == interface && port.number.is_some());
+        let port = port.cloned().ok_or_else(|| format!("{interface}: no such interface"))?;
+        let tracer = Tracer::new(desired, ports);
+        let mut actions = odp::Sequence::of(packet);
+        tracer.bridge(&port, packet, BRIDGES, &mut String::new(), &mut actions)?;
+        let megaflow = odp::Megaflow::of(packet, tracer.depends.into_inner());
+        let actions = actions.text().to_owned();
+        Ok(Self { number: port.number.unwrap_or_default(), bridge: port.bridge, megaflow, actions })
+    }
 }
 
 /// What is to be traced.
@@ -47,14 +89,59 @@ struct Tracer<'a> {
     ports: Vec<DatapathPort>,
     /// Passes through bridges that are left.
     left: Cell<usize>,
+    /// What the packet's way depends on so far.
+    depends: RefCell<Vec<Dependency>>,
 }
 
-impl Tracer<'_> {
-    fn run(&self, words: &[String]) -> Reply {
-        let subject = self.subject(words)?;
+impl<'a> Tracer<'a> {
+    fn new(desired: &'a Desired, ports: Vec<DatapathPort>) -> Self {
+        Self { ports, desired, left: Cell::new(PASSES), depends: RefCell::default() }
+    }
+
+    /// Adds what a packet's way through a bridge depends on.
+    fn depend(&self, from: &DatapathPort, packet: &[u8]) {
+        let number = from.openflow_number();
+        let mut depends = self.depends.borrow_mut();
+        for part in self.desired.state().dependencies(&from.bridge, number, packet) {
+            match depends.iter_mut().find(|other| other.key == part.key) {
+                Some(other) => other.mask |= part.mask,
+                None => depends.push(part),
+            }
+        }
+    }
+    /// Traces a packet that a port receives.
+    fn run(&self, words: &[String], name: &str) -> Reply {
+        let subject = self.subject(words, name)?;
         let mut text = format!("bridge(\"{}\")\n", subject.port.bridge);
         let mut actions = odp::Sequence::of(&subject.packet);
         self.bridge(&subject.port, &subject.packet, BRIDGES, &mut text, &mut actions)?;
+        self.close(&subject, &mut text, &actions);
+        if subject.generates {
+            let dummies = self.desired.state().dummies();
+            dummies.receive(&subject.port.name, vec![subject.packet]).map_err(|error| error.to_string())?;
+        }
+        Ok(text)
+    }
+
+    /// Traces a packet that a controller sends, with actions.
+    fn packet_out(&self, words: &[String], name: &str) -> Reply {
+        let (list, words) = words.split_last().ok_or("expected actions")?;
+        let subject = self.subject(words, name)?;
+        let list = openflow::text::parse_actions(list, Version::V1_5).map_err(|error| error.to_string())?;
+        let bridge = &subject.port.bridge;
+        let number = subject.port.openflow_number();
+        let foreseen = self.desired.state().rehearse_packet_out(bridge, number, &subject.packet, list);
+        let (steps, effects) = foreseen.ok_or("the bridge has no flow tables")??;
+        let mut text = format!("bridge(\"{bridge}\")\n");
+        let mut actions = odp::Sequence::of(&subject.packet);
+        self.depend(&subject.port, &subject.packet);
+        self.execute(&subject.port, &steps, &effects, BRIDGES, &mut text, &mut actions)?;
+        self.close(&subject, &mut text, &actions);
+        Ok(text)
+    }
+
+    /// Ends a trace.
+    fn close(&self, subject: &Subject, text: &mut String, actions: &odp::Sequence) {
         let port = match subject.port.openflow {
             Some(LOCAL) => "LOCAL".into(),
             None if subject.port.is_nowhere() => "ANY".into(),
@@ -64,15 +151,14 @@ impl Tracer<'_> {
             true => "unchanged".into(),
             false => odp::matching(&port, actions.now()),
         };
-        let _ = write!(text, "\nFinal flow: {changed}\nDatapath actions: {}\n", actions.text());
-        if subject.generates {
-            let dummies = self.desired.state().dummies();
-            dummies.receive(&subject.port.name, vec![subject.packet]).map_err(|error| error.to_string())?;
-        }
-        Ok(text)
+        let megaflow = odp::Megaflow::of(&subject.packet, self.depends.take()).matching(&port);
+        let actions = actions.text();
+        let _ =
+            write!(text, "\nFinal flow: {changed}\nMegaflow: {megaflow}\nDatapath actions: {actions}\n");
     }
 
-    fn subject(&self, words: &[String]) -> Result<Subject, String> {
+    /// Reads what is to be traced; `name`: the datapath's.
+    fn subject(&self, words: &[String], name: &str) -> Result<Subject, String> {
         let mut generates = false;
         let mut rest = Vec::new();
         let mut packet = None;
@@ -95,14 +181,29 @@ impl Tracer<'_> {
         let (bridge, text) = match &rest[..] {
             [text] => (None, *text),
             [bridge, text] => (Some(*bridge), *text),
+            [_, _, _] => return Err("Trailing garbage in packet data".into()),
             _ => return Err("expected a bridge and a flow".into()),
         };
         let is_datapath = text.contains('(');
-        if let Some(bridge) = bridge
-            && !is_datapath
-            && !self.ports.iter().any(|port| port.bridge == bridge)
-        {
-            return Err(format!("{bridge}: unknown bridge"));
+        match bridge {
+            Some(bridge) if is_datapath => {
+                if bridge != name && name.split_once('@').is_none_or(|(_, short)| short != bridge) {
+                    return Err("Cannot find the datapath".into());
+                }
+            }
+            Some(bridge) if !self.ports.iter().any(|port| port.bridge == bridge) => {
+                return Err(format!("{bridge}: unknown bridge"));
+            }
+            Some(_) => {}
+            None if !is_datapath => {
+                return Err(format!("syntax error at {text} (or the bridge name was omitted)"));
+            }
+            None => {}
+        }
+        // Packets do not come twice: nothing is kept of them.
+        let again = text.split("recirc_id(").nth(1).and_then(|rest| rest.split([')', '/']).next());
+        if let Some(number) = again.filter(|number| is_datapath && !matches!(*number, "0" | "0x0")) {
+            return Err(format!("no recirculation data for recirc_id {number}"));
         }
         let text = self.with_numbers(text, is_datapath, bridge);
         let described = odp::described(&text)?;
@@ -130,7 +231,7 @@ impl Tracer<'_> {
             (None, Some(bridge)) if !is_datapath && !generates => {
                 DatapathPort::absent(bridge, i64::from(wanted))
             }
-            (None, _) => return Err(format!("port {wanted} does not exist")),
+            (None, _) => return Err(format!("no OpenFlow port for datapath port {wanted}")),
         };
         Ok(Subject { port, packet, generates })
     }
@@ -166,6 +267,7 @@ impl Tracer<'_> {
         // Copies that bridges flood to each other multiply at every crossing.
         let left = self.left.get().checked_sub(1).ok_or("copies of the packet pass too many bridges")?;
         self.left.set(left);
+        self.depend(from, packet);
         if from.is_absent() {
             return self.rehearse(from, packet, depth, text, actions);
         }
@@ -240,10 +342,23 @@ impl Tracer<'_> {
         let in_port = from.openflow.and_then(|number| u32::try_from(number).ok()).unwrap_or_default();
         let rehearsal = self.desired.state().rehearse(&from.bridge, PortNo(in_port), packet);
         let (steps, effects) = rehearsal.ok_or("the bridge has no flow tables")?;
-        for step in &steps {
+        self.execute(from, &steps, &effects, depth, text, actions)
+    }
+
+    /// Continues with what the flow tables alone make of a packet.
+    fn execute(
+        &self,
+        from: &DatapathPort,
+        steps: &[String],
+        effects: &[Effect],
+        depth: usize,
+        text: &mut String,
+        actions: &mut odp::Sequence,
+    ) -> Result<(), String> {
+        for step in steps {
             let _ = writeln!(text, "    {step}");
         }
-        for effect in &effects {
+        for effect in effects {
             match effect {
                 Effect::Output { port: number, packet, .. } => {
                     let number = match *number {

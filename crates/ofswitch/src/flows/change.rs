@@ -10,7 +10,7 @@ use openflow::{Version, version};
 use pipeline::state::Update;
 
 use super::{Flow, FlowTable, Selection};
-use crate::datapath::{Counts, Datapath, Event, Transaction, entry};
+use crate::datapath::{Datapath, Event, Transaction, entry};
 use crate::lower::matching::{Conditions, conditions, overlap};
 use crate::lower::{Owner, instructions};
 use crate::program::{Layout, TABLES, outputs};
@@ -243,7 +243,7 @@ impl Datapath {
         let flow = self.put_flow(flow, before.as_deref(), now, transaction)?;
         if let Some(counts) = inherited {
             let resets = change.flags.contains(FlowModFlags::RESET_COUNTS);
-            self.inherit(flow.clone(), if resets { Counts::default() } else { counts }, transaction);
+            self.inherit(flow.clone(), if resets { counts.reset() } else { counts }, transaction);
         }
         // An addition is told of as one, even in the place of another flow.
         transaction.events.push(Event::Added(flow));
@@ -270,7 +270,7 @@ impl Datapath {
         let created = flow.created;
         let new = self.put_flow(new, Some(flow), created, transaction)?;
         let resets = change.flags.contains(FlowModFlags::RESET_COUNTS);
-        self.inherit(new.clone(), if resets { Counts::default() } else { counts }, transaction);
+        self.inherit(new.clone(), if resets { counts.reset() } else { counts }, transaction);
         transaction.events.push(Event::Modified(new, flow.clone()));
         Ok(())
     }

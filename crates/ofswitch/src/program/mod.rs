@@ -176,7 +176,7 @@ fn reasons(p: &mut Program) -> Reasons {
 }
 
 /// The fields that select groups hash unless they say otherwise.
-const HASHED: [FieldId; 12] = [
+pub(crate) const HASHED: [FieldId; 12] = [
     FieldId::EthSrc,
     FieldId::EthDst,
     FieldId::EthType,

@@ -10,6 +10,8 @@ mod bundles;
 mod features;
 mod monitors;
 mod notices;
+mod classify;
+mod dependencies;
 mod packets;
 mod pauses;
 mod plane;
@@ -33,6 +35,7 @@ use crate::ports::{PortEntry, PortInfo};
 use crate::settings::Settings;
 use crate::tables::Miss;
 
+pub use dependencies::Dependency;
 pub use packets::Effect;
 pub use plane::TableSummary;
 pub use rehearsal::Rehearsal;

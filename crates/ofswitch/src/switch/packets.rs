@@ -221,7 +221,13 @@ impl Switch {
             return;
         }
         let pauses = reason & outputs::PAUSE != 0;
-        let reason = reason & !outputs::PAUSE;
+        let reason = match reason & !outputs::PAUSE {
+            // Flows that a packet-out's packet meets (OpenFlow 1.4, section 7.4.1).
+            outputs::ACTION if arrived.is_some_and(|arrived| arrived.flags as u32 == INJECTED) => {
+                outputs::PACKET_OUT
+            }
+            reason => reason,
+        };
         let (site, user_data) = record.user_data.split_at_checked(if pauses { 4 } else { 0 }).unwrap_or_default();
         // Other forms have no place for what resumes a packet.
         let can_resume = |connection: &crate::connection::Connection| connection.packet_in_format == 2;
@@ -281,11 +287,12 @@ impl Switch {
         });
         let in_port =
             if version >= Version::V1_5 { named.unwrap_or(PortNo::CONTROLLER.0) } else { request.in_port.0 };
-        let lowered = injected(&mut self.datapath, request)?;
         let kept;
         let packet = match request.buffer_id {
             version::NO_BUFFER => &request.data,
             number => {
+                // A packet of refused actions stays where it is.
+                injected(&mut self.datapath, request)?;
                 kept = self.buffers.take(number).ok_or(ErrorCode::BrcBufferUnknown)?;
                 &kept.bytes
             }
@@ -293,6 +300,22 @@ impl Switch {
         if packet.len() < MIN_PACKET {
             return Err(ErrorCode::BrcBadPacket);
         }
+        self.injecting(request, now, |switch, flags| {
+            let mut effects = std::mem::take(&mut switch.effects);
+            let arrived = Arrived { port: in_port, bytes: packet, flags, resumed: &[] };
+            switch.run(&arrived, now, &mut effects);
+            switch.effects = effects;
+        })
+    }
+
+    /// Has the actions of a packet-out in the tables while `run` runs, with the flags of its packet.
+    pub(super) fn injecting<T>(
+        &mut self,
+        request: &PacketOut,
+        now: u64,
+        run: impl FnOnce(&mut Self, u64) -> T,
+    ) -> Result<T, ErrorCode> {
+        let lowered = injected(&mut self.datapath, request)?;
         let layout = Layout::get();
         let ((copies, learns), _) = self.datapath.change(now, |datapath, transaction| {
             transaction.is_private = true;
@@ -300,11 +323,8 @@ impl Switch {
             transaction.updates.push(Update::Insert(layout.injected, exact(INJECTED, call)));
             Ok((copies, learns))
         })?;
-        let mut effects = std::mem::take(&mut self.effects);
         let flags = u64::from(INJECTED) | self.received_flags();
-        let arrived = Arrived { port: in_port, bytes: packet, flags, resumed: &[] };
-        self.run(&arrived, now, &mut effects);
-        self.effects = effects;
+        let result = run(self, flags);
         // What was just put there can be removed.
         let _ = self.datapath.change(now, |datapath, transaction| {
             transaction.is_private = true;
@@ -314,7 +334,7 @@ impl Switch {
             transaction.updates.push(Update::DeleteMatch(layout.injected, exact_match(INJECTED), 0));
             Ok(())
         });
-        Ok(())
+        Ok(result)
     }
 
     /// Takes a packet from its buffer through the tables.
