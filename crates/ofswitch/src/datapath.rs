@@ -128,13 +128,6 @@ pub(crate) struct Counts {
     pub(crate) idle: u64,
 }
 
-impl Counts {
-    /// Counts from zero; when its last packet came, the flow still knows.
-    pub(crate) fn reset(self) -> Self {
-        Counts { packets: 0, bytes: 0, ..self }
-    }
-}
-
 /// A change being prepared.
 #[derive(Debug, Default)]
 pub(crate) struct Transaction {

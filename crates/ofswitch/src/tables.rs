@@ -165,8 +165,7 @@ impl Datapath {
                     );
                     // A miss of what an action looks up has no consequence.
                     let further = vec![enter, pipeline::ir::Stmt::Goto(*next)];
-                    let body =
-                        vec![crate::program::terms::when(layout.vars.is_not_resubmitted(), further)];
+                    let body = vec![crate::program::terms::when(layout.vars.is_not_resubmitted(), further)];
                     let action = pipeline::ir::Action { name: "continue".to_owned(), params: vec![], body };
                     self.define(crate::lower::Body { action, args: vec![] })?
                 }

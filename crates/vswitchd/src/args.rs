@@ -271,7 +271,7 @@ mod tests {
         assert!(args.detach && args.monitor && args.no_chdir && !args.overwrite_pidfile);
         assert_eq!(args.pidfile.unwrap(), Path::new("/r/ovs-vswitchd.pid"));
         assert_eq!(args.log_file.unwrap(), Path::new("/l/ovs-vswitchd.log"));
-        assert_eq!(args.levels, Levels { console: LevelFilter::OFF, file: LevelFilter::INFO });
+        assert_eq!(args.levels, Levels { console: LevelFilter::OFF, file: LevelFilter::INFO, seen: None });
         assert_eq!(args.ignored, ["--mlockall"]);
     }
 
@@ -312,7 +312,7 @@ mod tests {
             ("ANY:any:off", LevelFilter::OFF, LevelFilter::OFF),
         ] {
             levels.apply(spec).unwrap();
-            assert_eq!(levels, Levels { console, file }, "{spec}");
+            assert_eq!(levels, Levels { console, file, seen: None }, "{spec}");
         }
     }
 

@@ -5,7 +5,6 @@
 //!
 //! Invariant: the number of entries is bounded; those that no packet met for [`MAX_IDLE`] are gone.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -27,10 +26,7 @@ pub(crate) const TARGET: &str = "dpif_netdev";
 
 /// An entry.
 struct Entry {
-    bridge: String,
-    /// The packets, as a datapath flow.
-    flow: String,
-    actions: String,
+    way: Way,
     /// Packets after the first, and their bytes.
     packets: u64,
     bytes: u64,
@@ -39,12 +35,10 @@ struct Entry {
     is_used: bool,
 }
 
-type Entries = BTreeMap<(u32, String), Entry>;
-
 /// The entries.
 #[derive(Clone)]
 pub(crate) struct Seen {
-    entries: Arc<Mutex<Entries>>,
+    entries: Arc<Mutex<Vec<Entry>>>,
     desired: Arc<Desired>,
     numbers: Arc<Mutex<Numbers>>,
 }
@@ -55,7 +49,7 @@ impl Seen {
         Self { entries: Arc::default(), desired: desired.clone(), numbers: numbers.clone() }
     }
 
-    fn entries(&self) -> MutexGuard<'_, Entries> {
+    fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -64,20 +58,19 @@ impl Seen {
         let numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner).clone();
         // A packet that cannot be traced is received all the same.
         let Ok(way) = Way::of(&self.desired, &numbers, interface, packet) else { return };
-        let key = (way.number, way.megaflow.identity());
         let now = ofagent::clock::now();
         let mut entries = self.entries();
         forget(&mut entries, now);
-        if let Some(entry) = entries.get_mut(&key) {
+        let mut own = entries.iter_mut().filter(|entry| entry.way.number == way.number);
+        if let Some(entry) = own.find(|entry| entry.way.megaflow.has(packet)) {
             entry.packets += 1;
             entry.bytes += packet.len() as u64;
-            (entry.met, entry.is_used, entry.actions) = (now, true, way.actions);
+            // Flows may have changed since.
+            (entry.met, entry.is_used, entry.way) = (now, true, way);
         } else if entries.len() < MOST {
             let flow = way.megaflow.datapath(way.number);
             tracing::debug!(target: TARGET, "flow_add: {flow}, actions:{}", way.actions);
-            let (bridge, actions) = (way.bridge, way.actions);
-            let entry = Entry { bridge, flow, actions, packets: 0, bytes: 0, met: now, is_used: false };
-            entries.insert(key, entry);
+            entries.push(Entry { way, packets: 0, bytes: 0, met: now, is_used: false });
         }
     }
 
@@ -87,8 +80,9 @@ impl Seen {
         let mut entries = self.entries();
         forget(&mut entries, now);
         let mut text = String::new();
-        for entry in entries.values().filter(|entry| bridge.is_none_or(|bridge| bridge == entry.bridge)) {
-            let Entry { flow, packets, bytes, actions, .. } = entry;
+        for entry in entries.iter().filter(|entry| bridge.is_none_or(|bridge| bridge == entry.way.bridge)) {
+            let Entry { way, packets, bytes, .. } = entry;
+            let (flow, actions) = (way.megaflow.datapath(way.number), &way.actions);
             let used = match entry.is_used {
                 true => {
                     let since = Duration::from_nanos(now.saturating_sub(entry.met));
@@ -97,7 +91,8 @@ impl Seen {
                 false => "never".to_owned(),
             };
             // Writing to a string does not fail.
-            let _ = writeln!(text, "{flow}, packets:{packets}, bytes:{bytes}, used:{used}, actions:{actions}");
+            let _ =
+                writeln!(text, "{flow}, packets:{packets}, bytes:{bytes}, used:{used}, actions:{actions}");
         }
         text
     }
@@ -129,31 +124,35 @@ impl Seen {
 }
 
 /// Removes entries that no packet met for long.
-fn forget(entries: &mut Entries, now: u64) {
+fn forget(entries: &mut Vec<Entry>, now: u64) {
     let idle = MAX_IDLE.as_nanos() as u64;
-    entries.retain(|_, entry| now.saturating_sub(entry.met) <= idle);
+    entries.retain(|entry| now.saturating_sub(entry.met) <= idle);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::odp;
 
     #[test]
     fn idle_entries_go() {
-        let entry = |met| Entry {
-            bridge: "br0".into(),
-            flow: String::new(),
-            actions: "drop".into(),
+        let entry = |number, met| Entry {
+            way: Way {
+                bridge: "br0".into(),
+                number,
+                megaflow: odp::Megaflow::of(&[], vec![]),
+                actions: "drop".into(),
+            },
             packets: 0,
             bytes: 0,
             met,
             is_used: false,
         };
         let second = 1_000_000_000;
-        let mut entries = Entries::from([((1, "a".into()), entry(0)), ((1, "b".into()), entry(5 * second))]);
+        let mut entries = vec![entry(1, 0), entry(2, 5 * second)];
         forget(&mut entries, 10 * second);
         assert_eq!(entries.len(), 2);
         forget(&mut entries, 11 * second);
-        assert_eq!(entries.keys().map(|(_, key)| key.as_str()).collect::<Vec<_>>(), ["b"]);
+        assert_eq!(entries.iter().map(|entry| entry.way.number).collect::<Vec<_>>(), [2]);
     }
 }

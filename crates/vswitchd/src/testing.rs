@@ -17,9 +17,7 @@ pub(crate) fn add(commands: &mut Commands, desired: &Arc<Desired>, seen: &Seen) 
     let dummies = desired.state().dummies().clone();
     let (subject, seen) = (dummies.clone(), seen.clone());
     let usage = "name [--qid queue_id] packet|flow [--len packet_len]";
-    commands.add("netdev-dummy/receive", usage, 2..=usize::MAX, move |words| {
-        receive(&subject, &seen, words)
-    });
+    commands.add("netdev-dummy/receive", usage, 2..=usize::MAX, move |words| receive(&subject, &seen, words));
     let subject = dummies.clone();
     commands.add("netdev-dummy/set-admin-state", "[netdev] up|down", 1..=2, move |words| {
         set_admin_state(&subject, words)

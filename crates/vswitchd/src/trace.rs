@@ -102,7 +102,11 @@ impl<'a> Tracer<'a> {
     fn depend(&self, from: &DatapathPort, packet: &[u8]) {
         let number = from.openflow_number();
         let mut depends = self.depends.borrow_mut();
-        for part in self.desired.state().dependencies(&from.bridge, number, packet) {
+        let mut parts = self.desired.state().dependencies(&from.bridge, number, packet);
+        if self.mirrors_by_vlan(&from.bridge) {
+            parts.push(Dependency { key: "vlan_tci", mask: 0x1fff });
+        }
+        for part in parts {
             match depends.iter_mut().find(|other| other.key == part.key) {
                 Some(other) => other.mask |= part.mask,
                 None => depends.push(part),
@@ -153,8 +157,7 @@ impl<'a> Tracer<'a> {
         };
         let megaflow = odp::Megaflow::of(&subject.packet, self.depends.take()).matching(&port);
         let actions = actions.text();
-        let _ =
-            write!(text, "\nFinal flow: {changed}\nMegaflow: {megaflow}\nDatapath actions: {actions}\n");
+        let _ = write!(text, "\nFinal flow: {changed}\nMegaflow: {megaflow}\nDatapath actions: {actions}\n");
     }
 
     /// Reads what is to be traced; `name`: the datapath's.
@@ -185,20 +188,16 @@ impl<'a> Tracer<'a> {
             _ => return Err("expected a bridge and a flow".into()),
         };
         let is_datapath = text.contains('(');
+        let is_datapaths =
+            |word| word == name || name.split_once('@').is_some_and(|(_, short)| short == word);
+        let is_bridge = |word: &str| self.ports.iter().any(|port| port.bridge == word);
         match bridge {
-            Some(bridge) if is_datapath => {
-                if bridge != name && name.split_once('@').is_none_or(|(_, short)| short != bridge) {
-                    return Err("Cannot find the datapath".into());
-                }
-            }
-            Some(bridge) if !self.ports.iter().any(|port| port.bridge == bridge) => {
-                return Err(format!("{bridge}: unknown bridge"));
-            }
-            Some(_) => {}
+            Some(word) if is_datapath && !is_datapaths(word) => return Err("Cannot find the datapath".into()),
+            Some(word) if !is_datapath && !is_bridge(word) => return Err(format!("{word}: unknown bridge")),
             None if !is_datapath => {
                 return Err(format!("syntax error at {text} (or the bridge name was omitted)"));
             }
-            None => {}
+            _ => {}
         }
         // Packets do not come twice: nothing is kept of them.
         let again = text.split("recirc_id(").nth(1).and_then(|rest| rest.split([')', '/']).next());
@@ -296,6 +295,14 @@ impl<'a> Tracer<'a> {
             self.output(port, &output.packet, limit, depth, text, actions)?;
         }
         Ok(())
+    }
+
+    /// Whether a bridge's mirrors choose packets by their VLANs.
+    fn mirrors_by_vlan(&self, bridge: &str) -> bool {
+        let bridges = self.desired.state().bridges();
+        let mirrors = bridges.get(bridge).and_then(|it| self.desired.state().switch().mirrors(it.id).ok());
+        let by_vlan = |mirror: &fabric::Mirror| mirror.vlans.is_some() || mirror.into_vlan.is_some();
+        mirrors.is_some_and(|mirrors| mirrors.iter().any(|(mirror, _)| by_vlan(mirror)))
     }
 
     /// Bytes that a mirror's copies to a port may have.

@@ -123,8 +123,7 @@ impl MirrorTarget {
         // A port's frames have the same form in both directions.
         let header = rx.header(v);
         let vid = bridge.port(port).and_then(|entry| entry.settings.vlan.ingress(vlan_tag(header)));
-        let is_selected =
-            self.vlans.as_ref().is_none_or(|vlans| vid.is_some_and(|vid| vlans.contains(vid)));
+        let is_selected = self.vlans.as_ref().is_none_or(|vlans| vid.is_some_and(|vid| vlans.contains(vid)));
         is_selected
             && self.into_vlan.is_none_or(|into| {
                 let keeps = ether::addresses(header).is_some_and(|(dst, _)| ether::is_reserved_group(dst));

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use openflow::action::FinTimeout;
 use openflow::error::ErrorCode;
 use openflow::instruction::Instructions;
 use openflow::message::{FlowMod, FlowModCommand, FlowModFlags, Form, cookie_of};
@@ -10,7 +11,7 @@ use openflow::{Version, version};
 use pipeline::state::Update;
 
 use super::{Flow, FlowTable, Selection};
-use crate::datapath::{Datapath, Event, Transaction, entry};
+use crate::datapath::{Counts, Datapath, Event, Transaction, entry};
 use crate::lower::matching::{Conditions, conditions, overlap};
 use crate::lower::{Owner, instructions};
 use crate::program::{Layout, TABLES, outputs};
@@ -243,7 +244,7 @@ impl Datapath {
         let flow = self.put_flow(flow, before.as_deref(), now, transaction)?;
         if let Some(counts) = inherited {
             let resets = change.flags.contains(FlowModFlags::RESET_COUNTS);
-            self.inherit(flow.clone(), if resets { counts.reset() } else { counts }, transaction);
+            self.inherit(flow.clone(), if resets { Counts::default() } else { counts }, transaction);
         }
         // An addition is told of as one, even in the place of another flow.
         transaction.events.push(Event::Added(flow));
@@ -270,8 +271,33 @@ impl Datapath {
         let created = flow.created;
         let new = self.put_flow(new, Some(flow), created, transaction)?;
         let resets = change.flags.contains(FlowModFlags::RESET_COUNTS);
-        self.inherit(new.clone(), if resets { counts.reset() } else { counts }, transaction);
+        self.inherit(new.clone(), if resets { Counts::default() } else { counts }, transaction);
         transaction.events.push(Event::Modified(new, flow.clone()));
+        Ok(())
+    }
+
+    /// Reduces the timeouts of the flow whose `fin_timeout` action has this number; longer ones and none become those.
+    pub(crate) fn shorten(&mut self, number: u32, fin: FinTimeout, now: u64) -> Result<(), ErrorCode> {
+        // The flow may have gone meanwhile.
+        let Some(flow) = self.flows().find(|flow| flow.learns.contains(&number)).cloned() else {
+            return Ok(());
+        };
+        let reduced = |timeout: u16, most: u16| match (timeout, most) {
+            (timeout, 0) => timeout,
+            (0, most) => most,
+            (timeout, most) => timeout.min(most),
+        };
+        let (idle, hard) = (reduced(flow.idle_timeout, fin.idle), reduced(flow.hard_timeout, fin.hard));
+        if (idle, hard) == (flow.idle_timeout, flow.hard_timeout) {
+            return Ok(());
+        }
+        let counts = self.counts(&flow, now);
+        self.change(now, |datapath, transaction| {
+            let new = Flow { idle_timeout: idle, hard_timeout: hard, ..Flow::clone(&flow) };
+            let new = datapath.put_flow(new, Some(&flow), flow.created, transaction)?;
+            datapath.inherit(new, counts, transaction);
+            Ok(())
+        })?;
         Ok(())
     }
 

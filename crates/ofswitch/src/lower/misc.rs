@@ -34,9 +34,7 @@ impl Lowering<'_> {
                 }
             }
             Action::Track(_) | Action::Nat(_) | Action::CtClear => self.drop_for(reasons.tracking),
-            Action::FinTimeout(_) | Action::Encap(_) | Action::Decap(_) | Action::DecNshTtl => {
-                self.drop_for(reasons.unsupported)
-            }
+            Action::Encap(_) | Action::Decap(_) | Action::DecNshTtl => self.drop_for(reasons.unsupported),
             Action::DeleteField(_) => self.drop_for(reasons.tunnel),
             _ => return None,
         })

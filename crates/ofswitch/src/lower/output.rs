@@ -92,8 +92,7 @@ impl Lowering<'_> {
     }
 
     fn group(&mut self, group: u32) -> Step {
-        // As in Open vSwitch, buckets may refer to groups that come later; until then these do nothing.
-        if !self.is_bucket() && !self.world.has_group(group) {
+        if !self.world.has_group(group) {
             return Err(ErrorCode::BacBadOutGroup);
         }
         let id = self.number(32, group.into());

@@ -10,7 +10,7 @@
 
 mod edits;
 mod fields;
-mod headers;
+pub(crate) mod headers;
 mod kept;
 pub(crate) mod outputs;
 mod parser;

@@ -89,31 +89,23 @@ impl Target {
                 transport().into_iter().chain([icmpv6]).collect()
             }
         };
-        let change = set_field(self.header, self.number, new);
-        match self.sum {
-            Sum::Sctp => body.extend(with_sctp_sum(h, v, change)),
-            _ => body.push(change),
+        body.push(set_field(self.header, self.number, new));
+        if self.sum == Sum::Sctp {
+            body.extend(sctp_checksum(h, v));
         }
         let present = valid(self.header);
         when(self.condition.clone().map_or(present.clone(), |more| both(present, more)), body)
     }
 }
 
-/// CRC-32C over an SCTP packet, least significant byte first (RFC 9260, appendix A), as statements and their result.
-fn sctp_sum(h: &Headers, v: &Vars) -> (Stmt, Expr) {
+/// Computes SCTP's checksum: CRC-32C, least significant byte first (RFC 9260, appendix A).
+fn sctp_checksum(h: &Headers, v: &Vars) -> [Stmt; 2] {
     let head = [field(h.sctp, sctp::SRC), field(h.sctp, sctp::DST), field(h.sctp, sctp::TAG), bit(32, 0)];
     let mut input = items(head.to_vec());
     input.push(Item::Payload);
     let byte = |low: u16| var(v.hash).slice(low + 7, low);
     let swapped = concat(concat(byte(0), byte(8)), concat(byte(16), byte(24)));
-    (Stmt::Hash(LValue::Var(v.hash), HashKind::Crc32c, input), swapped)
-}
-
-/// Changes SCTP's checksum by what `change` changes. A wrong checksum stays as wrong as it is, for the receiver to find.
-fn with_sctp_sum(h: &Headers, v: &Vars, change: Stmt) -> [Stmt; 5] {
-    let (hash, sum) = sctp_sum(h, v);
-    let by = || set_field(h.sctp, sctp::CHECKSUM, field(h.sctp, sctp::CHECKSUM).op(BinOp::Xor, sum.clone()));
-    [hash.clone(), by(), change, hash, by()]
+    [Stmt::Hash(LValue::Var(v.hash), HashKind::Crc32c, input), set_field(h.sctp, sctp::CHECKSUM, swapped)]
 }
 
 /// The new content of something, by the action's parameters.

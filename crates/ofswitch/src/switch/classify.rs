@@ -28,13 +28,18 @@ pub(super) fn add(masks: &mut Masks, key: usize, mask: &Bits) {
 /// Keys whose prefixes are compared bit by bit.
 const PREFIXES: [&str; 4] = ["ip_dst", "ip_src", "ipv6_dst", "ipv6_src"];
 
+/// Whether a key is a part of packets, and no metadata.
+pub(super) fn is_in_packet(name: &str) -> bool {
+    layer(name) > 0
+}
+
 /// The layer of a key: metadata, link, network, transport.
 fn layer(name: &str) -> usize {
     match name {
         "eth_dst" | "eth_src" | "eth_type" | "vlan_tci" | "mpls" | "pbb_isid" | "pbb_uca" => 1,
-        "ip_src" | "ip_dst" | "ipv6_src" | "ipv6_dst" | "ipv6_label" | "ipv6_exthdr" | "nw_proto" | "nw_tos"
-        | "nw_ttl" | "ip_frag" | "arp_op" | "arp_spa" | "arp_tpa" | "arp_sha" | "arp_tha" | "nd_target"
-        | "nd_reserved" | "nd_sll" | "nd_tll" | "nd_options_type" | "tcp_flags" => 2,
+        "ip_src" | "ip_dst" | "ipv6_src" | "ipv6_dst" | "ipv6_label" | "ipv6_exthdr" | "nw_proto"
+        | "nw_tos" | "nw_ttl" | "ip_frag" | "arp_op" | "arp_spa" | "arp_tpa" | "arp_sha" | "arp_tha"
+        | "nd_target" | "nd_reserved" | "nd_sll" | "nd_tll" | "nd_options_type" | "tcp_flags" => 2,
         "tp_src" | "tp_dst" => 3,
         _ => 0,
     }

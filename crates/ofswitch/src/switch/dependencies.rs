@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 
+use openflow::PortNo;
 use openflow::action::{Action, HashFields, LearnSource};
 use openflow::field::FieldId;
 use openflow::instruction::Instruction;
 use openflow::oxm::{Oxm, Subfield};
-use openflow::PortNo;
 use pipeline::bits::Bits;
 use pipeline::interp::{Effect as Raw, Event, Exit};
 use pipeline::ir::Constant;
@@ -29,8 +29,7 @@ pub struct Dependency {
 }
 
 impl Switch {
-    /// Returns what the way of a packet from a port depends on, as far as it lies in the packet. What tunnels and
-    /// connection tracking add to packets is left out.
+    /// Returns what the way of a packet from a port depends on beside the port, as far as it lies in the packet.
     pub fn dependencies(&self, port: PortNo, packet: &[u8], now: u64) -> Vec<Dependency> {
         let len = u32::try_from(packet.len()).unwrap_or(u32::MAX);
         let (events, effects) = self.rehearsed(port, packet, len, now);
@@ -65,7 +64,9 @@ impl Switch {
         }
         let Way { mut masks, kept } = way;
         kept.iter().enumerate().for_each(|(key, mask)| add(&mut masks, key, mask));
-        let found = layout.keys.list.iter().zip(masks).filter(|(_, mask)| !mask.is_zero());
+        let of_packet = |name| classify::is_in_packet(name);
+        let found = layout.keys.list.iter().zip(masks);
+        let found = found.filter(|(key, mask)| of_packet(key.name) && !mask.is_zero());
         found.map(|(key, mask)| Dependency { key: key.name, mask: mask.low_u128() }).collect()
     }
 
@@ -117,12 +118,17 @@ impl Way {
         match action {
             Action::SetField(set) => self.oxm(&set.0),
             Action::RegLoad2(set) => self.oxm(&set.0),
-            Action::RegLoad(load) => self.part(&load.destination),
-            Action::RegMove(copy) => [copy.source, copy.destination].iter().for_each(|part| self.part(part)),
-            Action::CopyField(copy) => {
-                [copy.source, copy.destination].iter().for_each(|part| self.part(part));
+            Action::RegLoad(load) => self.write(&load.destination),
+            Action::RegMove(copy) => {
+                self.part(&copy.source);
+                self.write(&copy.destination);
             }
-            Action::StackPush(part) | Action::StackPop(part) => self.part(&part.0),
+            Action::CopyField(copy) => {
+                self.part(&copy.source);
+                self.write(&copy.destination);
+            }
+            Action::StackPush(part) => self.part(&part.0),
+            Action::StackPop(part) => self.write(&part.0),
             Action::OutputReg(output) => self.part(&output.source),
             Action::OutputReg2(output) => self.part(&output.source),
             Action::SetVlanVid(_) | Action::SetVlanPcp(_) | Action::PopVlan | Action::PushVlan(_) => {
@@ -130,8 +136,8 @@ impl Way {
             }
             Action::SetDlSrc(_) => self.read(F::EthSrc),
             Action::SetDlDst(_) => self.read(F::EthDst),
-            Action::SetNwSrc(_) => self.read(F::IpSrc),
-            Action::SetNwDst(_) => self.read(F::IpDst),
+            Action::SetNwSrc(_) => [F::NwProto, F::IpSrc].into_iter().for_each(|id| self.read(id)),
+            Action::SetNwDst(_) => [F::NwProto, F::IpDst].into_iter().for_each(|id| self.read(id)),
             Action::SetNwTos(_) => self.read(F::IpDscp),
             Action::SetNwEcn(_) => self.read(F::NwEcn),
             Action::SetNwTtl(_) | Action::DecNwTtl | Action::DecTtlIds(_) => self.read(F::NwTtl),
@@ -148,6 +154,7 @@ impl Way {
                 copied.into_iter().for_each(|id| self.read(id));
             }
             Action::PopMpls(_) => self.read(F::MplsBos),
+            Action::FinTimeout(_) => [F::NwProto, F::TcpFlags].into_iter().for_each(|id| self.read(id)),
             Action::Learn(learn) => self.learned(&learn.specs),
             Action::Learn2(learn) => self.learned(&learn.learn.specs),
             Action::Multipath(multipath) => self.hashed(multipath.fields),
@@ -187,6 +194,28 @@ impl Way {
         let Some(field) = oxm.field() else { return };
         let mask = oxm.mask.as_ref().map_or(u128::MAX, |_| oxm.mask_number());
         self.bits(field.id, mask);
+        self.around(field.id);
+    }
+
+    /// Adds what a change of a part of a field depends on: bits that stay the same need not be changed.
+    fn write(&mut self, part: &Subfield) {
+        self.part(part);
+        part.header.field().iter().for_each(|field| self.around(field.id));
+    }
+
+    /// Adds the fields that tell what else changes with a field, or whether it is there.
+    fn around(&mut self, id: FieldId) {
+        use FieldId::*;
+        match id {
+            // Checksums of the protocol above cover the addresses.
+            IpSrc | IpDst | Ipv6Src | Ipv6Dst | TcpSrc | TcpDst | UdpSrc | UdpDst | SctpSrc | SctpDst => {
+                self.read(NwProto);
+            }
+            NdTarget | NdSll | NdTll | NdReserved | NdOptionsType => {
+                [NwProto, Icmpv6Type, Icmpv6Code].into_iter().for_each(|id| self.read(id));
+            }
+            _ => {}
+        }
     }
 
     fn part(&mut self, part: &Subfield) {

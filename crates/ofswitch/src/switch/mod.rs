@@ -7,11 +7,11 @@
 //! - `saved.rs`: what outlives the switch; `usage.rs`: limits and their use.
 
 mod bundles;
+mod classify;
+mod dependencies;
 mod features;
 mod monitors;
 mod notices;
-mod classify;
-mod dependencies;
 mod packets;
 mod pauses;
 mod plane;

@@ -185,6 +185,9 @@ impl Switch {
 
     fn learn(&mut self, number: u32, values: &pipeline::bits::Bits, now: u64) -> Result<(), ErrorCode> {
         let Some(template) = self.datapath.model.learns.get(&number).cloned() else { return Ok(()) };
+        if let Some(fin) = template.fin {
+            return self.datapath.shorten(number, fin, now);
+        }
         let flow = template.flow(values);
         let form = openflow::message::Form::Nicira;
         let size = template.size();
@@ -228,7 +231,8 @@ impl Switch {
             }
             reason => reason,
         };
-        let (site, user_data) = record.user_data.split_at_checked(if pauses { 4 } else { 0 }).unwrap_or_default();
+        let (site, user_data) =
+            record.user_data.split_at_checked(if pauses { 4 } else { 0 }).unwrap_or_default();
         // Other forms have no place for what resumes a packet.
         let can_resume = |connection: &crate::connection::Connection| connection.packet_in_format == 2;
         let waits = pauses && self.connections.values().any(can_resume);

@@ -137,7 +137,8 @@ fn pause_at(outcome: &Outcome, site: &[u8], first: usize) -> Option<usize> {
         match event {
             Event::Effect(Raw::Controller { reason, data, .. }) => {
                 let own = outputs::Record::read(data);
-                gives = reason & outputs::PAUSE != 0 && own.is_some_and(|own| own.user_data.starts_with(site));
+                gives =
+                    reason & outputs::PAUSE != 0 && own.is_some_and(|own| own.user_data.starts_with(site));
             }
             Event::Block(block) if *block == Layout::get().pause => {
                 if std::mem::take(&mut gives) && pauses >= first {

@@ -86,8 +86,7 @@ impl Switch {
         now: u64,
     ) {
         let flags = self.received_flags();
-        let arrived =
-            arrived.map(|(port, bytes)| Arrived { port: port.0, bytes, flags, resumed: &[] });
+        let arrived = arrived.map(|(port, bytes)| Arrived { port: port.0, bytes, flags, resumed: &[] });
         if let Some(record) = Record::read(data) {
             self.packet_in(&record, reason, limit, packet, arrived.as_ref(), now);
         }

@@ -84,9 +84,8 @@ impl Switch {
         }
         let (port, packet) = (request.in_port, request.data.as_slice());
         let len = u32::try_from(packet.len()).unwrap_or(u32::MAX);
-        let (trace, effects) = self.injecting(request, now, |switch, flags| {
-            switch.rehearsed_with(flags, port, packet, len, now)
-        })?;
+        let (trace, effects) = self
+            .injecting(request, now, |switch, flags| switch.rehearsed_with(flags, port, packet, len, now))?;
         let steps = trace.iter().filter_map(|event| self.step(event)).collect();
         Ok((steps, self.outputs(port, packet, effects)))
     }

@@ -72,7 +72,8 @@ impl Machine<'_> {
         };
         let at = progress.pauses;
         progress.pauses += 1;
-        let Some(resumed) = progress.replay.resumed.get(progress.ended).filter(|resumed| resumed.at == at) else {
+        let Some(resumed) = progress.replay.resumed.get(progress.ended).filter(|resumed| resumed.at == at)
+        else {
             return false;
         };
         progress.ended += 1;
