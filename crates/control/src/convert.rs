@@ -411,7 +411,7 @@ pub fn mirror(bridge: &str, mirror: Mirror, copied: MirrorSnapshot) -> proto::Mi
                 .collect(),
         },
         direction: direction::format(mirror.what).into(),
-        to: mirror.to,
+        to: mirror.into_vlan.map_or(mirror.to, |vid| format!("VLAN {}", vid.get())),
         vlan: mirror.vlan.map_or(0, |vlan| vlan.get().into()),
         packets: copied.packets,
         bytes: copied.bytes,

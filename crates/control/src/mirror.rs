@@ -61,7 +61,7 @@ pub fn mistakes(bridge: &BridgeConfig, ports: &[&str], mirror: &Mirror) -> Vec<M
     if bridge.mirrors.iter().any(|other| other.name == mirror.name) {
         found.push(MirrorError::Exists(mirror.name.clone()));
     }
-    let to = Some(&mirror.to).filter(|to| !mirror.from.contains(to));
+    let to = Some(&mirror.to).filter(|to| !mirror.from.contains(to) && mirror.into_vlan.is_none());
     let by_port = mirror.by_port.iter().flatten().map(|(name, _)| name);
     let named = mirror.from.iter().chain(by_port).chain(to);
     let missing = named.filter(|name| !ports.contains(&name.as_str()));

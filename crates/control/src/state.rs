@@ -11,12 +11,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use ::openflow::PortNo;
+use ::openflow::action::Action;
+use ::openflow::message::PacketOut;
 use fabric::counters::QueueSnapshot;
 use fabric::switch::{BridgeId, PortRef, PortSnapshot, WorkerReport};
 use fabric::{Mirror, Switch, SwitchError, SwitchLogic};
 use logic::Logic;
 use ofagent::{ControllerState, SocketAccess};
-use ofswitch::Effect;
+use ofswitch::{Dependency, Effect};
 use ports::bounded::within;
 use ports::faults::{Alarm, Limit, Summary};
 use ports::{Access, Environment, Link, Status};
@@ -66,13 +68,46 @@ pub struct Bridge {
     pub not_taken_over: Vec<String>,
 }
 
+/// Steps of a packet through flow tables, and what would leave.
+pub type Rehearsed = (Vec<String>, Vec<Effect>);
+
 impl State {
     /// Takes a packet through the flow tables of a bridge with the logic `openflow`, as if it came in at a port that need
     /// not exist; changes nothing. Returns the steps, and what would leave.
-    pub fn rehearse(&self, bridge: &str, port: PortNo, packet: &[u8]) -> Option<(Vec<String>, Vec<Effect>)> {
+    pub fn rehearse(&self, bridge: &str, port: PortNo, packet: &[u8]) -> Option<Rehearsed> {
         // The bridges are not locked while the switch is waited for.
         let running = self.bridges().get(bridge)?.openflow.clone()?;
         Some(running.logic().switch().with(|switch, now| switch.foresee(port, packet, now)))
+    }
+
+    /// Does the same with a packet that a controller would send with these actions; the error of actions that the bridge
+    /// refuses is its name.
+    pub fn rehearse_packet_out(
+        &self,
+        bridge: &str,
+        port: PortNo,
+        packet: &[u8],
+        actions: Vec<Action>,
+    ) -> Option<Result<Rehearsed, String>> {
+        let running = self.bridges().get(bridge)?.openflow.clone()?;
+        let request = PacketOut {
+            buffer_id: ::openflow::version::NO_BUFFER,
+            in_port: port,
+            actions,
+            data: packet.to_vec(),
+            ..PacketOut::default()
+        };
+        let foreseen = running.logic().switch().with(|switch, now| switch.foresee_packet_out(&request, now));
+        Some(foreseen.map_err(|code| code.name().to_owned()))
+    }
+
+    /// Returns what the way of a packet through the flow tables of a bridge depends on; nothing for a bridge without them.
+    pub fn dependencies(&self, bridge: &str, port: PortNo, packet: &[u8]) -> Vec<Dependency> {
+        let running = self.bridges().get(bridge).and_then(|bridge| bridge.openflow.clone());
+        let of = |running: Arc<Running>| {
+            running.logic().switch().with(|switch, now| switch.dependencies(port, packet, now))
+        };
+        running.map(of).unwrap_or_default()
     }
 }
 

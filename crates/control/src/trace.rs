@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fabric::rx::MAX_BATCH;
-use fabric::switch::{BridgeId, ObserverId};
+use fabric::switch::{BridgeId, ObserverId, PortRef};
 use fabric::{DropReason, Interest, Observer, PortIndex, Remark, Sighting, Sightings, Switch, Way};
 use logic::MacTable;
 use packet::{MacAddr, Offload};
@@ -41,8 +41,23 @@ pub type Traces = ReceiverStream<Result<proto::Trace, Status>>;
 
 /// Traces a hypothetical packet.
 pub fn once(state: &State, request: &proto::TracePacketRequest) -> Result<proto::Trace, Refusal> {
+    let at = find_port(&state.bridges(), &request.bridge, &request.port)?.at;
+    trace(state, request, at)
+}
+
+/// Traces a hypothetical packet that comes from no port of a bridge.
+pub fn from_nowhere(state: &State, bridge: &str, packet: &[u8]) -> Result<proto::Trace, Refusal> {
+    let id = find(&state.bridges(), bridge)?.id;
+    let request = proto::TracePacketRequest {
+        bridge: bridge.into(),
+        packet: packet.into(),
+        ..proto::TracePacketRequest::default()
+    };
+    trace(state, &request, PortRef { bridge: id, port: PortIndex::NONE })
+}
+
+fn trace(state: &State, request: &proto::TracePacketRequest, at: PortRef) -> Result<proto::Trace, Refusal> {
     let bridges = state.bridges();
-    let port = find_port(&bridges, &request.bridge, &request.port)?;
     let bridge = find(&bridges, &request.bridge)?;
     // A trace calls the bridge's module, which would not return from that call either.
     if let Some(stuck) = state
@@ -52,7 +67,7 @@ pub fn once(state: &State, request: &proto::TracePacketRequest) -> Result<proto:
     {
         return Err(Refusal::Other(format!("cannot trace: {stuck}")));
     }
-    let traced = state.switch().trace(port.at, &request.packet, Offload::NONE)?;
+    let traced = state.switch().trace(at, &request.packet, Offload::NONE)?;
     let name = |port: PortIndex| name_of(bridge, port);
     let outputs = traced.outputs.into_iter().map(|output| {
         let (port, mirrored) = (name(output.port), output.mirrored);

@@ -128,6 +128,31 @@ fn directions_differ_by_port_and_vlans_select() {
 }
 
 #[test]
+fn copies_go_into_a_vlan_and_are_cut() {
+    let rig = Rig::new(Arc::new(ToOne));
+    let (from, into) = (vec!["0".to_string()], Vid::new(9));
+    let mirror = Mirror { name: "m".into(), from, what: RECEIVED, into_vlan: into, ..Mirror::default() };
+    rig.switch.set_mirrors(rig.bridge, vec![mirror.clone()]).unwrap();
+    let plain = frame(1, 300);
+    rig.send(0, [Sent::whole(&plain)]);
+    for port in [0, 2, 3] {
+        assert_eq!(rig.take(port), [tagged(&plain, 9)], "port {port}: the copy, in its VLAN");
+    }
+    assert_eq!(rig.take(1).len(), 2, "the packet and its copy");
+    assert_eq!(rig.copied(), MirrorSnapshot { packets: 1, bytes: 304 });
+    // The VLAN takes the place of the packet's own; packets of that VLAN are not copied.
+    rig.send(0, [Sent::whole(&tagged(&plain, 7)), Sent::whole(&tagged(&plain, 9))]);
+    assert_eq!(rig.take(3), [tagged(&plain, 9)]);
+    assert_eq!(rig.take(1).len(), 3);
+
+    let cut = Mirror { to: "3".into(), into_vlan: None, cut: Some(64), ..mirror };
+    rig.switch.set_mirrors(rig.bridge, vec![cut]).unwrap();
+    rig.send(0, [Sent::whole(&plain), Sent::whole(&frame(2, 60))]);
+    assert_eq!(rig.take(3), [plain[..64].to_vec(), frame(2, 60)]);
+    assert_eq!(rig.take(1), [plain, frame(2, 60)]);
+}
+
+#[test]
 fn incoming_packets_are_copied_as_they_came_in() {
     let rig = Rig::new(Arc::new(Editor));
     rig.mirror(&["0"], RECEIVED, "3", None);

@@ -339,7 +339,7 @@ impl Executor<'_> {
         let form = form.filter(|form| !form.is_received(batch.header(v), batch.len(v)));
         if batch.offload(v).is_none() {
             let whole = Form { head: &[], from: 0, to: batch.len(v) };
-            return self.push(batch, v, form.unwrap_or(&whole), data, purpose());
+            return self.push(batch, v, (v, form.unwrap_or(&whole)), data, purpose());
         }
         let Some(copy) = batch.copy(v) else { return };
         if let Some(form) = form
@@ -350,21 +350,31 @@ impl Executor<'_> {
         let Some(plain) = batch.make_plain(copy) else { return };
         for version in plain {
             let whole = Form { head: &[], from: 0, to: batch.len(version) };
-            self.push(batch, version, &whole, data, purpose());
+            self.push(batch, v, (version, &whole), data, purpose());
         }
     }
 
-    fn push(&mut self, batch: &mut Batch<'_>, v: VersionId, form: &Form<'_>, data: &[u8], purpose: Purpose) {
+    /// `received`: the packet as it was received; `sent`: a version, and the form of it that goes up.
+    fn push(
+        &mut self,
+        batch: &mut Batch<'_>,
+        received: VersionId,
+        sent: (VersionId, &Form<'_>),
+        data: &[u8],
+        purpose: Purpose,
+    ) {
         let tally = &self.local.tally;
+        let (v, form) = sent;
+        let pauses = matches!(purpose, Purpose::Controllers { reason, .. } if Switch::is_pause(reason));
         let pushed = self.local.upcalls.push(|slot| {
             slot.purpose = purpose;
             slot.port = self.number;
             slot.data.extend_from_slice(data);
             slot.packet.extend_from_slice(form.head);
-            let head = slot.packet.len();
-            slot.packet.resize(head + form.to.saturating_sub(form.from) as usize, 0);
-            let read = slot.packet.get_mut(head..).map_or(0, |rest| batch.read(v, form.from as usize, rest));
-            slot.packet.truncate(head + read);
+            append(batch, v, form.from, form.to, &mut slot.packet);
+            if pauses {
+                append(batch, received, 0, batch.len(received), &mut slot.received);
+            }
         });
         if pushed {
             bump(&tally.upcalls);
@@ -374,6 +384,14 @@ impl Executor<'_> {
         bump(&tally.lost);
         batch.discard(v, DropReason::ControllerQueue);
     }
+}
+
+/// Appends bytes `from..to` of a version, as far as they are there.
+fn append(batch: &Batch<'_>, v: VersionId, from: u32, to: u32, bytes: &mut Vec<u8>) {
+    let before = bytes.len();
+    bytes.resize(before + to.saturating_sub(from) as usize, 0);
+    let read = bytes.get_mut(before..).map_or(0, |rest| batch.read(v, from as usize, rest));
+    bytes.truncate(before + read);
 }
 
 /// Records a finding if the batch is traced.

@@ -52,6 +52,7 @@ fn rehearse(plane: &Plane, switch: &SharedSwitch, batch: &mut Batch<'_>) {
         }
         batch.pull(v, WINDOW);
         match executor.number {
+            number if number == PortNo::ANY.0 => batch.remark(v, "it comes from no port", &[]),
             number if number == PortNo::LOCAL.0 => batch.remark(v, "it comes from port LOCAL", &[]),
             number => batch.remark(v, "it comes from port {}", &[Value::Number(number.into())]),
         }

@@ -14,6 +14,7 @@ use fabric::worker::PerThread;
 use fabric::{Batch, DropReason, PortIndex, Rest, SwitchLogic, VersionId};
 use logic::Learning;
 use ofswitch::{OnlyFlow, Surroundings};
+use openflow::PortNo;
 use pipeline::interp::Received;
 
 use crate::effect::EffectRef;
@@ -196,11 +197,14 @@ impl Plane {
         ports: &'a PortMap,
     ) -> Option<Executor<'a>> {
         let ingress = batch.ingress();
-        let Some(number) = ports.number(ingress) else {
+        // A trace may be of a packet from no port.
+        let is_nowhere = ingress == PortIndex::NONE && batch.is_rehearsal();
+        let number = if is_nowhere { Some(PortNo::ANY.0) } else { ports.number(ingress) };
+        let Some(number) = number else {
             discard_all(batch, DropReason::PortDown, || {});
             return None;
         };
-        if !ports.receives(ingress) {
+        if !is_nowhere && !ports.receives(ingress) {
             let counts = !batch.is_rehearsal();
             discard_all(batch, DropReason::Logic, || {
                 if counts {

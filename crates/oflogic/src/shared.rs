@@ -163,7 +163,16 @@ impl Core {
                 for call in &calls {
                     match &call.purpose {
                         Purpose::Controllers { reason, limit } => {
-                            switch.send_to_controllers(*reason, *limit, &call.data, &call.packet);
+                            let arrived = (PortNo(call.port), call.received.as_slice());
+                            let arrived = Some(arrived).filter(|_| Switch::is_pause(*reason));
+                            switch.send_to_controllers(
+                                *reason,
+                                *limit,
+                                &call.data,
+                                &call.packet,
+                                arrived,
+                                now,
+                            );
                         }
                         Purpose::Digest(id, values) => {
                             switch.process_digest(*id, values, &call.packet, now);

@@ -35,6 +35,8 @@ pub(crate) struct Upcall {
     pub(crate) packet: Vec<u8>,
     /// The program's data for controllers.
     pub(crate) data: Vec<u8>,
+    /// The packet as it was received, if it pauses.
+    pub(crate) received: Vec<u8>,
 }
 
 /// The slots of a worker.
@@ -56,6 +58,7 @@ impl Upcalls {
         let Some(mut slot) = self.free.pop() else { return false };
         slot.packet.clear();
         slot.data.clear();
+        slot.received.clear();
         fill(&mut slot);
         // There are as many places as slots.
         self.filled.push(slot).is_ok()

@@ -76,5 +76,6 @@ pub use ports::PortInfo;
 pub use program::TABLES;
 pub use settings::{Limits, Settings, TableLimit};
 pub use switch::{
-    Effect, Limit, PerWhat, PortError, Rehearsal, RestoreError, Saved, Snapshot, Switch, TableSummary,
+    Dependency, Effect, Limit, PerWhat, PortError, Rehearsal, RestoreError, Saved, Snapshot, Switch,
+    TableSummary,
 };

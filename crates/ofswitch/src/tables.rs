@@ -154,13 +154,18 @@ impl Datapath {
                 ActionCall { action: layout.miss_controller, args: vec![Constant::bit(8, number as u64)] }
             }
             Miss::Continue => match layout.lookups.get(number + 1) {
-                None => ActionCall { action: layout.miss_drop, args: vec![] },
+                // No table is left to continue in: as in Open vSwitch, controllers are told.
+                None => {
+                    ActionCall { action: layout.miss_controller, args: vec![Constant::bit(8, number as u64)] }
+                }
                 Some(next) => {
                     let enter = crate::program::terms::set(
                         layout.vars.match_port,
                         crate::program::terms::var(layout.vars.in_port),
                     );
-                    let body = vec![enter, pipeline::ir::Stmt::Goto(*next)];
+                    // A miss of what an action looks up has no consequence.
+                    let further = vec![enter, pipeline::ir::Stmt::Goto(*next)];
+                    let body = vec![crate::program::terms::when(layout.vars.is_not_resubmitted(), further)];
                     let action = pipeline::ir::Action { name: "continue".to_owned(), params: vec![], body };
                     self.define(crate::lower::Body { action, args: vec![] })?
                 }

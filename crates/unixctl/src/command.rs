@@ -51,10 +51,10 @@ impl Commands {
         };
         let (least, most) = (*command.arguments.start(), *command.arguments.end());
         if arguments.len() < least {
-            return Err(format!("\"{name}\" command requires at least {}", count(least)));
+            return Err(format!("\"{name}\" command requires at least {least} arguments"));
         }
         if arguments.len() > most {
-            return Err(format!("\"{name}\" command takes at most {}", count(most)));
+            return Err(format!("\"{name}\" command takes at most {most} arguments"));
         }
         if name == "list-commands" {
             return Ok(self.list());
@@ -72,10 +72,6 @@ impl Commands {
     }
 }
 
-fn count(arguments: usize) -> String {
-    if arguments == 1 { "1 argument".into() } else { format!("{arguments} arguments") }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,7 +85,7 @@ mod tests {
             commands.call(&words[0], &words[1..])
         };
         assert_eq!(call(&["fdb/show", "br0"]).as_deref(), Ok("br0"));
-        assert_eq!(call(&["fdb/show"]), Err("\"fdb/show\" command requires at least 1 argument".into()));
+        assert_eq!(call(&["fdb/show"]), Err("\"fdb/show\" command requires at least 1 arguments".into()));
         assert_eq!(call(&["version", "x"]), Err("\"version\" command takes at most 0 arguments".into()));
         let unknown = "\"x\" is not a valid command (use \"list-commands\" to see those that are)";
         assert_eq!(call(&["x"]), Err(unknown.into()));

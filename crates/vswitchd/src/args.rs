@@ -37,22 +37,24 @@ pub(crate) struct Args {
 pub(crate) struct Levels {
     pub(crate) console: LevelFilter,
     pub(crate) file: LevelFilter,
+    /// That of [`crate::seen`], if it has one of its own.
+    pub(crate) seen: Option<LevelFilter>,
 }
 
 impl Default for Levels {
     fn default() -> Self {
-        Self { console: LevelFilter::INFO, file: LevelFilter::INFO }
+        Self { console: LevelFilter::INFO, file: LevelFilter::INFO, seen: None }
     }
 }
 
 impl Levels {
-    /// Applies a specification such as `console:emer`, `dbg` or `bridge:file:warn`. Levels of single modules are
-    /// ignored: modules have other names here.
+    /// Applies a specification such as `console:emer`, `dbg` or `bridge:file:warn`. Levels of single modules other than
+    /// `dpif_netdev` are ignored: modules have other names here.
     pub(crate) fn apply(&mut self, spec: &str) -> Result<(), String> {
         if spec.to_ascii_lowercase().starts_with("pattern:") {
             return Ok(());
         }
-        let (mut level, mut console, mut file, mut module) = (None, false, false, false);
+        let (mut level, mut console, mut file, mut module, mut seen) = (None, false, false, false, false);
         for word in spec.split([':', ',', ' ']).filter(|word| !word.is_empty()) {
             match word.to_ascii_lowercase().as_str() {
                 "off" | "emer" => level = Some(LevelFilter::OFF),
@@ -64,14 +66,18 @@ impl Levels {
                 "file" => file = true,
                 "any" => {}
                 "syslog" => module = true,
+                "dpif_netdev" => (module, seen) = (true, true),
                 other if other.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') => module = true,
                 other => return Err(format!("`{other}` is not a module, a destination or a level")),
             }
         }
+        let level = level.unwrap_or(LevelFilter::DEBUG);
+        if seen {
+            self.seen = Some(level);
+        }
         if module {
             return Ok(());
         }
-        let level = level.unwrap_or(LevelFilter::DEBUG);
         let both = !console && !file;
         if console || both {
             self.console = level;
@@ -224,6 +230,8 @@ fn command() -> Command {
         .arg(flag("disable-system", "Refuse datapaths of the type `system`"))
         // Routes of the host are not looked at.
         .arg(flag("disable-system-route", "Ignored").hide(true))
+        // Threads are not placed for dummies.
+        .arg(value("dummy-numa").hide(true))
         .arg(value("user").hide(true))
         .args(ignored)
 }
@@ -263,7 +271,7 @@ mod tests {
         assert!(args.detach && args.monitor && args.no_chdir && !args.overwrite_pidfile);
         assert_eq!(args.pidfile.unwrap(), Path::new("/r/ovs-vswitchd.pid"));
         assert_eq!(args.log_file.unwrap(), Path::new("/l/ovs-vswitchd.log"));
-        assert_eq!(args.levels, Levels { console: LevelFilter::OFF, file: LevelFilter::INFO });
+        assert_eq!(args.levels, Levels { console: LevelFilter::OFF, file: LevelFilter::INFO, seen: None });
         assert_eq!(args.ignored, ["--mlockall"]);
     }
 
@@ -304,7 +312,7 @@ mod tests {
             ("ANY:any:off", LevelFilter::OFF, LevelFilter::OFF),
         ] {
             levels.apply(spec).unwrap();
-            assert_eq!(levels, Levels { console, file }, "{spec}");
+            assert_eq!(levels, Levels { console, file, seen: None }, "{spec}");
         }
     }
 

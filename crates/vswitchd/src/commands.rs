@@ -17,6 +17,7 @@ use crate::mdb;
 use crate::monitor::{self, Monitor};
 use crate::numbers::LOCAL;
 use crate::pulse::Pulse;
+use crate::seen::Seen;
 use crate::testing;
 use crate::trace;
 
@@ -55,19 +56,19 @@ pub(crate) fn commands(subjects: Subjects) -> Commands {
     commands.add("vlog/set", "{spec | PATTERN:destination:pattern}", 1..=usize::MAX, move |words| {
         words.iter().try_for_each(|spec| log.set(spec)).map(|()| String::new())
     });
+    let seen = Seen::new(&desired, &numbers);
+    seen.add(&mut commands);
     if types.level > Level::Off {
-        testing::add(&mut commands, &desired, &bonds, &monitor, &pulse);
+        testing::add(&mut commands, &desired, &bonds, &monitor, &pulse, &seen);
     }
     bonds::add(&mut commands, &bonds);
     let name = if types.level > Level::Off { "dummy@ovs-dummy" } else { "system@ovs-system" };
     datapath::add(&mut commands, &desired, &numbers, name);
     monitor::commands::add(&mut commands, &monitor);
     mdb::add(&mut commands, &desired, &numbers);
-    trace::add(&mut commands, &desired, &numbers);
+    trace::add(&mut commands, &desired, &numbers, name);
     // Nothing is cached in front of the tables.
-    for name in ["revalidator/wait", "revalidator/purge"] {
-        commands.add(name, "", 0..=0, |_| Ok(String::new()));
-    }
+    commands.add("revalidator/wait", "", 0..=0, |_| Ok(String::new()));
     commands.add("coverage/show", "", 0..=0, |_| {
         Ok("Event coverage is not counted; mswitch's metrics have counters".into())
     });

@@ -8,10 +8,12 @@ use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use control::desired::Desired;
+use openflow::PortNo;
 use ports::Spec;
 use unixctl::Commands;
 
 use crate::follow::Numbers;
+use crate::numbers::LOCAL;
 
 /// A port of the datapath.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +38,25 @@ impl DatapathPort {
     }
 
     pub(crate) fn is_absent(&self) -> bool {
-        self.name.is_empty()
+        self.name.is_empty() && !self.is_nowhere()
+    }
+
+    /// No port: where packets come from that no port received.
+    pub(crate) fn nowhere(bridge: &str) -> Self {
+        Self { openflow: None, ..Self::absent(bridge, 0) }
+    }
+
+    /// Its number, as flows have it.
+    pub(crate) fn openflow_number(&self) -> PortNo {
+        match self.openflow {
+            None => PortNo::ANY,
+            Some(LOCAL) => PortNo::LOCAL,
+            Some(number) => u32::try_from(number).map_or(PortNo::ANY, PortNo),
+        }
+    }
+
+    pub(crate) fn is_nowhere(&self) -> bool {
+        self.name.is_empty() && self.openflow.is_none()
     }
 }
 
@@ -181,7 +201,6 @@ fn show_ports(datapath: &str, ports: &[DatapathPort]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::numbers::LOCAL;
 
     #[test]
     fn numbers_come_from_names() {

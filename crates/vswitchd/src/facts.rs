@@ -37,10 +37,14 @@ pub(crate) struct DeviceFacts {
 /// Interface flag: administratively up (`IFF_UP`).
 const UP: u32 = 1;
 
+/// MTU of Ethernet, that of dummies by default.
+const MTU: i64 = 1500;
+
 impl DeviceFacts {
-    /// The device within this process that a dummy is.
-    fn within(address: MacAddr) -> Self {
-        Self { mac: address.to_string(), index: None, mtu: Some(1500), admin_up: true }
+    /// The device within this process that a dummy is; `mtu`: 0 if none is set.
+    fn within(address: MacAddr, mtu: u32) -> Self {
+        let mtu = if mtu == 0 { MTU } else { mtu.into() };
+        Self { mac: address.to_string(), index: None, mtu: Some(mtu), admin_up: true }
     }
 
     fn read(name: &str) -> Option<Self> {
@@ -67,6 +71,7 @@ pub(crate) fn of(
     let mut all = Vec::new();
     for bridge in &plan.bridges {
         let running = bridges.get(&bridge.name);
+        let first = all.len();
         for interface in &bridge.interfaces {
             let port = running.and_then(|running| running.ports.get(&interface.name));
             let counters = port.and_then(|port| state.switch().counters(port.at).ok());
@@ -77,8 +82,28 @@ pub(crate) fn of(
             };
             all.push(interface_facts(interface, port, counters, refused, device));
         }
+        let of_bridge = bridge.interfaces.iter().zip(all.iter_mut().skip(first));
+        follow_mtu(&bridge.name, running.map(|running| &running.ports), of_bridge.collect());
     }
     all
+}
+
+/// Gives a dummy of a bridge's own, unless its MTU is set, the least MTU of the other ports, as Open vSwitch does.
+fn follow_mtu(
+    bridge: &str,
+    ports: Option<&BTreeMap<String, Port>>,
+    mut interfaces: Vec<(&PlannedInterface, &mut Facts)>,
+) {
+    let own = ports.and_then(|ports| ports.get(bridge)).map(|port| &port.config);
+    if !own.is_some_and(|config| matches!(config.spec, Spec::Dummy(_)) && config.settings.mtu == 0) {
+        return;
+    }
+    let others = interfaces.iter().filter(|(interface, _)| interface.name != bridge);
+    let least = others.filter_map(|(_, facts)| facts.device.as_ref()?.mtu).min().unwrap_or(MTU);
+    let found = interfaces.iter_mut().find(|(interface, _)| interface.name == bridge);
+    if let Some(device) = found.and_then(|(_, facts)| facts.device.as_mut()) {
+        device.mtu = Some(least);
+    }
 }
 
 fn interface_facts(
@@ -98,7 +123,9 @@ fn interface_facts(
     // The words that Open vSwitch has, which tools look for. In a container, sysfs may show another namespace's devices.
     let missing = (interface.device == Some(Device::Existing) && device.is_none() && !link_up)
         .then(|| format!("could not open network device {} (No such device)", interface.name));
-    let device = device.or_else(|| open.and_then(|open| open.address()).map(DeviceFacts::within));
+    let mtu = port.map_or(0, |port| port.config.settings.mtu);
+    let within = |address| DeviceFacts::within(address, mtu);
+    let device = device.or_else(|| open.and_then(|open| open.address()).map(within));
     Facts {
         error: failed.or(missing),
         link_up,

@@ -102,8 +102,8 @@ pub(crate) fn start(args: &Args) -> Result<Log, String> {
     let open = |path: &PathBuf| LogFile::open(path).map_err(|error| format!("{}: {error}", path.display()));
     let file = args.log_file.as_ref().map(open).transpose()?;
     let writer = file.clone();
-    let (file_levels, set_file) = reload::Layer::new(levels(args.levels.file));
-    let (console_levels, set_console) = reload::Layer::new(levels(args.levels.console));
+    let (file_levels, set_file) = reload::Layer::new(targets(args.levels.file, args.levels));
+    let (console_levels, set_console) = reload::Layer::new(targets(args.levels.console, args.levels));
     let to_file = writer.map(|file| {
         tracing_subscriber::fmt::layer()
             .with_ansi(false)
@@ -120,16 +120,17 @@ pub(crate) fn start(args: &Args) -> Result<Log, String> {
     logging::log_panics();
     let apply = move |wanted: Levels| {
         // The layers live as long as the process.
-        let _ = set_file.reload(levels(wanted.file));
-        let _ = set_console.reload(levels(wanted.console));
+        let _ = set_file.reload(targets(wanted.file, wanted));
+        let _ = set_console.reload(targets(wanted.console, wanted));
     };
     Ok(Log { file, levels: Arc::new(Mutex::new(args.levels)), apply: Arc::new(apply) })
 }
 
-fn levels(level: LevelFilter) -> filter::Targets {
+fn targets(level: LevelFilter, levels: Levels) -> filter::Targets {
     // Libraries are verbose below warnings.
     let libraries = logging::LIBRARIES.iter().map(|name| (*name, level.min(LevelFilter::WARN)));
-    filter::Targets::new().with_default(level).with_targets(libraries)
+    let seen = levels.seen.unwrap_or(level);
+    filter::Targets::new().with_default(level).with_targets(libraries).with_target(crate::seen::TARGET, seen)
 }
 
 /// Format of a line, such as `2026-01-01T00:00:00.000Z|00001|plan|INFO|bridge "br0" added`.

@@ -33,6 +33,7 @@ mod numbers;
 mod odp;
 mod plan;
 mod pulse;
+mod seen;
 mod testing;
 mod trace;
 mod vlan;

@@ -304,11 +304,9 @@ impl Rows<'_> {
                     false => add(error.clone()),
                 }
             }
-            for PlannedMirror { uuid, name, mirror } in &bridge.mirrors {
+            for PlannedMirror { name, mirror, .. } in &bridge.mirrors {
                 if let Err(error) = mirror {
                     add(format!("mirror {name}: {error}"));
-                } else if self.mirrors.get(uuid).is_some_and(|row| row.snaplen.is_some()) {
-                    add(format!("mirror {name}: snaplen has no effect"));
                 }
             }
             bridge.bonds.iter().flat_map(|bond| &bond.warnings).cloned().for_each(&mut add);

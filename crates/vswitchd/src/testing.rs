@@ -10,6 +10,7 @@ use unixctl::{Commands, Reply};
 use crate::bonds::Bonds;
 use crate::monitor::Monitor;
 use crate::pulse::Pulse;
+use crate::seen::Seen;
 
 /// Steps of one `time/warp` at most: after each, all bridges are looked at.
 const MOST_STEPS: u64 = 100_000;
@@ -24,11 +25,14 @@ pub(crate) fn add(
     bonds: &Arc<Bonds>,
     monitor: &Arc<Monitor>,
     pulse: &Arc<Pulse>,
+    seen: &Seen,
 ) {
     let dummies = desired.state().dummies().clone();
-    let (subject, its) = (dummies.clone(), desired.clone());
+    let (subject, its, seen) = (dummies.clone(), desired.clone(), seen.clone());
     let usage = "name [--qid queue_id] packet|flow [--len packet_len]";
-    commands.add("netdev-dummy/receive", usage, 2..=usize::MAX, move |words| receive(&subject, &its, words));
+    commands.add("netdev-dummy/receive", usage, 2..=usize::MAX, move |words| {
+        receive(&subject, &its, &seen, words)
+    });
     let subject = dummies.clone();
     commands.add("netdev-dummy/set-admin-state", "[netdev] up|down", 1..=2, move |words| {
         set_admin_state(&subject, words)
@@ -48,7 +52,7 @@ pub(crate) fn add(
     });
 }
 
-fn receive(dummies: &Dummies, desired: &Desired, words: &[String]) -> Reply {
+fn receive(dummies: &Dummies, desired: &Desired, seen: &Seen, words: &[String]) -> Reply {
     let (name, mut rest) = words.split_first().ok_or("expected a name")?;
     if let [option, queue, others @ ..] = rest
         && option == "--qid"
@@ -73,9 +77,12 @@ fn receive(dummies: &Dummies, desired: &Desired, words: &[String]) -> Reply {
             Err(_) => crate::odp::packet(text, length)?,
         });
     }
-    dummies.receive(name, frames).map_err(|error| error.to_string())?;
-    // What flows learn from the frames is there when the command answers.
-    desired.state().settle(LIMIT);
+    for frame in frames {
+        seen.note(name, &frame);
+        dummies.receive(name, vec![frame]).map_err(|error| error.to_string())?;
+        // What flows learn from it is there for the next, and when the command answers.
+        desired.state().settle(LIMIT);
+    }
     Ok(String::new())
 }
 

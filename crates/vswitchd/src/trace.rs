@@ -1,15 +1,16 @@
-//! `ofproto/trace`: what a bridge would do with a packet, with datapath actions at the end (ovs-vswitchd(8)).
+//! `ofproto/trace`, `ofproto/trace-packet-out`: what a bridge would do with a packet, with datapath actions at the end (ovs-vswitchd(8)).
 //!
 //! The switch itself rehearses the packet; a packet that leaves through a patch port goes on in the other bridge.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use control::desired::Desired;
 use control::proto::TracePacketRequest;
-use ofswitch::Effect;
-use openflow::PortNo;
+use fabric::port::VlanEgress;
+use ofswitch::{Dependency, Effect};
+use openflow::{PortNo, Version};
 use ports::Spec;
 use unixctl::{Commands, Reply};
 
@@ -24,14 +25,56 @@ const BRIDGES: usize = 16;
 const PASSES: usize = 256;
 
 /// Adds the command.
-pub(crate) fn add(commands: &mut Commands, desired: &Arc<Desired>, numbers: &Arc<Mutex<Numbers>>) {
-    let usage = "{[dp_name] odp_flow | bridge br_flow} [-generate|packet]";
+///
+/// `name`: the datapath's, such as `system@ovs-system`.
+pub(crate) fn add(
+    commands: &mut Commands,
+    desired: &Arc<Desired>,
+    numbers: &Arc<Mutex<Numbers>>,
+    name: &'static str,
+) {
     let (desired, numbers) = (desired.clone(), numbers.clone());
-    commands.add("ofproto/trace", usage, 1..=usize::MAX, move |words| {
+    let tracer = move |words: &[String], sends: bool| {
         let numbers = numbers.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let ports = datapath::ports(&desired, &numbers);
-        Tracer { ports, desired: &desired, left: Cell::new(PASSES) }.run(words)
-    });
+        let tracer = Tracer::new(&desired, datapath::ports(&desired, &numbers));
+        if sends { tracer.packet_out(words, name) } else { tracer.run(words, name) }
+    };
+    let trace = tracer.clone();
+    let usage = "{[dp_name] odp_flow | bridge br_flow} [-generate|packet]";
+    commands.add("ofproto/trace", usage, 1..=usize::MAX, move |words| trace(words, false));
+    let usage = "{[dp_name] odp_flow | bridge br_flow} [packet] actions";
+    commands.add("ofproto/trace-packet-out", usage, 2..=usize::MAX, move |words| tracer(words, true));
+}
+
+/// What becomes of a packet that an interface receives.
+pub(crate) struct Way {
+    /// The first bridge.
+    pub(crate) bridge: String,
+    /// The interface's number in the datapath.
+    pub(crate) number: u32,
+    pub(crate) megaflow: odp::Megaflow,
+    /// Datapath actions.
+    pub(crate) actions: String,
+}
+
+impl Way {
+    /// Traces a packet that an interface would receive now.
+    pub(crate) fn of(
+        desired: &Desired,
+        numbers: &Numbers,
+        interface: &str,
+        packet: &[u8],
+    ) -> Result<Self, String> {
+        let ports = datapath::ports(desired, numbers);
+        let port = ports.iter().find(|port| port.name == interface && port.number.is_some());
+        let port = port.cloned().ok_or_else(|| format!("{interface}: no such interface"))?;
+        let tracer = Tracer::new(desired, ports);
+        let mut actions = odp::Sequence::of(packet);
+        tracer.bridge(&port, packet, BRIDGES, &mut String::new(), &mut actions)?;
+        let megaflow = odp::Megaflow::of(packet, tracer.depends.into_inner());
+        let actions = actions.text().to_owned();
+        Ok(Self { number: port.number.unwrap_or_default(), bridge: port.bridge, megaflow, actions })
+    }
 }
 
 /// What is to be traced.
@@ -46,25 +89,37 @@ struct Tracer<'a> {
     ports: Vec<DatapathPort>,
     /// Passes through bridges that are left.
     left: Cell<usize>,
+    /// What the packet's way depends on so far.
+    depends: RefCell<Vec<Dependency>>,
 }
 
-impl Tracer<'_> {
-    fn run(&self, words: &[String]) -> Reply {
-        let subject = self.subject(words)?;
+impl<'a> Tracer<'a> {
+    fn new(desired: &'a Desired, ports: Vec<DatapathPort>) -> Self {
+        Self { ports, desired, left: Cell::new(PASSES), depends: RefCell::default() }
+    }
+
+    /// Adds what a packet's way through a bridge depends on.
+    fn depend(&self, from: &DatapathPort, packet: &[u8]) {
+        let number = from.openflow_number();
+        let mut depends = self.depends.borrow_mut();
+        let mut parts = self.desired.state().dependencies(&from.bridge, number, packet);
+        if self.mirrors_by_vlan(&from.bridge) {
+            parts.push(Dependency { key: "vlan_tci", mask: 0x1fff });
+        }
+        for part in parts {
+            match depends.iter_mut().find(|other| other.key == part.key) {
+                Some(other) => other.mask |= part.mask,
+                None => depends.push(part),
+            }
+        }
+    }
+    /// Traces a packet that a port receives.
+    fn run(&self, words: &[String], name: &str) -> Reply {
+        let subject = self.subject(words, name)?;
         let mut text = format!("bridge(\"{}\")\n", subject.port.bridge);
-        let mut actions = String::new();
-        let mut now = subject.packet.clone();
-        self.bridge(&subject.port, &subject.packet, BRIDGES, &mut text, &mut actions, &mut now)?;
-        let port = match subject.port.openflow {
-            Some(LOCAL) => "LOCAL".into(),
-            number => number.unwrap_or_default().to_string(),
-        };
-        let changed = match now == subject.packet {
-            true => "unchanged".into(),
-            false => odp::matching(&port, &now),
-        };
-        let actions = if actions.is_empty() { "drop" } else { actions.trim_end_matches(',') };
-        let _ = write!(text, "\nFinal flow: {changed}\nDatapath actions: {actions}\n");
+        let mut actions = odp::Sequence::of(&subject.packet);
+        self.bridge(&subject.port, &subject.packet, BRIDGES, &mut text, &mut actions)?;
+        self.close(&subject, &mut text, &actions);
         if subject.generates {
             let dummies = self.desired.state().dummies();
             dummies.receive(&subject.port.name, vec![subject.packet]).map_err(|error| error.to_string())?;
@@ -72,7 +127,41 @@ impl Tracer<'_> {
         Ok(text)
     }
 
-    fn subject(&self, words: &[String]) -> Result<Subject, String> {
+    /// Traces a packet that a controller sends, with actions.
+    fn packet_out(&self, words: &[String], name: &str) -> Reply {
+        let (list, words) = words.split_last().ok_or("expected actions")?;
+        let subject = self.subject(words, name)?;
+        let list = openflow::text::parse_actions(list, Version::V1_5).map_err(|error| error.to_string())?;
+        let bridge = &subject.port.bridge;
+        let number = subject.port.openflow_number();
+        let foreseen = self.desired.state().rehearse_packet_out(bridge, number, &subject.packet, list);
+        let (steps, effects) = foreseen.ok_or("the bridge has no flow tables")??;
+        let mut text = format!("bridge(\"{bridge}\")\n");
+        let mut actions = odp::Sequence::of(&subject.packet);
+        self.depend(&subject.port, &subject.packet);
+        self.execute(&subject.port, &steps, &effects, BRIDGES, &mut text, &mut actions)?;
+        self.close(&subject, &mut text, &actions);
+        Ok(text)
+    }
+
+    /// Ends a trace.
+    fn close(&self, subject: &Subject, text: &mut String, actions: &odp::Sequence) {
+        let port = match subject.port.openflow {
+            Some(LOCAL) => "LOCAL".into(),
+            None if subject.port.is_nowhere() => "ANY".into(),
+            number => number.unwrap_or_default().to_string(),
+        };
+        let changed = match actions.now() == subject.packet {
+            true => "unchanged".into(),
+            false => odp::matching(&port, actions.now()),
+        };
+        let megaflow = odp::Megaflow::of(&subject.packet, self.depends.take()).matching(&port);
+        let actions = actions.text();
+        let _ = write!(text, "\nFinal flow: {changed}\nMegaflow: {megaflow}\nDatapath actions: {actions}\n");
+    }
+
+    /// Reads what is to be traced; `name`: the datapath's.
+    fn subject(&self, words: &[String], name: &str) -> Result<Subject, String> {
         let mut generates = false;
         let mut rest = Vec::new();
         let mut packet = None;
@@ -95,20 +184,38 @@ impl Tracer<'_> {
         let (bridge, text) = match &rest[..] {
             [text] => (None, *text),
             [bridge, text] => (Some(*bridge), *text),
+            [_, _, _] => return Err("Trailing garbage in packet data".into()),
             _ => return Err("expected a bridge and a flow".into()),
         };
         let is_datapath = text.contains('(');
-        if let Some(bridge) = bridge
-            && !is_datapath
-            && !self.ports.iter().any(|port| port.bridge == bridge)
-        {
-            return Err(format!("{bridge}: unknown bridge"));
+        let is_datapaths =
+            |word| word == name || name.split_once('@').is_some_and(|(_, short)| short == word);
+        let is_bridge = |word: &str| self.ports.iter().any(|port| port.bridge == word);
+        match bridge {
+            Some(word) if is_datapath && !is_datapaths(word) => return Err("Cannot find the datapath".into()),
+            Some(word) if !is_datapath && !is_bridge(word) => return Err(format!("{word}: unknown bridge")),
+            None if !is_datapath => {
+                return Err(format!("syntax error at {text} (or the bridge name was omitted)"));
+            }
+            _ => {}
+        }
+        // Packets do not come twice: nothing is kept of them.
+        let again = text.split("recirc_id(").nth(1).and_then(|rest| rest.split([')', '/']).next());
+        if let Some(number) = again.filter(|number| is_datapath && !matches!(*number, "0" | "0x0")) {
+            return Err(format!("no recirculation data for recirc_id {number}"));
         }
         let text = self.with_numbers(text, is_datapath, bridge);
         let described = odp::described(&text)?;
-        // A packet from no port is taken for one of the bridge's own.
+        let packet = packet.unwrap_or(described.packet);
+        if let (None, Some(bridge), false) = (described.in_port, bridge, is_datapath) {
+            if generates {
+                return Err("the packet comes from no port (in_port)".into());
+            }
+            let port = DatapathPort::nowhere(bridge);
+            return Ok(Subject { port, packet, generates });
+        }
         let own = if is_datapath { None } else { u32::try_from(LOCAL).ok() };
-        let wanted = described.in_port.or(own).ok_or("the flow has no ingress port (in_port)")?;
+        let wanted = described.in_port.ok_or("the flow has no ingress port (in_port)")?;
         // The number that `LOCAL` has since OpenFlow 1.1.
         let wanted = if !is_datapath && wanted == PortNo::LOCAL.0 { own.unwrap_or(wanted) } else { wanted };
         let port = self.ports.iter().find(|port| match is_datapath {
@@ -123,9 +230,8 @@ impl Tracer<'_> {
             (None, Some(bridge)) if !is_datapath && !generates => {
                 DatapathPort::absent(bridge, i64::from(wanted))
             }
-            (None, _) => return Err(format!("port {wanted} does not exist")),
+            (None, _) => return Err(format!("no OpenFlow port for datapath port {wanted}")),
         };
-        let packet = packet.unwrap_or(described.packet);
         Ok(Subject { port, packet, generates })
     }
 
@@ -147,31 +253,35 @@ impl Tracer<'_> {
         }
     }
 
-    /// Traces a packet from a port; adds steps to `text` and actions to `actions`. `now` is the packet as the actions have
-    /// left it.
+    /// Traces a packet from a port; adds steps to `text` and actions to `actions`.
     fn bridge(
         &self,
         from: &DatapathPort,
         packet: &[u8],
         depth: usize,
         text: &mut String,
-        actions: &mut String,
-        now: &mut Vec<u8>,
+        actions: &mut odp::Sequence,
     ) -> Result<(), String> {
         let depth = depth.checked_sub(1).ok_or("the packet passes too many bridges")?;
         // Copies that bridges flood to each other multiply at every crossing.
         let left = self.left.get().checked_sub(1).ok_or("copies of the packet pass too many bridges")?;
         self.left.set(left);
+        self.depend(from, packet);
         if from.is_absent() {
-            return self.rehearse(from, packet, depth, text, actions, now);
+            return self.rehearse(from, packet, depth, text, actions);
         }
-        let request = TracePacketRequest {
-            bridge: from.bridge.clone(),
-            port: from.name.clone(),
-            packet: packet.to_vec(),
+        let state = self.desired.state();
+        let trace = if from.is_nowhere() {
+            control::trace::from_nowhere(state, &from.bridge, packet)
+        } else {
+            let request = TracePacketRequest {
+                bridge: from.bridge.clone(),
+                port: from.name.clone(),
+                packet: packet.to_vec(),
+            };
+            control::trace::once(state, &request)
         };
-        let trace =
-            control::trace::once(self.desired.state(), &request).map_err(|error| error.to_string())?;
+        let trace = trace.map_err(|error| error.to_string())?;
         for step in &trace.steps {
             let _ = writeln!(text, "    {step}");
         }
@@ -181,9 +291,31 @@ impl Tracer<'_> {
         for output in trace.outputs.iter().filter(|output| output.drop_reason.is_empty()) {
             let port = self.ports.iter().find(|port| port.bridge == from.bridge && port.name == output.port);
             let Some(port) = port else { continue };
-            self.output(port, &output.packet, depth, text, actions, now)?;
+            let limit = if output.mirrored { self.snaplen(port) } else { None };
+            self.output(port, &output.packet, limit, depth, text, actions)?;
         }
         Ok(())
+    }
+
+    /// Whether a bridge's mirrors choose packets by their VLANs.
+    fn mirrors_by_vlan(&self, bridge: &str) -> bool {
+        let bridges = self.desired.state().bridges();
+        let mirrors = bridges.get(bridge).and_then(|it| self.desired.state().switch().mirrors(it.id).ok());
+        let by_vlan = |mirror: &fabric::Mirror| mirror.vlans.is_some() || mirror.into_vlan.is_some();
+        mirrors.is_some_and(|mirrors| mirrors.iter().any(|(mirror, _)| by_vlan(mirror)))
+    }
+
+    /// Bytes that a mirror's copies to a port may have.
+    fn snaplen(&self, port: &DatapathPort) -> Option<u32> {
+        let bridges = self.desired.state().bridges();
+        let bridge = bridges.get(&port.bridge)?;
+        let vlan = &bridge.ports.get(&port.name)?.config.settings.vlan;
+        let mirrors = self.desired.state().switch().mirrors(bridge.id).ok()?;
+        let copies = mirrors.iter().map(|(mirror, _)| mirror).find(|mirror| match mirror.into_vlan {
+            Some(into) => vlan.egress(into.get()) != VlanEgress::Refused,
+            None => mirror.to == port.name,
+        });
+        copies?.cut
     }
 
     /// Continues with a packet that leaves through a port.
@@ -191,18 +323,16 @@ impl Tracer<'_> {
         &self,
         port: &DatapathPort,
         packet: &[u8],
+        limit: Option<u32>,
         depth: usize,
         text: &mut String,
-        actions: &mut String,
-        now: &mut Vec<u8>,
+        actions: &mut odp::Sequence,
     ) -> Result<(), String> {
         if let Some(number) = port.number {
-            actions.push_str(&odp::actions_between(now, packet));
-            let _ = write!(actions, "{number},");
-            packet.clone_into(now);
+            actions.output(number, packet, limit);
         } else if let Some(peer) = self.peer(port) {
             let _ = writeln!(text, "bridge(\"{}\")", peer.bridge);
-            self.bridge(&peer, packet, depth, text, actions, now)?;
+            self.bridge(&peer, packet, depth, text, actions)?;
         }
         Ok(())
     }
@@ -214,16 +344,28 @@ impl Tracer<'_> {
         packet: &[u8],
         depth: usize,
         text: &mut String,
-        actions: &mut String,
-        now: &mut Vec<u8>,
+        actions: &mut odp::Sequence,
     ) -> Result<(), String> {
         let in_port = from.openflow.and_then(|number| u32::try_from(number).ok()).unwrap_or_default();
         let rehearsal = self.desired.state().rehearse(&from.bridge, PortNo(in_port), packet);
         let (steps, effects) = rehearsal.ok_or("the bridge has no flow tables")?;
-        for step in &steps {
+        self.execute(from, &steps, &effects, depth, text, actions)
+    }
+
+    /// Continues with what the flow tables alone make of a packet.
+    fn execute(
+        &self,
+        from: &DatapathPort,
+        steps: &[String],
+        effects: &[Effect],
+        depth: usize,
+        text: &mut String,
+        actions: &mut odp::Sequence,
+    ) -> Result<(), String> {
+        for step in steps {
             let _ = writeln!(text, "    {step}");
         }
-        for effect in &effects {
+        for effect in effects {
             match effect {
                 Effect::Output { port: number, packet, .. } => {
                     let number = match *number {
@@ -233,16 +375,16 @@ impl Tracer<'_> {
                     let is_it =
                         |port: &&DatapathPort| port.bridge == from.bridge && port.openflow == Some(number);
                     match self.ports.iter().find(is_it) {
-                        Some(port) => self.output(port, packet, depth, text, actions, now)?,
+                        Some(port) => self.output(port, packet, None, depth, text, actions)?,
                         None => {
                             let _ = writeln!(text, "    output to port {number}, which does not exist");
-                            packet.clone_into(now);
+                            actions.becomes(packet);
                         }
                     }
                 }
                 Effect::Normal { packet, .. } => {
                     let _ = writeln!(text, "    forwarded like by a learning bridge (NORMAL)");
-                    packet.clone_into(now);
+                    actions.becomes(packet);
                 }
                 Effect::Sample { .. } | Effect::Drop(_) => {}
             }

@@ -211,8 +211,8 @@ pub const EXPLAINED: &[Explanation] = &[
     },
     Explanation {
         name: "table and cookie of packets that an action set or a group sends to the controller",
-        reason: "ours states those of the flow that wrote the action, and none for groups; Open vSwitch those of the \
-                 flow in table 0",
+        reason: "ours states those of the flow that wrote the action or runs the group; Open vSwitch those of the flow \
+                 in table 0",
         when: When::Packet(|case, difference| {
             let Difference::Packet { ours, theirs, .. } = difference else { return false };
             let plain = |observed: &Observed| -> Vec<String> {

@@ -170,7 +170,7 @@ impl Ours {
                     }
                 }
                 interp::Effect::Controller { reason, packet: form, limit, data, .. } => {
-                    self.switch.send_to_controllers(reason, limit, &data, &form.bytes(&received));
+                    self.switch.send_to_controllers(reason, limit, &data, &form.bytes(&received), None, 0);
                 }
                 interp::Effect::Digest { digest, values } => {
                     self.switch.process_digest(digest, &values, packet, 0);

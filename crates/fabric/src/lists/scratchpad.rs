@@ -207,8 +207,10 @@ impl Scratchpad {
     /// Adds version `v` to the list, and returns the run that ends with it.
     fn run_for(&mut self, lane: u32, v: u16) -> Option<u32> {
         let list = self.lists.get_mut(lane as usize)?;
+        // The runs of a rehearsal tell the order of its outputs.
         if let Some(tail) = self.runs.get_mut(list.tail)
             && tail.end() == u32::from(v)
+            && !self.rehearsal
         {
             tail.count += 1;
             return Some(list.tail);
@@ -235,6 +237,10 @@ impl Scratchpad {
     /// returns a version's packet. The outputs of one packet keep their order.
     pub(crate) fn restore_order(&mut self, packet: impl Fn(u16) -> u16) {
         self.close();
+        // The outputs of its one packet are in order.
+        if self.rehearsal {
+            return;
+        }
         for lane in &self.active {
             let Some(list) = self.lists.get_mut(*lane as usize) else { continue };
             self.runs.split(list.head, &mut list.tail);
@@ -285,6 +291,21 @@ impl Scratchpad {
             Some(run)
         });
         runs.flat_map(|run| (u32::from(run.first)..run.end()).map(|v| (v as u16, run.refusal())))
+    }
+
+    /// The outputs of a rehearsal, each with its lane and its version, in the order in which they were named.
+    pub(crate) fn outputs_in_order(&self) -> Vec<(u32, u16)> {
+        let mut found = Vec::new();
+        for i in 0..self.list_count() {
+            let Some((lane, mut at)) = self.list(i) else { break };
+            while let Some(run) = self.run(at) {
+                found.extend((u32::from(run.first)..run.end()).map(|v| (at, lane, v as u16)));
+                at = run.next;
+            }
+        }
+        // Runs are added as outputs are named; nothing refuses outputs of a rehearsal, which would cut runs.
+        found.sort_by_key(|(run, _, v)| (*run, *v));
+        found.into_iter().map(|(_, lane, v)| (lane, v)).collect()
     }
 
     /// Empties all lists: calls `deliver` once for each, with the number of its lane, in the order in which

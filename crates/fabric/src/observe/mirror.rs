@@ -3,10 +3,12 @@
 //! A mirror copies incoming packets of its ports as they came in, before the logic sees them, and outgoing packets as
 //! they go out. It copies a packet once: a packet that came in at a port of the mirror is not copied again where it
 //! leaves. Copies are ordinary outputs: the destination port segments large ones if necessary, and refuses those that
-//! are too long. Neither the logic nor the destination's VLAN settings affect them.
+//! are too long. The logic does not affect them, and the destination's VLAN settings only those that are sent into a VLAN.
 //!
 //! Without a tag the destination port belongs to the mirror: it receives copies only, and packets from its client are
-//! not switched. With a tag it stays an ordinary trunk, and the copies carry that tag.
+//! not switched. With a tag it stays an ordinary trunk, and the copies carry that tag. A mirror into a VLAN has all ports
+//! that carry the VLAN as destinations, and copies neither packets of that VLAN nor frames that bridges keep to
+//! themselves (IEEE 802.1Q, table 8-1).
 //!
 //! Invariants: a copy is a header version of its own (`state::MIRRORED`) and is never copied again; a bridge without
 //! mirrors pays nothing, a batch at whose ports nothing is mirrored one check of each of its lists.
@@ -14,9 +16,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use packet::ether::{Vid, VlanTag, vlan_tag};
+use packet::ether::{self, Vid, VlanTag, vlan_tag};
 
-use crate::bridge::port::{PortIndex, VidSet};
+use crate::bridge::port::{PortIndex, VidSet, VlanEgress};
 use crate::bridge::state::{BridgeState, PortEntry};
 use crate::counters::QueueCounters;
 use crate::lists::emit::emit;
@@ -41,10 +43,15 @@ pub struct Mirror {
     /// VLANs whose packets are copied, by the VLAN settings of the port at which a packet comes in or leaves; `None`: all,
     /// and those of no VLAN.
     pub vlans: Option<VidSet>,
-    /// The destination port.
+    /// The destination port; empty with [`Mirror::into_vlan`].
     pub to: String,
     /// Tag added to copies.
     pub vlan: Option<Vid>,
+    /// VLAN that copies are sent into, in the place of their own.
+    pub into_vlan: Option<Vid>,
+    /// Bytes of a copy at most, at least 14; `None`: copies are whole. Copies with work left to the receiver (segments,
+    /// checksums) are whole, too.
+    pub cut: Option<u32>,
 }
 
 /// Counters of a mirror.
@@ -69,13 +76,33 @@ impl Copied {
     }
 }
 
-/// A mirror in the state of a bridge.
-struct MirrorTarget {
+/// A port that receives copies.
+struct Destination {
     at: PortIndex,
     to: PortEntry,
-    /// Counters of the destination's first queue.
+    /// Counters of the port's first queue.
     counters: Option<Arc<QueueCounters>>,
-    tag: Option<VlanTag>,
+    form: Form,
+}
+
+/// What copies are at a destination.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// The packet as it is.
+    Same,
+    /// With a tag in front of those that it has.
+    Pushed(VlanTag),
+    /// Without its outermost tag.
+    Untagged,
+    /// With another VLAN in its outermost tag, or a new tag.
+    Moved(Vid),
+}
+
+/// A mirror in the state of a bridge.
+struct MirrorTarget {
+    to: Box<[Destination]>,
+    into_vlan: Option<Vid>,
+    cut: Option<u32>,
     /// Interest in each port, by index.
     interests: Box<[Interest]>,
     vlans: Option<VidSet>,
@@ -87,34 +114,78 @@ impl MirrorTarget {
         self.interests.get(usize::from(port.0)).copied().unwrap_or_default()
     }
 
-    /// Whether version `v`, which comes in or leaves at a port, belongs to a VLAN that is copied.
+    /// Whether version `v`, which comes in or leaves at a port, is copied by its VLAN.
     #[inline]
     fn selects(&self, rx: &RxBatch, bridge: &BridgeState, port: PortIndex, v: usize) -> bool {
-        let Some(vlans) = &self.vlans else { return true };
+        if self.vlans.is_none() && self.into_vlan.is_none() {
+            return true;
+        }
         // A port's frames have the same form in both directions.
-        let vid = bridge.port(port).and_then(|entry| entry.settings.vlan.ingress(vlan_tag(rx.header(v))));
-        vid.is_some_and(|vid| vlans.contains(vid))
+        let header = rx.header(v);
+        let vid = bridge.port(port).and_then(|entry| entry.settings.vlan.ingress(vlan_tag(header)));
+        let is_selected = self.vlans.as_ref().is_none_or(|vlans| vid.is_some_and(|vid| vlans.contains(vid)));
+        is_selected
+            && self.into_vlan.is_none_or(|into| {
+                let keeps = ether::addresses(header).is_some_and(|(dst, _)| ether::is_reserved_group(dst));
+                vid != Some(into.get()) && !keeps
+            })
     }
 
-    /// Puts a copy of version `v` on the list of the mirror's destination.
+    /// Puts copies of version `v` on the lists of the mirror's destinations.
     fn copy(&self, rx: &mut RxBatch, pad: &mut Scratchpad, bridge: &BridgeState, v: usize) {
-        let Some(copy) = rx.copy_version(v) else { return };
-        rx.records[copy].state |= state::MIRRORED;
-        if let Some(tag) = self.tag
-            && !rx.push_vlan(copy, tag)
-        {
-            return;
-        }
-        if !pad.rehearsal {
-            self.copied.packets.fetch_add(1, Relaxed);
-            self.copied.bytes.fetch_add(rx.records[copy].len().into(), Relaxed);
-        }
-        match self.to.lanes {
-            0 => self.refuse(pad, rx.records[copy].packet),
-            _ => emit(rx, pad, bridge, copy, &self.to, None),
+        // Destinations in a row that want the same form share it.
+        let mut made: Option<(Form, usize)> = None;
+        for to in &self.to {
+            let copy = match made {
+                Some((form, copy)) if form == to.form => copy,
+                _ => match self.version(rx, v, to.form) {
+                    Some(copy) => copy,
+                    None => return,
+                },
+            };
+            if made.is_none() && !pad.rehearsal {
+                self.copied.packets.fetch_add(1, Relaxed);
+                self.copied.bytes.fetch_add(rx.records[copy].len().into(), Relaxed);
+            }
+            made = Some((to.form, copy));
+            match to.to.lanes {
+                0 => to.refuse(pad, rx.records[copy].packet),
+                _ => emit(rx, pad, bridge, copy, &to.to, None),
+            }
         }
     }
 
+    /// Makes a copy of version `v`; `None` if there is no room.
+    fn version(&self, rx: &mut RxBatch, v: usize, form: Form) -> Option<usize> {
+        let copy = rx.copy_version(v)?;
+        rx.records[copy].state |= state::MIRRORED;
+        match form {
+            Form::Same => {}
+            Form::Pushed(tag) if !rx.push_vlan(copy, tag) => return None,
+            Form::Pushed(_) => {}
+            Form::Untagged => rx.pop_vlan(copy),
+            Form::Moved(vid) => {
+                let before = vlan_tag(rx.header(copy));
+                if before.is_some() {
+                    rx.pop_vlan(copy);
+                }
+                let tag = VlanTag { vid: vid.get(), ..before.unwrap_or_else(|| VlanTag::new(vid)) };
+                if !rx.push_vlan(copy, tag) {
+                    return None;
+                }
+            }
+        }
+        if let Some(cut) = self.cut
+            && rx.records[copy].len() > cut
+            && !rx.records[copy].has(state::OFFLOAD)
+        {
+            rx.replace_front(copy, &[], 0, cut);
+        }
+        Some(copy)
+    }
+}
+
+impl Destination {
     /// Counts a copy of `packet` that a destination without queues cannot take, at the destination: the packet itself
     /// may well be delivered.
     #[cold]
@@ -142,15 +213,24 @@ impl Mirrors {
         counters: impl Fn(PortIndex) -> Option<Arc<QueueCounters>>,
     ) -> Option<Self> {
         let target = |(mirror, copied): &(Mirror, Arc<Copied>)| {
-            let mut entries = (0..).zip(ports).filter_map(|(i, entry)| Some((PortIndex(i), entry.as_ref()?)));
-            let (at, to) = entries.find(|(_, entry)| entry.settings.name == mirror.to)?;
+            let entries = (0..).zip(ports).filter_map(|(i, entry)| Some((PortIndex(i), entry.as_ref()?)));
+            let owned = |entry: &PortEntry| asked.iter().any(|(other, _)| other.owns(&entry.settings.name));
+            let to: Box<[_]> = entries
+                .filter_map(|(at, entry)| {
+                    let form = mirror.form(entry).filter(|_| mirror.into_vlan.is_none() || !owned(entry))?;
+                    Some(Destination { at, to: entry.clone(), counters: counters(at), form })
+                })
+                .collect();
+            if to.is_empty() {
+                return None;
+            }
             let interest = |entry: &Option<PortEntry>| {
                 entry.as_ref().map(|entry| mirror.interest(&entry.settings.name)).unwrap_or_default()
             };
             let interests = ports.iter().map(interest).collect();
-            let (to, tag, copied) = (to.clone(), mirror.vlan.map(VlanTag::new), copied.clone());
-            let vlans = mirror.vlans.clone();
-            Some(MirrorTarget { at, to, counters: counters(at), tag, interests, vlans, copied })
+            let (into_vlan, copied) = (mirror.into_vlan, copied.clone());
+            let (vlans, cut) = (mirror.vlans.clone(), mirror.cut);
+            Some(MirrorTarget { to, into_vlan, cut, interests, vlans, copied })
         };
         let targets: Box<[MirrorTarget]> = asked.iter().filter_map(target).collect();
         (!targets.is_empty()).then_some(Self(targets))
@@ -226,8 +306,21 @@ impl Mirror {
         }
     }
 
+    /// What copies are at a port; `None`: it is no destination.
+    fn form(&self, entry: &PortEntry) -> Option<Form> {
+        let Some(into) = self.into_vlan else {
+            let form = self.vlan.map_or(Form::Same, |vid| Form::Pushed(VlanTag::new(vid)));
+            return (entry.settings.name == self.to).then_some(form);
+        };
+        match entry.settings.vlan.egress(into.get()) {
+            VlanEgress::Refused => None,
+            VlanEgress::Untagged => Some(Form::Untagged),
+            VlanEgress::Tagged => Some(Form::Moved(into)),
+        }
+    }
+
     /// Whether this port is the mirror's destination and receives nothing else.
     pub fn owns(&self, port: &str) -> bool {
-        self.vlan.is_none() && self.to == port
+        self.vlan.is_none() && self.into_vlan.is_none() && self.to == port
     }
 }

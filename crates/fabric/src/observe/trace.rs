@@ -8,7 +8,7 @@ use packet::offload::Offload;
 use crate::bridge::port::PortIndex;
 use crate::bridge::state::BridgeState;
 use crate::counters::{DropReason, Drops};
-use crate::decide::detour;
+use crate::decide::{detour, steps};
 use crate::lists::scratchpad::Scratchpad;
 use crate::observe::explain::Remark;
 use crate::observe::interest::Interest;
@@ -21,7 +21,7 @@ use crate::switch::SwitchError;
 pub struct Traced {
     /// Findings and decisions, in order.
     pub remarks: Vec<Remark>,
-    /// Packets that ports would be given, in the order in which destinations were first named.
+    /// Packets that ports would be given, in the order in which the logic names them; mirrors' copies of what leaves follow.
     pub outputs: Vec<TracedOutput>,
     /// Drops that would be counted at the ingress port.
     pub drops: Vec<DropReason>,
@@ -58,7 +58,8 @@ pub enum TraceError {
     Switch(#[from] SwitchError),
 }
 
-/// Predicts the fate of `packet` from `ingress` in this state.
+/// Predicts the fate of `packet` from `ingress` in this state; from [`PortIndex::NONE`], that of one which comes from no
+/// port.
 pub(crate) fn rehearse(
     bridge: &BridgeState,
     ingress: PortIndex,
@@ -76,16 +77,18 @@ pub(crate) fn rehearse(
     }
     rx.load_headers();
     pad.notes.begin(Interest { explained: true, ..Interest::default() }, bridge.lane_count());
-    if !detour::decide(&mut rx, &mut pad, bridge, ingress) {
+    let mut explained = true;
+    match ingress {
+        PortIndex::NONE => steps::decide_originated(&mut rx, &mut pad, bridge, |batch| {
+            explained = bridge.logic.explain(batch);
+        }),
+        ingress => explained = detour::decide(&mut rx, &mut pad, bridge, ingress),
+    }
+    if !explained {
         return Err(TraceError::Unexplained);
     }
-    let outputs = (0..pad.list_count()).flat_map(|i| {
-        let (lane, head) = pad.list(i).unwrap_or_default();
-        pad.outputs_from(head)
-            .filter_map(|(version, _)| traced(&rx, bridge, lane, version.into()))
-            .collect::<Vec<_>>()
-    });
-    let outputs = outputs.collect();
+    let outputs = pad.outputs_in_order().into_iter();
+    let outputs = outputs.filter_map(|(lane, v)| traced(&rx, bridge, lane, v.into())).collect();
     let refusals =
         pad.notes.refusals().filter_map(|(_, lane, reason)| Some((bridge.lane(lane as usize)?.port, reason)));
     let refusals = refusals.chain(pad.notes.copies_refused.iter().copied()).collect();

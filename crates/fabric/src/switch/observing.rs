@@ -5,6 +5,7 @@ use std::sync::Arc;
 use packet::offload::Offload;
 
 use super::{BridgeId, ObserverId, PortRef, Switch, SwitchError, port_mut};
+use crate::bridge::port::PortIndex;
 use crate::observe::mirror::{Mirror, MirrorSnapshot};
 use crate::observe::observer::Observer;
 use crate::observe::trace::{self, TraceError, Traced};
@@ -65,11 +66,14 @@ impl Switch {
         Ok(bridge.mirrors.iter().map(|(mirror, copied)| (mirror.clone(), copied.snapshot())).collect())
     }
 
-    /// Predicts and explains the fate of a packet received at a port now. Nothing is sent, counted or learned.
+    /// Predicts and explains the fate of a packet received at a port now, or with [`PortIndex::NONE`] of one from no port.
+    /// Nothing is sent, counted or learned.
     pub fn trace(&self, at: PortRef, packet: &[u8], offload: Offload) -> Result<Traced, TraceError> {
         let mut state = self.lock();
         let bridge = state.bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
-        port_mut(bridge, at.port)?;
+        if at.port != PortIndex::NONE {
+            port_mut(bridge, at.port)?;
+        }
         // SAFETY: states are replaced by `publish` only, which needs the lock that is held until the end.
         let picture = unsafe { bridge.published.get() };
         trace::rehearse(picture, at.port, packet, offload)

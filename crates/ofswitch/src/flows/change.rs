@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use openflow::action::FinTimeout;
 use openflow::error::ErrorCode;
 use openflow::instruction::Instructions;
 use openflow::message::{FlowMod, FlowModCommand, FlowModFlags, Form, cookie_of};
@@ -272,6 +273,31 @@ impl Datapath {
         let resets = change.flags.contains(FlowModFlags::RESET_COUNTS);
         self.inherit(new.clone(), if resets { Counts::default() } else { counts }, transaction);
         transaction.events.push(Event::Modified(new, flow.clone()));
+        Ok(())
+    }
+
+    /// Reduces the timeouts of the flow whose `fin_timeout` action has this number; longer ones and none become those.
+    pub(crate) fn shorten(&mut self, number: u32, fin: FinTimeout, now: u64) -> Result<(), ErrorCode> {
+        // The flow may have gone meanwhile.
+        let Some(flow) = self.flows().find(|flow| flow.learns.contains(&number)).cloned() else {
+            return Ok(());
+        };
+        let reduced = |timeout: u16, most: u16| match (timeout, most) {
+            (timeout, 0) => timeout,
+            (0, most) => most,
+            (timeout, most) => timeout.min(most),
+        };
+        let (idle, hard) = (reduced(flow.idle_timeout, fin.idle), reduced(flow.hard_timeout, fin.hard));
+        if (idle, hard) == (flow.idle_timeout, flow.hard_timeout) {
+            return Ok(());
+        }
+        let counts = self.counts(&flow, now);
+        self.change(now, |datapath, transaction| {
+            let new = Flow { idle_timeout: idle, hard_timeout: hard, ..Flow::clone(&flow) };
+            let new = datapath.put_flow(new, Some(&flow), flow.created, transaction)?;
+            datapath.inherit(new, counts, transaction);
+            Ok(())
+        })?;
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use openflow::error::ErrorCode;
 use pipeline::ir::{Constant, Stmt};
 
 use super::{Lowering, Step};
-use crate::program::outputs::{ACTION, TABLE_MISS, to_controller};
+use crate::program::outputs::{ACTION, PAUSE, TABLE_MISS, to_controller};
 use crate::program::terms::set;
 
 /// User data of one action at most, bytes.
@@ -27,8 +27,8 @@ impl Lowering<'_> {
             return Err(ErrorCode::BacBadLen);
         }
         // Flows that match what no other flow does report a miss, unless they state another reason.
-        let missed = reason == ACTION && self.owner.reason == TABLE_MISS;
-        let reason = self.number(8, if missed { TABLE_MISS } else { reason }.into());
+        let missed = reason & !PAUSE == ACTION && self.owner.reason == TABLE_MISS;
+        let reason = self.number(8, if missed { TABLE_MISS | reason & PAUSE } else { reason }.into());
         let max_len = self.number(16, max_len.into());
         let sender = self.sender(id);
         let chunk = |bytes: &[u8]| super::places::constant((bytes.len() * 8) as u16, bytes);
@@ -39,7 +39,7 @@ impl Lowering<'_> {
     }
 
     fn controller2(&mut self, properties: &[ControllerProperty]) -> Step {
-        let (mut max_len, mut id, mut reason, mut meter) = (0xffff, 0, ACTION, None);
+        let (mut max_len, mut id, mut reason, mut meter, mut pauses) = (0xffff, 0, ACTION, None, false);
         let mut user_data: &[u8] = &[];
         for property in properties {
             match property {
@@ -48,10 +48,14 @@ impl Lowering<'_> {
                 ControllerProperty::Reason(value) => reason = *value,
                 ControllerProperty::UserData(data) => user_data = &data.0,
                 ControllerProperty::MeterId(value) => meter = Some(*value),
-                // The rest of the packet's way cannot be kept.
-                ControllerProperty::Pause(_) => return self.drop_for(self.layout.reasons.unsupported),
+                ControllerProperty::Pause(_) => pauses = true,
                 ControllerProperty::Other(property) => return Err(property.refusal()),
             }
+        }
+        if pauses {
+            // The meter limits the packets themselves: they are with the controllers.
+            meter.map_or(Ok(()), |meter| self.meter(meter))?;
+            return self.pause(id, reason, user_data);
         }
         let Some(meter) = meter else { return self.controller(max_len, id, reason, user_data) };
         // The meter limits what controllers get, not the packet's way.
@@ -59,6 +63,14 @@ impl Lowering<'_> {
             lowering.meter(meter)?;
             lowering.controller(max_len, id, reason, user_data)
         })
+    }
+
+    /// Gives the packet away until a controller resumes it. It gets the whole packet.
+    fn pause(&mut self, id: u16, reason: u8, user_data: &[u8]) -> Step {
+        let site = self.world.number().to_be_bytes();
+        self.controller(0xffff, id, reason | PAUSE, &[&site, user_data].concat())?;
+        self.push(Stmt::Call(self.layout.pause));
+        Ok(())
     }
 
     /// Applies a meter.

@@ -100,6 +100,7 @@ impl Lowering<'_> {
                 }
                 let group = self.number(32, (*group).into());
                 self.push(set(kept.group, group));
+                self.sign();
                 self.mark(kept.set_group);
             }
             Action::Output(output) => {

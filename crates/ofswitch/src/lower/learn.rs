@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use openflow::Version;
 use openflow::action::{
-    Action, Learn, LearnDestination, LearnFlags, LearnSource, LearnSpec, Output, RegLoad,
+    Action, FinTimeout, Learn, LearnDestination, LearnFlags, LearnSource, LearnSpec, Output, RegLoad,
 };
 use openflow::error::ErrorCode;
 use openflow::field::FieldId;
@@ -19,8 +19,12 @@ use pipeline::bits::Bits;
 use pipeline::ir::Stmt;
 
 use super::{Lowering, Step};
-use crate::program::LEARNED_BITS;
-use crate::program::terms::{bit, concat, resize};
+use crate::program::terms::{bit, both, concat, either, field, resize, valid, when};
+use crate::program::{LEARNED_BITS, headers};
+
+/// Bits of TCP's flags (RFC 9293, section 3.1).
+const FIN: u16 = 0;
+const RST: u16 = 2;
 
 /// A learned flow but for its packet's values.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +32,8 @@ pub(crate) struct Template {
     learn: Learn,
     /// Flows with the same cookie at most; 0: unlimited.
     pub(crate) limit: u32,
+    /// Nothing is learned: these are the timeouts of the flow itself once its TCP connection ends.
+    pub(crate) fin: Option<FinTimeout>,
 }
 
 impl Lowering<'_> {
@@ -39,8 +45,25 @@ impl Lowering<'_> {
                 self.drop_for(self.layout.reasons.unsupported)
             }
             Action::Learn2(learn) => self.learn(&learn.learn, learn.limit),
+            Action::FinTimeout(fin) => {
+                self.fin_timeout(*fin);
+                Ok(())
+            }
             _ => return None,
         })
+    }
+
+    /// Reports the end of a TCP connection: a packet with FIN or RST.
+    fn fin_timeout(&mut self, fin: FinTimeout) {
+        let number = self.world.number();
+        let template = Template { learn: Learn::default(), limit: 0, fin: Some(fin) };
+        self.learns.push((number, Arc::new(template)));
+        let number = self.number(32, number.into());
+        let tcp = self.layout.headers.tcp;
+        let flag = |at: u16| field(tcp, headers::tcp::FLAGS).slice(at, at).equals(bit(1, 1));
+        let ends = both(valid(tcp), either(flag(FIN), flag(RST)));
+        let report = Stmt::Digest(self.layout.learn, vec![number, bit(LEARNED_BITS, 0)]);
+        self.push(when(ends, vec![report]));
     }
 
     fn learn(&mut self, learn: &Learn, limit: u32) -> Step {
@@ -65,7 +88,7 @@ impl Lowering<'_> {
             return Err(ErrorCode::BacTooMany);
         }
         let number = self.world.number();
-        self.learns.push((number, Arc::new(Template { learn: learn.clone(), limit })));
+        self.learns.push((number, Arc::new(Template { learn: learn.clone(), limit, fin: None })));
         let number = self.number(32, number.into());
         let values = values.map_or(bit(LEARNED_BITS, 0), |values| resize(values, LEARNED_BITS));
         self.push(Stmt::Digest(self.layout.learn, vec![number, values]));
@@ -105,6 +128,10 @@ impl Template {
         let mut left = template_bits(&self.learn) as u64;
         let mut fields: Vec<(FieldId, Oxm)> = Vec::new();
         let mut actions = Vec::new();
+        let (idle, hard) = (self.learn.fin_idle_timeout, self.learn.fin_hard_timeout);
+        if idle != 0 || hard != 0 {
+            actions.push(Action::FinTimeout(FinTimeout { idle, hard }));
+        }
         for spec in &self.learn.specs {
             let value = match &spec.source {
                 LearnSource::Field(..) => {

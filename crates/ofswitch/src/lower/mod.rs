@@ -28,6 +28,7 @@ use openflow::action::Action;
 use openflow::error::ErrorCode;
 use pipeline::ir::{self, Constant, Expr, Param, Stmt};
 
+use crate::program::terms::var;
 use crate::program::{Layout, outputs};
 
 pub(crate) use buckets::bucket;
@@ -169,8 +170,18 @@ impl<'w> Lowering<'w> {
         Lowered { body: Body { action, args: self.args }, copies: self.copies, learns: self.learns }
     }
 
-    /// Who sends packets to controllers.
+    /// Whether these are the actions of a bucket.
+    fn is_bucket(&self) -> bool {
+        self.owner.reason == outputs::GROUP
+    }
+
+    /// Who sends packets to controllers: in a bucket, the flow that runs the group.
     fn sender(&mut self, controller: u16) -> outputs::Sender {
+        if self.is_bucket() {
+            let v = &self.layout.vars;
+            let (table, cookie) = (var(v.group_table), var(v.group_cookie));
+            return outputs::Sender { table, cookie, controller: self.number(16, controller.into()) };
+        }
         outputs::Sender {
             table: self.number(8, self.owner.table.into()),
             cookie: self.number(64, self.owner.cookie),

@@ -97,6 +97,11 @@ impl Lowering<'_> {
         }
         let id = self.number(32, group.into());
         self.push(set(self.layout.group, id));
+        if !self.is_bucket() {
+            let (sender, v) = (self.sender(0), &self.layout.vars);
+            self.push(set(v.group_table, sender.table));
+            self.push(set(v.group_cookie, sender.cookie));
+        }
         self.push(Stmt::Call(self.layout.run_group));
         Ok(())
     }

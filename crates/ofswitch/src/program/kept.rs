@@ -161,7 +161,12 @@ impl Kept {
             var(self.cookie),
         ];
         let output = flag(self.set_output, vec![Stmt::Do(means.output, output)]);
-        let group = vec![set(means.group, var(self.group)), Stmt::Call(means.run_group)];
+        let group = vec![
+            set(means.group, var(self.group)),
+            set(v.group_table, var(self.table)),
+            set(v.group_cookie, var(self.cookie)),
+            Stmt::Call(means.run_group),
+        ];
         body.push(Stmt::If(var(self.set_group), group, vec![output]));
         // A set that sends the packet nowhere does nothing else, either.
         let sends = either(var(self.set_output), var(self.set_group));

@@ -10,7 +10,7 @@
 
 mod edits;
 mod fields;
-mod headers;
+pub(crate) mod headers;
 mod kept;
 pub(crate) mod outputs;
 mod parser;
@@ -88,6 +88,8 @@ pub(crate) struct Layout {
     pub(crate) packet_rates: MeterId,
     pub(crate) byte_rates: MeterId,
     pub(crate) band_counts: CounterId,
+    /// Ends the way of a packet that pauses.
+    pub(crate) pause: BlockId,
     pub(crate) is_live: ExternId,
     pub(crate) learn: DigestId,
     pub(crate) sample: DigestId,
@@ -174,7 +176,7 @@ fn reasons(p: &mut Program) -> Reasons {
 }
 
 /// The fields that select groups hash unless they say otherwise.
-const HASHED: [FieldId; 12] = [
+pub(crate) const HASHED: [FieldId; 12] = [
     FieldId::EthSrc,
     FieldId::EthDst,
     FieldId::EthType,
@@ -258,11 +260,14 @@ fn build() -> Layout {
     let default_hash = hash_into(select_hash, field_values(&keys, HASHED));
     let choose = Applied { miss: vec![default_hash], ..Applied::default() };
     p.define_block(run_group, vec![Stmt::Apply(methods, Box::new(choose)), Stmt::Group(groups, var(group))]);
+    let pause = p.declare_block("pause");
+    // Nothing of the action set is executed until the packet is resumed.
+    p.define_block(pause, vec![Stmt::Call(kept.clear), Stmt::Exit]);
     let run_meter = p.declare_block("run_meter");
     p.define_block(run_meter, vec![Stmt::Apply(meters, Box::default())]);
 
     let top = var(v.nested).equals(bit(16, 0));
-    let not_resubmitted = var(v.nested).slice(14, 0).equals(bit(15, 0));
+    let not_resubmitted = v.is_not_resubmitted();
     let miss_drop = p.add_action("miss_drop", &[], vec![when(top, vec![Stmt::Drop(reasons.table_miss)])]);
     let sender = outputs::Sender { table: Expr::Param(0), ..outputs::Sender::nobody() };
     let to_controller = outputs::to_controller(v, bit(8, outputs::NO_MATCH.into()), None, sender, []);
@@ -374,6 +379,7 @@ fn build() -> Layout {
         packet_rates: MeterId(0),
         byte_rates: MeterId(1),
         band_counts: CounterId(0),
+        pause,
         is_live: ExternId(0),
         learn: DigestId(0),
         sample: DigestId(1),

@@ -24,6 +24,9 @@ pub(crate) const PACKET_OUT: u8 = 5;
 /// Reason, inside the switch, of a packet that a flow sends because nothing else matched.
 pub(crate) const TABLE_MISS: u8 = 0x80;
 
+/// Part of a reason, inside the switch: the packet pauses. The user data follows a number of the action, 4 bytes.
+pub(crate) const PAUSE: u8 = 0x40;
+
 /// Cookie of packets that no flow sends.
 pub(crate) const NO_COOKIE: u64 = u64::MAX;
 

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use openflow::field::FieldId;
-use pipeline::ir::{Program, Slot, Type, VarId};
+use pipeline::ir::{Expr, Program, Slot, Type, VarId};
+
+use super::terms::{bit, var};
 
 /// Elements of the stack that `push` and `pop` use, of 128 bits each.
 pub(crate) const STACK: u16 = 16;
@@ -73,6 +75,9 @@ pub(crate) struct Vars {
     pub(crate) kind: VarId,
     pub(crate) ingress: VarId,
     pub(crate) length: VarId,
+    /// The flow that runs a group: its table and cookie, for packets that buckets send to controllers.
+    pub(crate) group_table: VarId,
+    pub(crate) group_cookie: VarId,
     pub(crate) color: VarId,
     pub(crate) meter: VarId,
     pub(crate) hash: VarId,
@@ -83,6 +88,11 @@ pub(crate) struct Vars {
 }
 
 impl Vars {
+    /// Whether the lookup is not one of a `resubmit`.
+    pub(crate) fn is_not_resubmitted(&self) -> Expr {
+        var(self.nested).slice(14, 0).equals(bit(15, 0))
+    }
+
     /// Declares the variables.
     pub(super) fn declare(p: &mut Program) -> Self {
         let mut fields = BTreeMap::new();
@@ -103,6 +113,8 @@ impl Vars {
             queue: bits("queue", 16),
             stack: bits("stack_content", STACK * 128),
             depth: bits("stack_depth", 8),
+            group_table: bits("group_table", 8),
+            group_cookie: bits("group_cookie", 64),
             color: bits("color", 2),
             meter: bits("meter_id", 32),
             hash: bits("hash", 32),

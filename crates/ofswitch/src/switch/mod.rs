@@ -7,10 +7,13 @@
 //! - `saved.rs`: what outlives the switch; `usage.rs`: limits and their use.
 
 mod bundles;
+mod classify;
+mod dependencies;
 mod features;
 mod monitors;
 mod notices;
 mod packets;
+mod pauses;
 mod plane;
 mod rehearsal;
 mod requests;
@@ -32,6 +35,7 @@ use crate::ports::{PortEntry, PortInfo};
 use crate::settings::Settings;
 use crate::tables::Miss;
 
+pub use dependencies::Dependency;
 pub use packets::Effect;
 pub use plane::TableSummary;
 pub use rehearsal::Rehearsal;
@@ -59,6 +63,7 @@ pub struct Switch {
     connections: BTreeMap<ConnectionId, Connection>,
     next_connection: u64,
     buffers: Buffers,
+    pauses: pauses::Pauses,
     /// Treatment of fragments, in the low two bits.
     config: u16,
     /// The largest generation id of roles so far.
@@ -76,6 +81,7 @@ impl Switch {
             connections: BTreeMap::new(),
             next_connection: 0,
             buffers: Buffers::new(settings.limits.buffers),
+            pauses: pauses::Pauses::default(),
             config: 0,
             generation: None,
             random: settings.seed,

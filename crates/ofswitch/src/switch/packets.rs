@@ -7,15 +7,16 @@ use openflow::message::{Body, PacketIn, PacketIn2, PacketOut, PacketProperty, Po
 use openflow::oxm::Oxm;
 use openflow::property::{Aligned64, Bytes, Fields};
 use openflow::{Message, PortNo, Version, version};
-use pipeline::interp::{Effect as Raw, Exit};
+use pipeline::interp::{Effect as Raw, Exit, Received};
 use pipeline::ir::{Constant, DigestId};
 use pipeline::state::Update;
 
 use super::Switch;
+use super::pauses::Arrived;
 use crate::buffers::Buffers;
 use crate::connection::{ConnectionId, Notice};
 use crate::datapath::{Datapath, exact, exact_match};
-use crate::exec::{self, Packet, Surroundings};
+use crate::exec;
 use crate::flows::{FlowChange, Selection};
 use crate::lower::{LEARNED_VERSION, Lowered, Lowering, Owner};
 use crate::program::Layout;
@@ -61,7 +62,7 @@ pub enum Effect {
 }
 
 /// Bytes of a packet at least: an Ethernet header.
-const MIN_PACKET: usize = 14;
+pub(super) const MIN_PACKET: usize = 14;
 
 /// Number of packet-outs in the program's table of injected actions.
 const INJECTED: u32 = 1;
@@ -79,18 +80,16 @@ impl Switch {
             return vec![Effect::Drop("the port is configured to receive nothing".to_owned())];
         }
         let mut effects = Vec::new();
-        self.run(port.0, packet, 0, now, &mut effects);
+        let arrived = Arrived { port: port.0, bytes: packet, flags: self.received_flags(), resumed: &[] };
+        self.run(&arrived, now, &mut effects);
         self.after_changes();
         effects
     }
 
-    fn run(&mut self, port: u32, bytes: &[u8], injected: u32, now: u64, effects: &mut Vec<Effect>) {
-        let packet = Packet { bytes, port, flags: u64::from(injected) | self.received_flags(), now };
-        let ports = &self.ports;
-        let is_live = |number: u32| ports.get(&number).is_some_and(|port| port.is_live());
-        let mut surroundings = Surroundings { now, random: &mut self.random, is_live: &is_live };
-        let outcome = exec::run(&self.datapath.state, &mut surroundings, &packet);
-        let received = packet.received();
+    pub(super) fn run(&mut self, arrived: &Arrived<'_>, now: u64, effects: &mut Vec<Effect>) {
+        let outcome = self.follow(arrived, now, false);
+        let (port, bytes) = (arrived.port, arrived.bytes);
+        let received = Received::whole(bytes, port);
         let mut room = exec::EFFECTS;
         for effect in outcome.effects {
             match effect {
@@ -106,7 +105,7 @@ impl Switch {
                 }
                 Raw::Controller { reason, packet: form, limit, data, .. } => {
                     if let Some(record) = Record::read(&data) {
-                        self.packet_in(&record, reason, limit, &form.bytes(&received));
+                        self.packet_in(&record, reason, limit, &form.bytes(&received), Some(arrived), now);
                     }
                 }
                 Raw::Digest { digest, values } => self.digest(digest, &values, bytes, now, effects),
@@ -186,6 +185,9 @@ impl Switch {
 
     fn learn(&mut self, number: u32, values: &pipeline::bits::Bits, now: u64) -> Result<(), ErrorCode> {
         let Some(template) = self.datapath.model.learns.get(&number).cloned() else { return Ok(()) };
+        if let Some(fin) = template.fin {
+            return self.datapath.shorten(number, fin, now);
+        }
         let flow = template.flow(values);
         let form = openflow::message::Form::Nicira;
         let size = template.size();
@@ -206,11 +208,35 @@ impl Switch {
     }
 
     /// Tells controllers of a packet.
-    pub(super) fn packet_in(&mut self, record: &Record, reason: u8, limit: Option<u16>, packet: &[u8]) {
+    ///
+    /// With `arrived`, a packet that pauses can be resumed.
+    pub(super) fn packet_in(
+        &mut self,
+        record: &Record,
+        reason: u8,
+        limit: Option<u16>,
+        packet: &[u8],
+        arrived: Option<&Arrived<'_>>,
+        now: u64,
+    ) {
         let quiet = |port: &crate::ports::PortEntry| port.config.contains(PortConfig::NO_PACKET_IN);
         if self.ports.get(&record.in_port).is_some_and(quiet) {
             return;
         }
+        let pauses = reason & outputs::PAUSE != 0;
+        let reason = match reason & !outputs::PAUSE {
+            // Flows that a packet-out's packet meets (OpenFlow 1.4, section 7.4.1).
+            outputs::ACTION if arrived.is_some_and(|arrived| arrived.flags as u32 == INJECTED) => {
+                outputs::PACKET_OUT
+            }
+            reason => reason,
+        };
+        let (site, user_data) =
+            record.user_data.split_at_checked(if pauses { 4 } else { 0 }).unwrap_or_default();
+        // Other forms have no place for what resumes a packet.
+        let can_resume = |connection: &crate::connection::Connection| connection.packet_in_format == 2;
+        let waits = pauses && self.connections.values().any(can_resume);
+        let waiting = arrived.filter(|_| waits).and_then(|arrived| self.pause(arrived, site, now));
         let of_table = self.datapath.model.settings.get(usize::from(record.table));
         let by_default = of_table.is_some_and(|settings| settings.miss == Miss::Default);
         // Flows that send what nothing else matches, and misses of tables.
@@ -245,7 +271,8 @@ impl Switch {
             // Without a buffer the whole packet goes.
             let data = packet.get(..usize::from(limit)).filter(|_| cuts && kept.is_some()).unwrap_or(packet);
             let full = if data.len() < packet.len() { Some(packet.len() as u32) } else { None };
-            let message = to_message(version, connection.packet_in_format, record, sent, data, full, kept);
+            let sent = Sent { reason: sent, user_data, data, full, buffer: kept, waiting };
+            let message = to_message(version, connection.packet_in_format, record, &sent);
             connection.notify(message, self.settings.limits.backlog);
         }
     }
@@ -264,11 +291,12 @@ impl Switch {
         });
         let in_port =
             if version >= Version::V1_5 { named.unwrap_or(PortNo::CONTROLLER.0) } else { request.in_port.0 };
-        let lowered = injected(&mut self.datapath, request)?;
         let kept;
         let packet = match request.buffer_id {
             version::NO_BUFFER => &request.data,
             number => {
+                // A packet of refused actions stays where it is.
+                injected(&mut self.datapath, request)?;
                 kept = self.buffers.take(number).ok_or(ErrorCode::BrcBufferUnknown)?;
                 &kept.bytes
             }
@@ -276,6 +304,22 @@ impl Switch {
         if packet.len() < MIN_PACKET {
             return Err(ErrorCode::BrcBadPacket);
         }
+        self.injecting(request, now, |switch, flags| {
+            let mut effects = std::mem::take(&mut switch.effects);
+            let arrived = Arrived { port: in_port, bytes: packet, flags, resumed: &[] };
+            switch.run(&arrived, now, &mut effects);
+            switch.effects = effects;
+        })
+    }
+
+    /// Has the actions of a packet-out in the tables while `run` runs, with the flags of its packet.
+    pub(super) fn injecting<T>(
+        &mut self,
+        request: &PacketOut,
+        now: u64,
+        run: impl FnOnce(&mut Self, u64) -> T,
+    ) -> Result<T, ErrorCode> {
+        let lowered = injected(&mut self.datapath, request)?;
         let layout = Layout::get();
         let ((copies, learns), _) = self.datapath.change(now, |datapath, transaction| {
             transaction.is_private = true;
@@ -283,9 +327,8 @@ impl Switch {
             transaction.updates.push(Update::Insert(layout.injected, exact(INJECTED, call)));
             Ok((copies, learns))
         })?;
-        let mut effects = std::mem::take(&mut self.effects);
-        self.run(in_port, packet, INJECTED, now, &mut effects);
-        self.effects = effects;
+        let flags = u64::from(INJECTED) | self.received_flags();
+        let result = run(self, flags);
         // What was just put there can be removed.
         let _ = self.datapath.change(now, |datapath, transaction| {
             transaction.is_private = true;
@@ -295,14 +338,16 @@ impl Switch {
             transaction.updates.push(Update::DeleteMatch(layout.injected, exact_match(INJECTED), 0));
             Ok(())
         });
-        Ok(())
+        Ok(result)
     }
 
     /// Takes a packet from its buffer through the tables.
     pub(super) fn packet_of_buffer(&mut self, number: u32, now: u64) -> Result<(), ErrorCode> {
         let kept = self.buffers.take(number).ok_or(ErrorCode::BrcBufferUnknown)?;
         let mut effects = std::mem::take(&mut self.effects);
-        self.run(kept.in_port, &kept.bytes, 0, now, &mut effects);
+        let flags = self.received_flags();
+        let arrived = Arrived { port: kept.in_port, bytes: &kept.bytes, flags, resumed: &[] };
+        self.run(&arrived, now, &mut effects);
         self.effects = effects;
         Ok(())
     }
@@ -367,16 +412,22 @@ fn metadata(version: Version, record: &Record) -> Vec<Oxm> {
     fields
 }
 
-/// A packet-in in the form that a connection chose.
-fn to_message(
-    version: Version,
-    format: u32,
-    record: &Record,
+/// What a packet-in says of one packet.
+struct Sent<'a> {
     reason: u8,
-    data: &[u8],
+    user_data: &'a [u8],
+    /// The packet, or its start.
+    data: &'a [u8],
+    /// The packet's length, if only its start is there.
     full: Option<u32>,
     buffer: Option<u32>,
-) -> Message {
+    /// The number with which it can be resumed.
+    waiting: Option<u64>,
+}
+
+/// A packet-in in the form that a connection chose.
+fn to_message(version: Version, format: u32, record: &Record, sent: &Sent<'_>) -> Message {
+    let Sent { reason, user_data, data, full, buffer, waiting } = *sent;
     // Open vSwitch says that a flow of its own sends what no flow of a table matches.
     let missed = reason == outputs::NO_MATCH && record.cookie == outputs::NO_COOKIE;
     let cookie = if missed && record.table != version::table::ALL { 0 } else { record.cookie };
@@ -392,9 +443,10 @@ fn to_message(
         properties.push(PacketProperty::Cookie(Aligned64(cookie)));
         properties.push(PacketProperty::Reason(reason));
         properties.push(PacketProperty::Metadata(Fields(fields)));
-        if !record.user_data.is_empty() {
-            properties.push(PacketProperty::UserData(Bytes(record.user_data.clone())));
+        if !user_data.is_empty() {
+            properties.push(PacketProperty::UserData(Bytes(user_data.to_vec())));
         }
+        properties.extend(waiting.map(super::pauses::continuation));
         return Message::new(version, 0, Body::PacketIn2(PacketIn2(properties)));
     }
     let total = full.unwrap_or(data.len() as u32);

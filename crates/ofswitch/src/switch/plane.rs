@@ -4,10 +4,11 @@ use openflow::{PortNo, version};
 use pipeline::ir::{Constant, DigestId, TableId};
 
 use super::Switch;
+use super::pauses::Arrived;
 use crate::exec;
 use crate::follow::Follower;
 use crate::program::Layout;
-use crate::program::outputs::Record;
+use crate::program::outputs::{self, Record};
 
 /// A flow table in figures.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,11 +74,27 @@ impl Switch {
     }
 
     /// Sends a packet to controllers, as the program asked: `reason`, `limit` and `data` are those of
-    /// [`pipeline::interp::Effect::Controller`].
-    pub fn send_to_controllers(&mut self, reason: u8, limit: Option<u16>, data: &[u8], packet: &[u8]) {
+    /// [`pipeline::interp::Effect::Controller`]. `arrived`: the packet as it was received, and its port, if it
+    /// [pauses](Switch::is_pause).
+    pub fn send_to_controllers(
+        &mut self,
+        reason: u8,
+        limit: Option<u16>,
+        data: &[u8],
+        packet: &[u8],
+        arrived: Option<(PortNo, &[u8])>,
+        now: u64,
+    ) {
+        let flags = self.received_flags();
+        let arrived = arrived.map(|(port, bytes)| Arrived { port: port.0, bytes, flags, resumed: &[] });
         if let Some(record) = Record::read(data) {
-            self.packet_in(&record, reason, limit, packet);
+            self.packet_in(&record, reason, limit, packet, arrived.as_ref(), now);
         }
+    }
+
+    /// Whether a packet that the program sends to controllers for this reason waits for them.
+    pub fn is_pause(reason: u8) -> bool {
+        reason & outputs::PAUSE != 0
     }
 
     /// Processes a digest of the program: learns a flow, or samples the packet, as received.

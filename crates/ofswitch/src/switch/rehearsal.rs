@@ -1,13 +1,19 @@
 //! What would happen to a packet, and why: nothing changes by it.
 
-use openflow::PortNo;
+use std::sync::Arc;
+
+use openflow::error::ErrorCode;
+use openflow::message::PacketOut;
 use openflow::text::{instructions_text, match_text};
+use openflow::{PortNo, Version};
 use pipeline::interp::{self, Effect, Event, Exit, Received};
 use pipeline::ir::TableId;
 use pipeline::state::EntryId;
 
 use super::Switch;
+use super::packets::MIN_PACKET;
 use crate::exec::{self, Surroundings};
+use crate::flows::Flow;
 use crate::program::Layout;
 
 /// What would happen to a packet.
@@ -23,24 +29,72 @@ impl Switch {
     /// Takes a packet of `len` bytes, of which the first are visible, through the tables as if it had arrived at a
     /// port, and changes nothing: no counts, no timeouts, no learned flows.
     pub fn rehearse(&self, port: PortNo, visible: &[u8], len: u32, now: u64) -> Rehearsal {
-        let flags = self.received_flags();
+        let (trace, effects) = self.rehearsed(port, visible, len, now);
+        let steps = trace.iter().filter_map(|event| self.step(event)).collect();
+        Rehearsal { steps, effects }
+    }
+
+    /// The trace of a rehearsal, and its effects.
+    pub(super) fn rehearsed(
+        &self,
+        port: PortNo,
+        visible: &[u8],
+        len: u32,
+        now: u64,
+    ) -> (Vec<Event>, Vec<Effect>) {
+        self.rehearsed_with(self.received_flags(), port, visible, len, now)
+    }
+
+    fn rehearsed_with(
+        &self,
+        flags: u64,
+        port: PortNo,
+        visible: &[u8],
+        len: u32,
+        now: u64,
+    ) -> (Vec<Event>, Vec<Effect>) {
         let received = Received { len, flags, time: now, ..Received::whole(visible, port.0) };
         let is_live = |number: u32| self.ports.get(&number).is_some_and(|port| port.is_live());
         let mut random = self.random;
         let mut surroundings = Surroundings { now, random: &mut random, is_live: &is_live };
         let outcome = interp::rehearse(&self.datapath.state, &mut surroundings, &received, &exec::LIMITS);
-        let steps = outcome.trace.iter().filter_map(|event| self.step(event)).collect();
-        Rehearsal { steps, effects: outcome.effects }
+        (outcome.trace, outcome.effects)
     }
 
     /// Rehearses a whole packet ([`Switch::rehearse`]). Returns the steps, and the packets that would leave; floods are
     /// packets for each port.
     pub fn foresee(&self, port: PortNo, packet: &[u8], now: u64) -> (Vec<String>, Vec<super::Effect>) {
         let len = u32::try_from(packet.len()).unwrap_or(u32::MAX);
-        let rehearsal = self.rehearse(port, packet, len, now);
+        let Rehearsal { steps, effects } = self.rehearse(port, packet, len, now);
+        (steps, self.outputs(port, packet, effects))
+    }
+
+    /// Rehearses a packet that a controller would send, as [`Switch::foresee`] does.
+    ///
+    /// # Errors
+    /// The actions are refused, or the packet is too short.
+    pub fn foresee_packet_out(
+        &mut self,
+        request: &PacketOut,
+        now: u64,
+    ) -> Result<(Vec<String>, Vec<super::Effect>), ErrorCode> {
+        request.actions.iter().try_for_each(|action| action.check(Version::V1_5))?;
+        if request.data.len() < MIN_PACKET {
+            return Err(ErrorCode::BrcBadPacket);
+        }
+        let (port, packet) = (request.in_port, request.data.as_slice());
+        let len = u32::try_from(packet.len()).unwrap_or(u32::MAX);
+        let (trace, effects) = self
+            .injecting(request, now, |switch, flags| switch.rehearsed_with(flags, port, packet, len, now))?;
+        let steps = trace.iter().filter_map(|event| self.step(event)).collect();
+        Ok((steps, self.outputs(port, packet, effects)))
+    }
+
+    /// The packets that effects send to ports.
+    fn outputs(&self, port: PortNo, packet: &[u8], effects: Vec<Effect>) -> Vec<super::Effect> {
         let received = Received::whole(packet, port.0);
         let mut outputs = Vec::new();
-        for effect in rehearsal.effects {
+        for effect in effects {
             let Effect::Output { to, packet: form, queue, .. } = effect else { continue };
             let (packet, queue) = (form.bytes(&received), queue.unwrap_or(0));
             let output =
@@ -54,7 +108,7 @@ impl Switch {
                 }
             }
         }
-        (rehearsal.steps, outputs)
+        outputs
     }
 
     /// A step in the terms of OpenFlow, if it is one.
@@ -75,17 +129,19 @@ impl Switch {
         }
     }
 
+    /// The flow of an entry; none has one that flows with conjunctive matches share.
+    pub(super) fn flow_of(&self, id: TableId, table: u8, entry: EntryId) -> Option<&Arc<Flow>> {
+        let installed = self.datapath.state.table(id)?.get(entry)?;
+        let flows = self.datapath.model.tables.get(usize::from(table))?;
+        flows.iter().find(|flow| {
+            u32::from(flow.priority) == installed.entry.priority
+                && flow.conditions.as_slice() == installed.entry.matches.as_slice()
+        })
+    }
+
     /// The flow of an entry as text.
     fn flow_text(&self, id: TableId, table: u8, entry: EntryId) -> String {
-        let installed = self.datapath.state.table(id).and_then(|state| state.get(entry));
-        let flow = installed.and_then(|installed| {
-            let flows = self.datapath.model.tables.get(usize::from(table))?;
-            flows.iter().find(|flow| {
-                u32::from(flow.priority) == installed.entry.priority
-                    && flow.conditions.as_slice() == installed.entry.matches.as_slice()
-            })
-        });
-        match flow {
+        match self.flow_of(id, table, entry) {
             Some(flow) => {
                 let matching = match_text(&flow.fields);
                 let comma = if matching.is_empty() { "" } else { "," };

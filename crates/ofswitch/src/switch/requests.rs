@@ -148,7 +148,7 @@ impl Switch {
             }
             // Nothing is tracked, so there is nothing to forget.
             Body::CtFlushZone(_) | Body::CtFlush(_) => Ok(()),
-            Body::Resume(_) => Err(ErrorCode::NxResumeNotSupported),
+            Body::Resume(packet) => self.resume(packet, now),
             _ => Err(ErrorCode::BrcBadType),
         }
     }

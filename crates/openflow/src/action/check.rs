@@ -274,7 +274,6 @@ impl Action {
             }
             Action::Track(track) => check_track(track),
             Action::Nat(nat) => check_nat(nat),
-            Action::DebugSlow | Action::DebugRecirc => Err(ErrorCode::BacBadVendorType),
             _ => Ok(()),
         }
     }

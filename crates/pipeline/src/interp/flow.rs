@@ -12,6 +12,9 @@ impl Machine<'_> {
                 return Flow::Drop(reason);
             }
             self.event(|| Event::Block(block));
+            if self.ends_pause(block, pass) {
+                return Flow::Next;
+            }
             let program = self.program;
             let Some((_, body)) = program.blocks.get(block.index()) else { return Flow::Next };
             match self.body(body, pass, &[]) {

@@ -142,16 +142,21 @@ impl Machine<'_> {
                 installed.bucket_stats.get(i).iter().for_each(|stats| stats.count(pass.len.into()));
             }
             let before = pass.data.clone();
+            self.groups += 1;
             let mut flow = self.action(bucket.call.action, &bucket.call.args, pass);
             if let Flow::Goto(block) = flow {
                 flow = self.block(block, pass);
             }
             pass.data = before;
+            self.groups -= 1;
             match flow {
                 Flow::Drop(Dropped::Limit(limit)) => return Flow::Drop(Dropped::Limit(limit)),
                 // Only this bucket's copy is dropped.
                 Flow::Drop(reason) => self.drop_packet(pass, reason),
                 _ => {}
+            }
+            if self.is_over() {
+                return Flow::Exit;
             }
         }
         Flow::Next

@@ -29,7 +29,8 @@
 //!
 //! - `packet.rs`: packets as bytes; `pass.rs`: headers, variables and the intrinsic metadata of a pass;
 //! - `eval.rs`: expressions and places; `exec.rs`: statements that compute; `flow.rs`: statements that branch;
-//! - `lookup.rs`: tables, selections, groups; `send.rs`: destinations; `parse.rs`, `deparse.rs`; `trace.rs`.
+//! - `lookup.rs`: tables, selections, groups; `send.rs`: destinations; `parse.rs`, `deparse.rs`; `trace.rs`;
+//! - `replay.rs`: packets that pause.
 
 mod deparse;
 mod eval;
@@ -39,6 +40,7 @@ mod lookup;
 mod packet;
 mod parse;
 mod pass;
+mod replay;
 mod send;
 mod trace;
 
@@ -51,6 +53,7 @@ use crate::state::{EntryId, State};
 
 pub use eval::binary;
 pub use packet::{Form, Received};
+pub use replay::{Replay, Resumed, resume};
 pub use trace::{Event, Place};
 
 use pass::{Arrival, Pass};
@@ -201,13 +204,13 @@ pub fn run(
     limits: &Limits,
     trace: bool,
 ) -> Outcome {
-    execute(state, env, received, limits, Mode { trace, rehearsal: false })
+    execute(state, env, received, limits, Mode { trace, rehearsal: false }, None)
 }
 
 /// Runs the program of `state` on a packet as [`run`] does, with a trace, and leaves the state as it is: counts, times
 /// of hits, meters and registers. What the packet would write to a register it does not read back.
 pub fn rehearse(state: &State, env: &mut dyn Env, received: &Received<'_>, limits: &Limits) -> Outcome {
-    execute(state, env, received, limits, Mode { trace: true, rehearsal: true })
+    execute(state, env, received, limits, Mode { trace: true, rehearsal: true }, None)
 }
 
 #[derive(Clone, Copy)]
@@ -223,6 +226,7 @@ fn execute(
     received: &Received<'_>,
     limits: &Limits,
     mode: Mode,
+    progress: Option<replay::Progress<'_>>,
 ) -> Outcome {
     let mut machine = Machine {
         program: state.program(),
@@ -236,10 +240,15 @@ fn execute(
         passes: 0,
         depth: 0,
         guard: None,
+        groups: 0,
+        progress,
     };
     machine.waiting.push_back(Arrival::received(received));
     while let Some(arrival) = machine.waiting.pop_front() {
         machine.pass(arrival);
+    }
+    if machine.is_astray() {
+        machine.outcome.effects.clear();
     }
     machine.outcome
 }
@@ -273,6 +282,9 @@ struct Machine<'a> {
     depth: u32,
     /// The registers' lock, in an atomic statement.
     guard: Option<MutexGuard<'a, ()>>,
+    /// Groups that the current statement is in.
+    groups: u32,
+    progress: Option<replay::Progress<'a>>,
 }
 
 impl Machine<'_> {
@@ -287,7 +299,7 @@ impl Machine<'_> {
         self.event(|| Event::Stage(arrival.stage));
         let mut pass = self.enter(arrival, stage.parser);
         let mut flow = self.block(stage.control, &mut pass);
-        if let (Some(finish), false) = (stage.finish, matches!(flow, Flow::Drop(_))) {
+        if let (Some(finish), false) = (stage.finish, matches!(flow, Flow::Drop(_)) || self.is_over()) {
             flow = self.block(finish, &mut pass);
         }
         match flow {

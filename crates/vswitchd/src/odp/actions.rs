@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use packet::MacAddr;
 
-use super::flow::{IPV4, IPV6, TCP, UDP, VLAN};
+use super::flow::{ARP, ICMP, ICMPV6, IPV4, IPV6, MPLS, SCTP, TCP, UDP, VLAN};
 
 /// The headers of a packet, as far as actions change them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -16,9 +16,17 @@ struct Headers<'a> {
     src: &'a [u8],
     vlans: [Option<(u16, u16)>; 2],
     kind: u16,
-    /// From the type's header on.
+    /// MPLS labels.
+    labels: [Option<u32>; LABELS],
+    /// From the type's header on, or from what is behind the labels.
     rest: &'a [u8],
 }
+
+/// Labels that are compared.
+const LABELS: usize = 3;
+
+/// Bit of a label that is the last one.
+const BOTTOM: u32 = 0x100;
 
 fn word(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
@@ -37,7 +45,24 @@ impl<'a> Headers<'a> {
             at += 4;
         }
         let (dst, src) = (packet.get(..6)?, packet.get(6..12)?);
-        Some(Self { dst, src, vlans, kind: word(packet, at)?, rest: packet.get(at + 2..)? })
+        let kind = word(packet, at)?;
+        let mut rest = packet.get(at + 2..)?;
+        let mut labels = [None; LABELS];
+        if MPLS.contains(&kind) {
+            for place in &mut labels {
+                let Some((entry, behind)) = rest.split_first_chunk() else { break };
+                let entry = u32::from_be_bytes(*entry);
+                (*place, rest) = (Some(entry), behind);
+                if entry & BOTTOM != 0 {
+                    break;
+                }
+            }
+        }
+        Some(Self { dst, src, vlans, kind, labels, rest })
+    }
+
+    fn labels(&self) -> Vec<u32> {
+        self.labels.into_iter().flatten().collect()
     }
 
     fn tags(&self) -> impl DoubleEndedIterator<Item = (u16, u16)> {
@@ -55,8 +80,13 @@ impl<'a> Headers<'a> {
     }
 }
 
+/// What follows the type of a packet, from which truncations take.
+pub(super) fn rest_of(packet: &[u8]) -> Option<&[u8]> {
+    Some(Headers::of(packet)?.rest)
+}
+
 /// Returns the actions that turn a packet into another, each with a comma behind it.
-pub(crate) fn between(from: &[u8], to: &[u8]) -> String {
+pub(super) fn between(from: &[u8], to: &[u8]) -> String {
     let mut text = String::new();
     let (Some(from), Some(to)) = (Headers::of(from), Headers::of(to)) else { return text };
     let mut set = |name: &str, parts: &[(&str, Option<String>)]| {
@@ -72,10 +102,62 @@ pub(crate) fn between(from: &[u8], to: &[u8]) -> String {
     set("eth", &[("src", mac(from.src, to.src)), ("dst", mac(from.dst, to.dst))]);
     if from.kind == to.kind {
         ip(&from, &to, &mut set);
+        arp(&from, &to, &mut set);
         upper(&from, &to, &mut set);
     }
+    labels(&from, &to, &mut text);
     vlans(&from, &to, &mut text);
     text
+}
+
+/// Takes labels off until those below are common, and puts the others on; or changes the outermost.
+fn labels(from: &Headers<'_>, to: &Headers<'_>, text: &mut String) {
+    let (old, new) = (from.labels(), to.labels());
+    if old == new {
+        return;
+    }
+    let parts = |entry: u32| {
+        let (label, tc, ttl, bos) = (entry >> 12, entry >> 9 & 7, entry & 0xff, entry >> 8 & 1);
+        format!("label={label},tc={tc},ttl={ttl},bos={bos}")
+    };
+    if let ([_, a @ ..], [top, b @ ..]) = (old.as_slice(), new.as_slice())
+        && a == b
+    {
+        // Writing to a string does not fail.
+        let _ = write!(text, "set(mpls({})),", parts(*top));
+        return;
+    }
+    let common = old.iter().rev().zip(new.iter().rev()).take_while(|(a, b)| a == b).count();
+    for left in (common..old.len()).rev() {
+        let kind = if left > 0 { from.kind } else { to.kind };
+        let _ = write!(text, "pop_mpls(eth_type={kind:#x}),");
+    }
+    for entry in new.iter().rev().skip(common) {
+        let _ = write!(text, "push_mpls({},eth_type={:#x}),", parts(*entry), to.kind);
+    }
+}
+
+fn mac_at(bytes: &[u8], at: usize) -> Option<MacAddr> {
+    Some(MacAddr(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn arp(from: &Headers<'_>, to: &Headers<'_>, set: &mut Set<'_>) {
+    if to.kind != ARP {
+        return;
+    }
+    let address = |at: usize| {
+        let of = |headers: &Headers<'_>| Some(Ipv4Addr::from(*headers.rest.get(at..)?.first_chunk()?));
+        changed(of(from), of(to))
+    };
+    let mac = |at: usize| changed(mac_at(from.rest, at), mac_at(to.rest, at));
+    let op = changed(word(from.rest, 6), word(to.rest, 6));
+    set("arp", &[("sip", address(14)), ("tip", address(24)), ("op", op), ("sha", mac(8)), ("tha", mac(18))]);
+}
+
+/// A value, if it is another one than before.
+fn changed<T: PartialEq + ToString>(from: Option<T>, to: Option<T>) -> Option<String> {
+    let (from, to) = (from?, to?);
+    (from != to).then(|| to.to_string())
 }
 
 type Set<'a> = dyn FnMut(&str, &[(&str, Option<String>)]) + 'a;
@@ -136,16 +218,46 @@ fn upper(from: &Headers<'_>, to: &Headers<'_>, set: &mut Set<'_>) {
     let (Some((proto, src, dst)), Some((same, new_src, new_dst))) = (from.upper(), to.upper()) else {
         return;
     };
-    let name = match proto {
-        TCP => "tcp",
-        UDP => "udp",
-        _ => return,
-    };
     if proto != same {
         return;
     }
-    let port = |a: u16, b: u16| (a != b).then(|| b.to_string());
-    set(name, &[("src", port(src, new_src)), ("dst", port(dst, new_dst))]);
+    match proto {
+        TCP | UDP | SCTP => {
+            let name = match proto {
+                TCP => "tcp",
+                UDP => "udp",
+                _ => "sctp",
+            };
+            let port = |a: u16, b: u16| changed(Some(a), Some(b));
+            set(name, &[("src", port(src, new_src)), ("dst", port(dst, new_dst))]);
+        }
+        ICMP | ICMPV6 => {
+            let name = if proto == ICMP { "icmp" } else { "icmpv6" };
+            let byte = |shift: u16| changed(Some(src >> shift & 0xff), Some(new_src >> shift & 0xff));
+            set(name, &[("type", byte(8)), ("code", byte(0))]);
+            if proto == ICMPV6 && matches!(new_src >> 8, 135 | 136) {
+                neighbour(from, to, set);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Neighbour discovery, behind the fixed header of IPv6.
+fn neighbour(from: &Headers<'_>, to: &Headers<'_>, set: &mut Set<'_>) {
+    let target = |headers: &Headers<'_>| Some(Ipv6Addr::from(*headers.rest.get(48..)?.first_chunk()?));
+    let option = |headers: &Headers<'_>, kind: u8| {
+        let mut bytes = headers.rest.get(64..)?;
+        loop {
+            let [this, units, ..] = *bytes else { return None };
+            if this == kind {
+                return mac_at(bytes, 2);
+            }
+            bytes = bytes.get(usize::from(units.max(1)) * 8..)?;
+        }
+    };
+    let address = |kind: u8| changed(option(from, kind), option(to, kind));
+    set("nd", &[("target", changed(target(from), target(to))), ("sll", address(1)), ("tll", address(2))]);
 }
 
 /// Takes tags off until the rest is common, and puts the others on.
@@ -193,5 +305,27 @@ mod tests {
         let other = packet("vlan(vid=8,pcp=0)", "50:54:00:00:00:05", 64, 0, 1);
         assert_eq!(between(&tagged, &other), "pop_vlan,push_vlan(vid=8,pcp=0),");
         assert_eq!(between(&plain, &[1, 2]), "");
+        let labelled = |labels: &[u8]| [&plain[..12], &[0x88, 0x47], labels, &plain[14..]].concat();
+        let (one, two) = (labelled(&[0, 0, 0xb7, 64]), labelled(&[0, 0, 0xb6, 64, 0, 0, 0xb7, 64]));
+        assert_eq!(between(&one, &two), "push_mpls(label=11,tc=3,ttl=64,bos=0,eth_type=0x8847),");
+        assert_eq!(between(&two, &one), "pop_mpls(eth_type=0x8847),");
+        assert_eq!(between(&one, &plain), "pop_mpls(eth_type=0x800),");
+        let less = labelled(&[0, 0, 0xb7, 63]);
+        assert_eq!(between(&one, &less), "set(mpls(label=11,tc=3,ttl=63,bos=1)),");
+    }
+
+    #[test]
+    fn changes_of_neighbour_discovery_and_arp() {
+        let nd = |target: &str, sll: &str| {
+            let ip =
+                "eth_type(0x86dd),ipv6(src=::1,dst=::2,proto=58,hlimit=255,frag=no),icmpv6(type=135,code=0)";
+            odp::packet(&format!("in_port(1),eth(),{ip},nd(target={target},sll={sll})"), None).unwrap()
+        };
+        let (from, to) = (nd("fe80::1", "00:00:00:00:00:01"), nd("fe80::2", "00:00:00:00:00:02"));
+        assert_eq!(between(&from, &to), "set(nd(target=fe80::2,sll=00:00:00:00:00:02)),");
+        let arp = |op: u8| {
+            odp::packet(&format!("in_port(1),eth(),eth_type(0x0806),arp(sip=1.1.1.1,op={op})"), None).unwrap()
+        };
+        assert_eq!(between(&arp(1), &arp(2)), "set(arp(op=2)),");
     }
 }

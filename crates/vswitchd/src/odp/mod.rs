@@ -2,16 +2,21 @@
 //! `in_port(1),eth(src=…,dst=…),eth_type(0x0800),ipv4(…)`, and that of OpenFlow matches.
 //!
 //! - `flow`: the fields of a packet; `parse`: datapath flows; `matching`: matches; `compose`: from fields to bytes;
-//!   `actions`: from a change of bytes to datapath actions; `show`: from bytes to a match.
+//!   `actions`: from a change of bytes to datapath actions; `sequence`: all of a packet; `show`: from bytes to a match;
+//!   `extract`: from bytes to fields; `megaflow`: the fields that matter, in either syntax.
 
 mod actions;
 mod compose;
+mod extract;
 mod flow;
 mod matching;
+mod megaflow;
 mod parse;
+mod sequence;
 mod show;
 
-pub(crate) use actions::between as actions_between;
+pub(crate) use megaflow::Megaflow;
+pub(crate) use sequence::Sequence;
 pub(crate) use show::matching;
 
 /// Bytes of the longest packet of the fabric.

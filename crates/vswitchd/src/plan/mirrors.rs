@@ -6,8 +6,12 @@ use fabric::port::VidSet;
 use fabric::{Interest, Mirror};
 use ovsdb::Uuid;
 use ovsdb::vswitch::{self, Bridge};
+use packet::ether::Vid;
 
 use super::Rows;
+
+/// The `snaplen` with which copies are whole.
+const WHOLE: u32 = 65_535;
 
 /// A mirror of a bridge in the database.
 #[derive(Debug, PartialEq)]
@@ -38,10 +42,13 @@ fn mirror(rows: &Rows<'_>, bridge: &Bridge, row: &vswitch::Mirror) -> Result<Mir
         let uuids = port.into_iter().flat_map(|port| &port.interfaces);
         uuids.filter_map(|uuid| rows.interfaces.get(uuid)).map(|interface| interface.name.clone())
     };
-    let to = match (&row.output_port, row.output_vlan) {
-        (Some(port), _) => interfaces(port).next().ok_or("output_port is not a port of the bridge")?,
-        (None, Some(_)) => return Err("output_vlan is not supported; set output_port".into()),
-        (None, None) => return Err("it has no output_port".into()),
+    let (to, into_vlan) = match (&row.output_port, row.output_vlan) {
+        (Some(port), _) => (interfaces(port).next().ok_or("output_port is not a port of the bridge")?, None),
+        (None, Some(vlan)) => {
+            let vid = u16::try_from(vlan).ok().and_then(Vid::new);
+            (String::new(), Some(vid.ok_or_else(|| format!("output_vlan {vlan} is not a VLAN"))?))
+        }
+        (None, None) => return Err("it has neither output_port nor output_vlan".into()),
     };
     let mut by_port = BTreeMap::<String, Interest>::new();
     for name in row.select_src_port.iter().flat_map(interfaces) {
@@ -61,6 +68,8 @@ fn mirror(rows: &Rows<'_>, bridge: &Bridge, row: &vswitch::Mirror) -> Result<Mir
         by_port: (!row.select_all).then(|| by_port.into_iter().collect()),
         vlans,
         to,
+        into_vlan,
+        cut: row.snaplen.and_then(|bytes| u32::try_from(bytes).ok()).filter(|bytes| *bytes < WHOLE),
         ..Mirror::default()
     })
 }

@@ -276,7 +276,7 @@ fn rows_of_mirrors_become_mirrors() {
     replica.apply(Format::OldAndNew, &json!({ "Mirror": rows })).unwrap();
     let plan = plan_of(&replica);
     let config = plan.bridges[0].config().unwrap();
-    let [all, some, none] = &config.mirrors[..] else { panic!("{config:?}") };
+    let [all, some, none, vlan] = &config.mirrors[..] else { panic!("{config:?}") };
     assert_eq!((all.to.as_str(), &all.from, &all.by_port, &all.vlans), ("c", &vec![], &None, &None));
     let by_port = some.by_port.clone().unwrap();
     let directions = by_port.iter().map(|(port, what)| (port.as_str(), what.received, what.sent));
@@ -284,12 +284,12 @@ fn rows_of_mirrors_become_mirrors() {
     let vlans = some.vlans.clone().unwrap();
     assert!(vlans.contains(5) && !vlans.contains(0));
     assert_eq!(none.by_port, Some(vec![]), "nothing is copied, but c is the mirror's");
+    assert_eq!((all.cut, some.cut), (None, Some(100)));
+    assert_eq!((vlan.to.as_str(), vlan.into_vlan), ("", packet::ether::Vid::new(7)));
     assert_eq!(
         plan.warnings,
         [
-            "bridge br0: mirror some: snaplen has no effect",
-            "bridge br0: mirror vlan: output_vlan is not supported; set output_port",
-            "bridge br0: mirror lost: it has no output_port",
+            "bridge br0: mirror lost: it has neither output_port nor output_vlan",
             "bridge br0: mirror away: output_port is not a port of the bridge",
         ]
     );
