@@ -127,7 +127,7 @@ fn measure(name: &str, state: &State, entries: usize) {
     let engine = Engine::new(state, Options::default()).unwrap_or_else(|error| fail(&error));
     let views = engine.views();
     let frames: Vec<Vec<u8>> = (0..PACKETS).map(|i| frame(i * 7919 % entries)).collect();
-    let (mut worker, mut effects, mut ends) = (Worker::new(), Effects::default(), vec![]);
+    let (mut worker, mut effects, mut fates) = (Worker::new(), Effects::default(), vec![]);
     let mut figures = [vec![], vec![]];
     // The interpreter searches tables from first to last: fewer packets show enough.
     let few = (PACKETS * 16 / entries.max(16)).max(16);
@@ -141,9 +141,9 @@ fn measure(name: &str, state: &State, entries: usize) {
         for batch in frames.chunks(64) {
             let view = views.load();
             effects.clear();
-            ends.clear();
+            fates.clear();
             let packets = batch.iter().map(|frame| Received::whole(frame, 1));
-            worker.run_batch(&view, &mut World, packets, &mut effects, &mut ends);
+            worker.run_batch(&view, &mut World, packets, &mut effects, &mut fates);
             black_box(&effects);
         }
         figures[1].push((cycles() - begin) / PACKETS as u64);

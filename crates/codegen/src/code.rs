@@ -114,6 +114,8 @@ pub struct Code {
     pub(crate) prepares: BTreeMap<BlockId, usize>,
     /// The function that lays out a packet's flow key at the address that is its argument, and words of the key.
     pub(crate) flow_key: Option<(usize, usize)>,
+    /// The parts of the flow key.
+    pub(crate) flow_parts: Vec<pipeline::ir::Expr>,
     /// Whether a decided packet's way may follow from the ingress port, other than that it does not go back there.
     pub(crate) uses_ingress: bool,
     /// Addresses of actions by their slots, in specialised code.

@@ -103,6 +103,7 @@ pub fn compile(program: &Checked, options: &Options) -> Result<Code, Unsupported
         is_unchanging: false,
         prepares: BTreeMap::new(),
         flow_key: None,
+        flow_parts: vec![],
         uses_ingress: true,
         actions: vec![],
         program: program.clone(),
@@ -126,6 +127,7 @@ pub(crate) fn compile_residual(
     let origins = Origins::of(&program, actions);
     let key = FlowKey::of(&program, actions, tables, &origins).filter(|_| parses_alone(&program));
     let words = key.as_ref().map(|key| key.layout.words);
+    let flow_parts = key.as_ref().map(|key| key.parts.clone()).unwrap_or_default();
     let Compiled { functions, first_defined, prepares, flow_key } =
         functions(&program, &layout, options, actions, Some((&origins, key)))?;
     let slots = slots(&program, &layout, |id| reads.var(id));
@@ -153,6 +155,7 @@ pub(crate) fn compile_residual(
         is_unchanging: false,
         prepares,
         flow_key: flow_key.zip(words),
+        flow_parts,
         uses_ingress: origins.uses_ingress,
         actions: addresses,
         program,

@@ -44,6 +44,7 @@ pub use code::Code;
 pub use compile::{Options, Unsupported, compile};
 pub use engine::{Engine, TableInfo};
 pub use form::Form;
-pub use runtime::{Effect, Effects, Packet, Worker};
+pub use runtime::{Effect, Effects, Fate, Packet, Worker};
+pub use shortcut::Leaves;
 pub use special::Specialisation;
 pub use view::{View, Views};

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use pipeline::interp::Exit;
 
 use crate::code::Code;
-use crate::runtime::{Effect, Packet};
+use crate::runtime::Effect;
 
 /// Bits of the word: from 32 on the code's id, from 16 on the ingress port, bit 31 whether the program chose queue 0,
 /// from 0 on the egress port. Ids are never 0.
@@ -26,10 +26,11 @@ pub(crate) struct Shortcut(AtomicU64);
 
 /// A packet leaves as it came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Leaves {
-    pub(crate) port: u32,
+pub struct Leaves {
+    /// The port that it leaves to.
+    pub port: u32,
     /// Whether the program chose queue 0.
-    pub(crate) queue: bool,
+    pub queue: bool,
 }
 
 impl Leaves {
@@ -42,12 +43,6 @@ impl Leaves {
         };
         let is_whole = packet.head.is_empty() && packet.from == 0 && packet.to == len;
         is_whole.then_some(Self { port: *port, queue: queue.is_some() })
-    }
-
-    /// The effect on a packet of so many bytes.
-    pub(crate) fn effect(self, len: u32) -> Effect {
-        let packet = Packet { head: 0..0, from: 0, to: len };
-        Effect::Output { to: Exit::Port(self.port), packet, class: None, queue: self.queue.then_some(0) }
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use codegen::{Effect, Effects, Engine, Form, Options, Worker};
 use pipeline::fuzzing::World;
-use pipeline::interp::{Exit, Received};
+use pipeline::interp::{self, Exit, Received};
 use pipeline::ir::TableId;
 use pipeline::state::{State, Update};
 use pipeline::{Checked, text};
@@ -62,7 +62,7 @@ fn packets_meet_whole_bundles_while_forms_change() {
     let mut forms = std::collections::HashSet::new();
     std::thread::scope(|scope| {
         let worker = scope.spawn(|| {
-            let (mut worker, mut effects) = (Worker::new(), Effects::default());
+            let (mut worker, mut effects, mut fates) = (Worker::new(), Effects::default(), vec![]);
             let mut world = World { now: 0, seed: 1 };
             let (mut last, mut packets) = (0, 0u64);
             let received = Received::whole(&[0, 0, 0, 7], 1);
@@ -70,14 +70,17 @@ fn packets_meet_whole_bundles_while_forms_change() {
                 let ending = done.load(Ordering::Acquire);
                 last = last.max(complete.load(Ordering::Acquire));
                 effects.clear();
+                fates.clear();
                 let view = views.load();
-                worker.run_batch(&view, &mut world, [received; 8], &mut effects, &mut Vec::new());
+                worker.run_batch(&view, &mut world, [received; 8], &mut effects, &mut fates);
                 drop(view);
-                for effect in effects.list() {
-                    let Effect::Output { to: Exit::Port(port), .. } = effect else { panic!("{effect:?}") };
+                for effect in effects.to_interp_each(&fates, [received.len; 8]).concat() {
+                    let interp::Effect::Output { to: Exit::Port(port), .. } = effect else {
+                        panic!("{effect:?}")
+                    };
                     // Versions only grow, and none is met that was replaced before the batch; a missing entry would be 0.
-                    assert!(*port >= last && *port > 0, "{port} after {last}");
-                    last = *port;
+                    assert!(port >= last && port > 0, "{port} after {last}");
+                    last = port;
                     packets += 1;
                 }
                 started.store(true, Ordering::Release);

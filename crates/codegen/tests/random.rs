@@ -64,6 +64,24 @@ fn case(seed: u64, simple: bool) -> BTreeSet<String> {
         pair.check_batch(&batch);
         pair.advance(1000);
     }
+    // Others that differ from them in few bytes or in length, some of them twice.
+    let mut others = Vec::new();
+    for (bytes, port) in seen.iter().cycle().take(32) {
+        let mut bytes = bytes.clone();
+        for _ in 0..random.random() % 3 {
+            let at = random.random() as usize % bytes.len().max(1);
+            bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= 1 << (random.random() % 8));
+        }
+        if random.random().is_multiple_of(4) {
+            bytes.truncate(random.random() as usize % (bytes.len() + 1));
+        }
+        others.push((bytes, *port));
+    }
+    let batch: Vec<_> = others.iter().map(|(bytes, port)| Received::whole(bytes, *port)).collect();
+    for _ in 0..2 {
+        pair.check_batch(&batch);
+        pair.advance(1000);
+    }
     pair.check_state();
     if pair.engine.is_specialised() {
         kinds.insert("specialised".into());

@@ -198,3 +198,50 @@ fn packets_that_the_code_is_not_for_run_among_others() {
     }
     assert_eq!(pair.remembered(), 4);
 }
+
+/// A table by ingress port and one by nothing.
+const PORTS: &str = "program ports {
+  header h_t { a: bit<8>; } instance h: h_t;
+  var from: bit<32> = env ingress_port;
+  action next() {}
+  action act(port: bit<32>) { send current port $port; }
+  table t { key from: ternary = from; actions next; size 8; count both; }
+  table u { actions act; size 8; count both; timeouts; }
+  parser p { state start { extract h; goto accept; } }
+  block control { apply t { hit { apply u; } }; }
+  stage s { parser p; control control; }
+}";
+
+#[test]
+fn all_packets_of_a_port_follow_their_way_as_a_whole() {
+    let program = Checked::new(text::parse(PORTS).unwrap_or_else(|error| panic!("{error}"))).unwrap();
+    let mut pair = Pair::new(&program, Limits::default());
+    for port in [7, 8] {
+        insert(
+            &mut pair,
+            0,
+            &format!("entry priority 5 {{ from: 32w{port} &&& 32w0xffffffff; }} -> next();"),
+        );
+    }
+    insert(&mut pair, 1, "entry { } -> act(32w3);");
+    pair.engine.improve();
+    assert!(pair.engine.is_specialised());
+    let all = |pair: &mut Pair, port, flags| {
+        let leaves = pair.follow_all(&[Received { flags, ..Received::whole(&[1], port) }; 3]);
+        pair.check_state();
+        leaves.map(|leaves| leaves.port)
+    };
+    assert_eq!(all(&mut pair, 7, 0), None, "no packet has shown the way");
+    for port in [7, 8] {
+        let packets: [(&[u8], u32); 3] = [(&[1], port), (&[2, 3], port), (&[], port)];
+        assert_eq!(leave(&mut pair, &packets), (vec![3; 3], 2));
+        assert_eq!(all(&mut pair, port, 0), Some(3));
+        assert_eq!(all(&mut pair, 5, 0), None, "packets of another port");
+        assert_eq!(all(&mut pair, port, 1), None, "packets that the code is not for");
+    }
+    let changed = entry(&pair, 1, "entry { } -> act(32w9);");
+    assert!(pair.apply(vec![Update::Modify(TableId(1), changed)]));
+    assert_eq!(all(&mut pair, 8, 0), None, "the entry has changed");
+    assert_eq!(leave(&mut pair, &[(&[1], 8)]).0, [9]);
+    assert_eq!(all(&mut pair, 8, 0), Some(9));
+}

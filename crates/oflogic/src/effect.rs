@@ -35,6 +35,11 @@ pub(crate) enum EffectRef<'a> {
 }
 
 impl<'a> EffectRef<'a> {
+    /// The output of a packet of so many bytes, as it was received, to a port.
+    pub(crate) fn leaves(port: u32, len: u32) -> Self {
+        EffectRef::Output { to: Exit::Port(port), form: Form { head: &[], from: 0, to: len }, queue: 0 }
+    }
+
     /// An effect of generated code.
     #[inline]
     pub(crate) fn of_code(effect: &'a codegen::Effect, effects: &'a Effects) -> Self {

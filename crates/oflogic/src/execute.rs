@@ -38,11 +38,26 @@ impl Executor<'_> {
     #[inline]
     pub(crate) fn plain(&self, batch: &Batch<'_>, v: VersionId, effect: &EffectRef<'_>) -> Option<PortIndex> {
         let EffectRef::Output { to: Exit::Port(number), form, queue: 0 } = effect else { return None };
-        let port = self.ports.index(*number)?;
-        let plain = port != batch.ingress()
-            && self.ports.sends(port)
-            && form.is_received(batch.header(v), batch.len(v));
-        plain.then_some(port)
+        let port = self.plain_port(batch, *number)?;
+        form.is_received(batch.header(v), batch.len(v)).then_some(port)
+    }
+
+    /// The port of this number, if it is another one that sends.
+    #[inline]
+    pub(crate) fn plain_port(&self, batch: &Batch<'_>, number: u32) -> Option<PortIndex> {
+        let port = self.ports.index(number)?;
+        (port != batch.ingress() && self.ports.sends(port)).then_some(port)
+    }
+
+    /// Executes the output of each packet of a batch, as it was received, to a port.
+    pub(crate) fn leave_all(&mut self, batch: &mut Batch<'_>, number: u32) {
+        if let Some(port) = self.plain_port(batch, number) {
+            return batch.send_all(port);
+        }
+        for v in batch.packets() {
+            let leaves = EffectRef::leaves(number, batch.len(v));
+            self.execute(batch, v, std::iter::once(leaves));
+        }
     }
 
     /// Executes the program's effects on a packet.

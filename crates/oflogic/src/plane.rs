@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, TryLockError};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use codegen::{Effects, Views, Worker};
+use codegen::{Effects, Fate, Views, Worker};
 use fabric::doorbell::{Doorbell, ThreadBell};
 use fabric::worker::PerThread;
 use fabric::{Batch, DropReason, PortIndex, Rest, SwitchLogic, VersionId};
@@ -63,7 +63,7 @@ pub(crate) struct Local {
 struct Memory {
     worker: Worker,
     effects: Effects,
-    ends: Vec<usize>,
+    fates: Vec<Fate>,
     /// Packets that go through the tables.
     packets: Vec<VersionId>,
     random: u64,
@@ -76,7 +76,7 @@ impl Local {
         let memory = Memory {
             worker: if alone { Worker::alone() } else { Worker::new() },
             effects: Effects::default(),
-            ends: Vec::new(),
+            fates: Vec::new(),
             packets: Vec::new(),
             random: seed,
         };
@@ -166,10 +166,17 @@ impl Plane {
             count(only, local, batch, now);
             return self.learning.forward(batch);
         }
-        memory.choose(batch, has_taken);
         self.compiled.with_views(|views| match views {
-            Some(views) => memory.run(views, &mut executor, batch, flags, now),
-            None => memory.hand_over(&mut executor, batch),
+            Some(views) => {
+                if has_taken || !memory.follow_all(views, &mut executor, batch, flags, now) {
+                    memory.choose(batch, has_taken);
+                    memory.run(views, &mut executor, batch, flags, now);
+                }
+            }
+            None => {
+                memory.choose(batch, has_taken);
+                memory.hand_over(&mut executor, batch);
+            }
         });
         self.finish(&executor, batch, |learning, left| learning.forward(left));
     }
@@ -274,6 +281,29 @@ impl Memory {
         }
     }
 
+    /// Sends a batch to the port that all packets of its ingress port leave to, if there is one.
+    fn follow_all(
+        &mut self,
+        views: &Views,
+        executor: &mut Executor<'_>,
+        batch: &mut Batch<'_>,
+        flags: u64,
+        now: u64,
+    ) -> bool {
+        if batch.is_explained() || batch.security().is_some() {
+            return false;
+        }
+        let size = || {
+            let lens = batch.packets().map(|v| u64::from(batch.len(v)));
+            lens.fold((0, 0), |(packets, bytes), len| (packets + 1, bytes + len))
+        };
+        let leaves = self.worker.follow_all(&views.load(), (executor.number, flags), size, now);
+        if let Some(leaves) = leaves {
+            executor.leave_all(batch, leaves.port);
+        }
+        leaves.is_some()
+    }
+
     /// Runs the tables' code and executes its effects.
     fn run(
         &mut self,
@@ -283,9 +313,9 @@ impl Memory {
         flags: u64,
         now: u64,
     ) {
-        let Self { worker, effects, ends, packets, random } = self;
+        let Self { worker, effects, fates, packets, random } = self;
         effects.clear();
-        ends.clear();
+        fates.clear();
         {
             let (view, ports, number) = (views.load(), executor.ports, executor.number);
             let batch: &Batch<'_> = batch;
@@ -297,21 +327,40 @@ impl Memory {
                 flags,
                 ..Received::whole(batch.header(*v), number)
             });
-            worker.run_batch(&view, &mut surroundings, received, effects, ends);
+            worker.run_batch(&view, &mut surroundings, received, effects, fates);
         }
         let (mut run, mut begin) = (Run::NONE, 0);
         let explained = batch.is_explained();
-        for (v, end) in packets.iter().zip(ends.iter()) {
-            let list = effects.list().get(begin..*end).unwrap_or_default();
-            begin = *end;
-            if let ([effect], false) = (list, explained)
-                && let Some(port) = executor.plain(batch, *v, &EffectRef::of_code(effect, effects))
-            {
+        for (v, fate) in packets.iter().zip(fates.iter()) {
+            let list = match *fate {
+                Fate::Leaves(_) => &[][..],
+                Fate::Effects(end) => {
+                    let list = effects.list().get(begin..end).unwrap_or_default();
+                    begin = end;
+                    list
+                }
+            };
+            let plain = match (*fate, list) {
+                _ if explained => None,
+                (Fate::Leaves(leaves), _) => executor.plain_port(batch, leaves.port),
+                (_, [effect]) => executor.plain(batch, *v, &EffectRef::of_code(effect, effects)),
+                _ => None,
+            };
+            if let Some(port) = plain {
                 run.add(batch, *v, port);
                 continue;
             }
             run.send(batch);
-            executor.execute(batch, *v, list.iter().map(|effect| EffectRef::of_code(effect, effects)));
+            match *fate {
+                Fate::Leaves(leaves) => {
+                    let leaves = EffectRef::leaves(leaves.port, batch.len(*v));
+                    executor.execute(batch, *v, std::iter::once(leaves));
+                }
+                Fate::Effects(_) => {
+                    let list = list.iter().map(|effect| EffectRef::of_code(effect, effects));
+                    executor.execute(batch, *v, list);
+                }
+            }
         }
         run.send(batch);
     }

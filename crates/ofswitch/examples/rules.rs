@@ -13,7 +13,7 @@ use std::hint::black_box;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use codegen::{Effects, Engine, Options, Views, Worker};
+use codegen::{Effects, Engine, Fate, Options, Views, Worker};
 use ofswitch::{ConnectionKind, Follower, LIMITS, PortCounters, Settings, Switch};
 use openflow::message::{Body, FlowModCommand, Hello, PortConfig, Versions};
 use openflow::text::parse_flow;
@@ -288,7 +288,7 @@ impl<'c> Packets<'c> {
 fn batch(
     views: &Views,
     worker: &mut Worker,
-    out: &mut (Effects, Vec<usize>),
+    out: &mut (Effects, Vec<Fate>),
     packets: &[(u32, Vec<u8>)],
 ) -> u64 {
     let begin = cycles();

@@ -145,17 +145,17 @@ impl Ours {
         let received = Received::whole(packet, port);
         let is_live = |number: u32| (1..=PORTS).contains(&number);
         let mut surroundings = Surroundings { now: 0, random: &mut code.random, is_live: &is_live };
-        let mut effects = Effects::default();
+        let (mut effects, mut fates) = (Effects::default(), vec![]);
         let views = lock(&code.followed).engine.views();
         code.worker.run_batch(
             &views.load(),
             &mut surroundings,
             std::iter::once(received),
             &mut effects,
-            &mut vec![],
+            &mut fates,
         );
         let mut outputs = vec![];
-        for effect in effects.to_interp() {
+        for effect in effects.to_interp_each(&fates, [received.len]).concat() {
             match effect {
                 interp::Effect::Output { to, packet: form, .. } => {
                     let bytes = form.bytes(&received);

@@ -6,6 +6,8 @@ use pipeline::interp::{self, Dropped, Exit};
 use pipeline::ir::{Constant, DigestId, TableId};
 use pipeline::state::EntryId;
 
+use crate::shortcut::Leaves;
+
 /// A packet that leaves: bytes of [`Effects::bytes`], then bytes `from..to` of the received packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packet {
@@ -55,6 +57,15 @@ pub enum Effect {
     Drop(Dropped),
 }
 
+/// What becomes of a packet of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It leaves as it came, in no class that the program has chosen. The list has nothing of it.
+    Leaves(Leaves),
+    /// Effects in the list. Here they end; they begin where the list ended for the packet before.
+    Effects(usize),
+}
+
 /// A list of effects.
 #[derive(Debug, Default)]
 pub struct Effects {
@@ -84,6 +95,12 @@ impl Effects {
     #[inline]
     pub(crate) fn add(&mut self, make: impl FnOnce() -> Effect) {
         self.list.extend(std::iter::once_with(make));
+    }
+
+    /// The fate of a packet whose effects end the list.
+    #[inline]
+    pub(crate) fn fate(&self) -> Fate {
+        Fate::Effects(self.list.len())
     }
 
     pub(crate) fn keep(&mut self, bytes: &[u8]) -> Range<usize> {
@@ -116,5 +133,28 @@ impl Effects {
             Effect::Drop(reason) => interp::Effect::Drop(*reason),
         };
         self.list.iter().map(effect).collect()
+    }
+
+    /// Returns the effects of each packet of a batch as the interpreter reports them, given the packets' lengths.
+    pub fn to_interp_each(
+        &self,
+        fates: &[Fate],
+        lens: impl IntoIterator<Item = u32>,
+    ) -> Vec<Vec<interp::Effect>> {
+        let mut all = self.to_interp().into_iter();
+        let mut done = 0;
+        let of = |(fate, len): (&Fate, u32)| match *fate {
+            Fate::Leaves(Leaves { port, queue }) => {
+                let packet = interp::Form { head: vec![], from: 0, to: len };
+                let queue = queue.then_some(0);
+                vec![interp::Effect::Output { to: Exit::Port(port), packet, class: None, queue }]
+            }
+            Fate::Effects(end) => {
+                let count = end.saturating_sub(done);
+                done = end;
+                all.by_ref().take(count).collect()
+            }
+        };
+        fates.iter().zip(lens).map(of).collect()
     }
 }

@@ -11,7 +11,7 @@ use pipeline::env::Env;
 use pipeline::interp::Received;
 use pipeline::ir::TableId;
 
-use super::{Effects, Form, Machine, Worker};
+use super::{Effects, Fate, Form, Machine, Worker};
 use crate::form::WIDEST;
 use crate::layout::word;
 use crate::shortcut::Leaves;
@@ -89,7 +89,7 @@ impl Worker {
         env: &mut dyn Env,
         mut packets: impl Iterator<Item = Received<'r>> + Clone,
         effects: &mut Effects,
-        ends: &mut Vec<usize>,
+        fates: &mut Vec<Fate>,
     ) {
         let mut ahead = std::mem::take(&mut self.ahead);
         loop {
@@ -99,7 +99,7 @@ impl Worker {
             }
             let now = if first.table.timed { env.now() } else { 0 };
             if let Some(all) = ahead.one_way(first, count, packets.clone().next()) {
-                self.leave_together(first, all, packets.by_ref().take(count), now, (effects, ends));
+                self.leave_together(first, all, packets.by_ref().take(count), now, fates);
                 continue;
             }
             for (received, handle) in packets.by_ref().take(count).zip(ahead.handles()) {
@@ -107,14 +107,14 @@ impl Worker {
                 let known = record.and_then(|record| {
                     Some((record, record.shortcut.get(&first.special.code, received.port)?))
                 });
-                match known {
-                    Some((record, leaves)) => self.leave(first, (record, leaves), &received, now, effects),
+                fates.push(match known {
+                    Some((record, leaves)) => self.leave(first, (record, leaves), &received, now),
                     None => {
                         let found = handle.map(|handle| (first.id, handle));
                         self.packet(view, env, &received, found, effects);
+                        effects.fate()
                     }
-                }
-                ends.push(effects.list.len());
+                });
             }
         }
         self.ahead = ahead;
@@ -127,15 +127,13 @@ impl Worker {
         (record, leaves): (&Record, Leaves),
         packets: impl Iterator<Item = Received<'r>>,
         now: u64,
-        (effects, ends): (&mut Effects, &mut Vec<usize>),
+        fates: &mut Vec<Fate>,
     ) {
         let (mut count, mut bytes) = (0, 0);
         for received in packets {
-            let len = Form::received_len(&received);
             count += 1;
-            bytes += u64::from(len);
-            effects.add(|| leaves.effect(len));
-            ends.push(effects.list.len());
+            bytes += u64::from(Form::received_len(&received));
+            fates.push(Fate::Leaves(leaves));
         }
         let tallies = self.scratch.tallies.get_mut();
         tallies.add(first.id.index(), Some(&record.stats), first.table.counted, count, bytes);
@@ -152,15 +150,14 @@ impl Worker {
         (record, leaves): (&Record, Leaves),
         received: &Received<'_>,
         now: u64,
-        effects: &mut Effects,
-    ) {
+    ) -> Fate {
         let len = Form::received_len(received);
         let tallies = self.scratch.tallies.get_mut();
         tallies.add(first.id.index(), Some(&record.stats), first.table.counted, 1, len.into());
         if first.table.timed {
             record.stats.last_hit.store(now, Relaxed);
         }
-        effects.add(|| leaves.effect(len));
+        Fate::Leaves(leaves)
     }
 
     /// Does the first lookups of packets; returns their number.

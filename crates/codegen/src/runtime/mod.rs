@@ -11,11 +11,14 @@
 //! - `calls.rs`: functions that code calls; `wide.rs`: those that only compute;
 //! - `pass.rs`: stages; `send.rs`: destinations; `group.rs`: groups and selections; `form.rs`, `list.rs`, `effects.rs`;
 //! - `tally.rs`: hits that are counted together; `look_ahead.rs`: the first lookups of a batch, together;
-//! - `ways.rs`: packets that go remembered ways; `way_cache.rs`: these.
+//! - `ways.rs`: packets that go remembered ways; `way_cache.rs`: these; `fronts.rs`: bits of packets that they are found
+//!   by; `alike.rs`: packets of a port that all go one way.
 
+mod alike;
 pub(crate) mod calls;
 mod effects;
 mod form;
+mod fronts;
 mod group;
 mod list;
 mod look_ahead;
@@ -40,7 +43,8 @@ use crate::flow;
 use crate::layout::word;
 use crate::view::View;
 
-pub use effects::{Effect, Effects, Packet};
+use alike::{Alike, Commons};
+pub use effects::{Effect, Effects, Fate, Packet};
 use form::Form;
 use list::List;
 use look_ahead::{Ahead, First};
@@ -58,6 +62,7 @@ pub struct Worker {
     scratch: Scratch,
     ahead: Ahead,
     ways: Ways,
+    common: Commons,
     /// Set while packets run. If it is when they begin, the environment or the source of packets has panicked.
     running: bool,
 }
@@ -121,6 +126,11 @@ impl Worker {
         self.ways.followed
     }
 
+    /// Returns the number of packets that have found another one's way by their fronts, without a parser.
+    pub fn unparsed(&self) -> u64 {
+        self.ways.unparsed
+    }
+
     /// Takes a received packet through the program of a view, and appends what happens to `effects`.
     pub fn run(&mut self, view: &View, env: &mut dyn Env, received: &Received<'_>, effects: &mut Effects) {
         self.begin(view);
@@ -129,32 +139,35 @@ impl Worker {
     }
 
     /// Takes a batch of received packets through the program of a view, one after the other, and appends what happens
-    /// to `effects`. `ends` receives the number of effects in the list after each packet. Hits are counted together at
-    /// the end.
+    /// to `effects`, and to `fates` of each packet what becomes of it. Hits are counted together at the end.
     pub fn run_batch<'r>(
         &mut self,
         view: &View,
         env: &mut dyn Env,
         packets: impl IntoIterator<Item = Received<'r>, IntoIter: Clone>,
         effects: &mut Effects,
-        ends: &mut Vec<usize>,
+        fates: &mut Vec<Fate>,
     ) {
         self.begin(view);
         let packets = packets.into_iter();
-        if let Some(remembered) = self.remembers(view) {
-            self.run_remembered(remembered, env, packets, effects, ends);
+        if let Some(alike) = Alike::of(view) {
+            self.run_alike(alike, env, packets, effects, fates);
             return self.end(view);
         }
-        let before = ends.len();
+        if let Some(remembered) = self.remembers(view) {
+            self.run_remembered(remembered, env, packets, effects, fates);
+            return self.end(view);
+        }
+        let before = fates.len();
         if let Some(first) = First::of(view) {
-            self.run_ahead((view, &first), env, packets, effects, ends);
+            self.run_ahead((view, &first), env, packets, effects, fates);
         } else {
             for received in packets {
                 self.packet(view, env, &received, None, effects);
-                ends.push(effects.list.len());
+                fates.push(effects.fate());
             }
         }
-        self.ways.cache.pass(ends.len() - before);
+        self.ways.cache.pass(fates.len() - before);
         self.end(view);
     }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use pipeline::state::EntryStats;
 
+use super::way_cache::WayLookup;
 use crate::view::View;
 
 /// What is to be counted, for each table.
@@ -80,6 +81,30 @@ impl Tallies {
         }
         tally.packets += packets;
         tally.bytes += bytes;
+    }
+
+    /// Counts packets with so many bytes that do these lookups ([`super::way_cache::WayLookup`]); `now` is the time of
+    /// their hits.
+    ///
+    /// # Safety
+    ///
+    /// The statistics of entries hit are those of entries of the view that the worker holds.
+    #[inline]
+    pub(super) unsafe fn add_all(
+        &mut self,
+        lookups: impl Iterator<Item = WayLookup>,
+        packets: u64,
+        bytes: u64,
+        now: u64,
+    ) {
+        for WayLookup { table, stats, counted, timed } in lookups {
+            // SAFETY: null, or as the caller promises.
+            let stats = unsafe { stats.as_ref() };
+            self.add(table, stats, counted, packets, bytes);
+            if let (Some(stats), true) = (stats, timed) {
+                stats.last_hit.store(now, Relaxed);
+            }
+        }
     }
 
     /// Adds everything to the shared counters.

@@ -1,7 +1,7 @@
 //! Remembered ways of one worker: for a flow key and an ingress port, the entries hit and the outcome.
 //!
-//! A slot is 16 words in two cache lines. The first has what is compared (the *tag*, of epoch and ingress port, and the
-//! flow key) and the outcome, the second the statistics of the entries hit and their tables. A way is in one of two
+//! A slot is 16 words in two cache lines. The first has what is compared (the *tag*, of epoch, front and ingress port,
+//! and the flow key, or the words of the front that it follows from) and the outcome, the second the statistics of the entries hit and their tables. A way is in one of two
 //! neighbouring slots, or where these are taken in one of two others.
 //!
 //! Invariants:
@@ -15,6 +15,7 @@ use pipeline::interp::Dropped;
 use pipeline::ir::{ReasonId, TableId};
 use pipeline::state::EntryStats;
 
+use super::fronts::MOST_FRONTS;
 use crate::shortcut::Leaves;
 use crate::special::flow_key::MOST_WORDS;
 use crate::view::TableView;
@@ -31,17 +32,21 @@ const TABLES: usize = STATS + MOST_LOOKUPS;
 /// Slots at first, and at most: 256 KiB and 4 MiB.
 const FEWEST_SLOTS: usize = 2048;
 const MOST_SLOTS: usize = 32_768;
+/// Step between epochs: their low bits are left to the numbers of fronts.
+const EPOCH: u32 = MOST_FRONTS as u32 + 1;
 /// Windows that a pause lasts. A window is four lookups for each slot.
 const PAUSE: u64 = 64;
 
 /// Tag and flow key.
 pub(super) type Key = [u64; 1 + MOST_WORDS];
 
-/// The first slots of the two pairs that a way may be in.
+/// The first slots of the two pairs that the way of a key may be in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
     first: u32,
     second: u32,
+    /// Words of the key, the tag included. Keys of one tag have as many.
+    words: u32,
 }
 
 impl Place {
@@ -53,13 +58,38 @@ impl Place {
 }
 
 /// A packet's lookups, as its code does them.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Walk {
     /// Addresses of the statistics of the entries hit, or 0.
     stats: [u64; MOST_LOOKUPS],
     tables: [u16; MOST_LOOKUPS],
     /// Lookups; more than there is room for if the way cannot be kept.
     len: usize,
+}
+
+/// A lookup on a way.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WayLookup {
+    pub(super) table: usize,
+    /// Statistics of the entry hit, or null.
+    pub(super) stats: *const EntryStats,
+    /// Whether hits are counted.
+    pub(super) counted: bool,
+    /// Whether their time is kept.
+    pub(super) timed: bool,
+}
+
+impl WayLookup {
+    /// The lookup that is kept as a word for the entry's statistics and a half for the table.
+    #[inline]
+    fn of(stats: u64, table: u16) -> Self {
+        Self {
+            table: usize::from(table & !(COUNTED | TIMED)),
+            stats: stats as *const EntryStats,
+            counted: table & COUNTED != 0,
+            timed: table & TIMED != 0,
+        }
+    }
 }
 
 /// In the number of a table: whether its hits are counted, and timed.
@@ -84,6 +114,12 @@ impl Walk {
         let flags = if table.counted { COUNTED } else { 0 } | if table.timed { TIMED } else { 0 };
         *slot = id.0 as u16 | flags;
         self.len += 1;
+    }
+
+    /// Its lookups; `None` if there are too many.
+    pub(super) fn lookups(&self) -> Option<impl Iterator<Item = WayLookup>> {
+        let (stats, tables) = (self.stats.get(..self.len)?, self.tables.get(..self.len)?);
+        Some(stats.iter().zip(tables).map(|(stats, table)| WayLookup::of(*stats, *table)))
     }
 }
 
@@ -134,16 +170,24 @@ impl Way<'_> {
         Outcome::of(self.0[OUTCOME])
     }
 
-    /// Its lookups: table, statistics of the entry hit, whether hits are counted, and timed.
+    /// Brings the statistics of the entries hit on their way from memory.
     #[inline]
-    pub(super) fn lookups(&self) -> impl Iterator<Item = (usize, *const EntryStats, bool, bool)> {
+    pub(super) fn prefetch(&self) {
+        for lookup in self.lookups() {
+            // SAFETY: null, or of a live entry, as the module says.
+            unsafe { lookup.stats.as_ref() }.into_iter().for_each(tables::prefetch);
+        }
+    }
+
+    /// Its lookups.
+    #[inline]
+    pub(super) fn lookups(&self) -> impl Iterator<Item = WayLookup> {
         let count = (self.0[OUTCOME] >> COUNT) as usize;
         let (stats, tables) = (self.0[STATS..TABLES].iter(), [self.0[TABLES], self.0[TABLES + 1]]);
-        stats.take(count).enumerate().map(move |(i, stats)| {
-            let table = (tables[usize::from(i >= 4)] >> (16 * (i % 4))) as u16;
-            let number = usize::from(table & !(COUNTED | TIMED));
-            (number, *stats as *const EntryStats, table & COUNTED != 0, table & TIMED != 0)
-        })
+        let lookup = move |(i, stats): (usize, &u64)| {
+            WayLookup::of(*stats, (tables[usize::from(i >= 4)] >> (16 * (i % 4))) as u16)
+        };
+        stats.take(count).enumerate().map(lookup)
     }
 }
 
@@ -158,6 +202,7 @@ pub(super) struct WayCache {
     seed: u64,
     /// The view that ways hold for, and the changes in it.
     of: (u64, u64),
+    /// A multiple of [`EPOCH`].
     epoch: u32,
     /// Lookups of this window, those that found a way, and ways of this epoch that were displaced.
     lookups: u64,
@@ -192,7 +237,7 @@ impl WayCache {
 
     /// Forgets all ways.
     fn forget(&mut self) {
-        match self.epoch.checked_add(1) {
+        match self.epoch.checked_add(EPOCH) {
             Some(epoch) => self.epoch = epoch,
             // Epochs are used up; slots of former ones must not come back.
             None => self.resize(self.slots),
@@ -203,12 +248,13 @@ impl WayCache {
     fn resize(&mut self, slots: usize) {
         self.words = vec![0; slots * SLOT + LINE];
         let beyond = self.words.as_ptr() as usize / 8 % LINE;
-        (self.start, self.slots, self.epoch) = ((LINE - beyond) % LINE, slots, 1);
+        (self.start, self.slots, self.epoch) = ((LINE - beyond) % LINE, slots, EPOCH);
     }
 
-    /// The first word of the keys of packets from a port.
-    pub(super) fn tag(&self, port: u32) -> u64 {
-        u64::from(self.epoch) << 32 | u64::from(port)
+    /// The first word of the keys of packets from a port that have a front of this number; 0: of their flow keys.
+    #[inline]
+    pub(super) fn tag(&self, port: u32, front: u32) -> u64 {
+        u64::from(self.epoch | front) << 32 | u64::from(port)
     }
 
     /// The place of a key; its first slots are on their way from memory then.
@@ -218,15 +264,19 @@ impl WayCache {
             let product = u128::from(a) * u128::from(b);
             product as u64 ^ (product >> 64) as u64
         };
-        let hash = key.iter().take(1 + words).fold(self.seed, |hash, word| {
+        let words = 1 + words;
+        let hash = key.iter().take(words).fold(self.seed, |hash, word| {
             // Both factors are unknown to whoever chooses the word.
             mix(hash ^ word, self.seed ^ 0x9e37_79b9_7f4a_7c15)
         });
         // Slots are a power of two below 2^32.
         let mask = (self.slots as u32 - 1) & !1;
-        let place = Place { first: hash as u32 & mask, second: (hash >> 32) as u32 & mask };
-        for slot in place.slots().into_iter().take(2) {
-            self.words.get(self.start + slot * SLOT).into_iter().for_each(tables::prefetch);
+        let (first, second) = (hash as u32 & mask, (hash >> 32) as u32 & mask);
+        let place = Place { first, second, words: words as u32 };
+        let at = self.start + place.first as usize * SLOT;
+        // What is compared in both slots, and the rest of the first.
+        for word in [at, at + LINE, at + SLOT] {
+            self.words.get(word).into_iter().for_each(tables::prefetch);
         }
         place
     }
@@ -239,6 +289,7 @@ impl WayCache {
     /// The slot of a key at its place.
     #[inline(always)]
     pub(super) fn find(&self, key: &Key, place: Place) -> Option<usize> {
+        let key = key.get(..place.words as usize)?;
         let is_here = |i: &usize| {
             let differs = |slot: &[u64; SLOT]| key.iter().zip(slot).fold(0, |or, (a, b)| or | (a ^ b));
             self.slot(*i).is_some_and(|slot| differs(slot) == 0)
@@ -260,8 +311,9 @@ impl WayCache {
     /// Keeps the way of a key at its place, if it is one that can be kept.
     pub(super) fn keep(&mut self, key: &Key, place: Place, walk: &Walk, outcome: Outcome) {
         let (Some(word), true) = (outcome.word(), walk.len <= MOST_LOOKUPS) else { return };
-        let is_current =
-            |cache: &Self, i| cache.slot(i).is_some_and(|slot| slot[0] >> 32 == u64::from(cache.epoch));
+        let is_current = |cache: &Self, i| {
+            cache.slot(i).is_some_and(|slot| slot[0] >> 32 & !u64::from(EPOCH - 1) == u64::from(cache.epoch))
+        };
         let slots = place.slots();
         let free = slots.into_iter().find(|i| !is_current(self, *i));
         let to = free.unwrap_or_else(|| {
@@ -308,7 +360,7 @@ mod tests {
     }
 
     fn key(cache: &WayCache, port: u32, flow: u64) -> (Key, Place) {
-        let key = [cache.tag(port), flow, flow / 7, 0, 0, 0, 0];
+        let key = [cache.tag(port, 0), flow, flow / 7, 0, 0, 0, 0];
         let place = cache.place(&key, 2);
         (key, place)
     }
@@ -348,10 +400,10 @@ mod tests {
             let slot = cache.find(&key, place).unwrap();
             let way = cache.way(slot).unwrap();
             assert_eq!(way.outcome(), outcome);
-            let lookups: Vec<_> = way.lookups().map(|(table, stats, ..)| (table, stats as u64)).collect();
+            let lookups: Vec<_> = way.lookups().map(|lookup| (lookup.table, lookup.stats as u64)).collect();
             let expected = [(1, 16), (2, 0), (3, 48), (4, 64), (5, 80), (6, 96)];
             assert_eq!(lookups, expected[..2 + flow]);
-            let flags: Vec<_> = way.lookups().map(|(.., counted, timed)| (counted, timed)).collect();
+            let flags: Vec<_> = way.lookups().map(|lookup| (lookup.counted, lookup.timed)).collect();
             assert_eq!(
                 flags,
                 [(false, false), (true, false), (false, true), (true, true), (false, false)][..2 + flow]
@@ -386,9 +438,9 @@ mod tests {
         let mut cache = cache();
         meet(&mut cache, 5);
         let first = cache.epoch;
-        cache.epoch = u32::MAX;
+        cache.epoch = u32::MAX - (EPOCH - 1);
         cache.begin((1, 1));
-        assert_eq!(cache.epoch, 1);
+        assert_eq!(cache.epoch, EPOCH);
         cache.epoch = first;
         assert!(!meet(&mut cache, 5));
     }

@@ -1,20 +1,22 @@
 //! Remembered ways: packets with the flow key of an earlier one take its way through the tables without code.
 //!
-//! Flow keys are laid out for a batch, then looked up in the worker's cache ([`super::way_cache`]). A packet whose key is
-//! there is counted by all entries on its way, and leaves or is dropped; the others run one after the other, and what
-//! happens to them is kept if it follows from the key ([`crate::special::decided`]).
+//! Keys are laid out for a batch, then looked up in the worker's cache ([`super::way_cache`]): flow keys, or the bits at
+//! packets' fronts that these follow from ([`super::fronts`]). A packet whose key is there is counted by all entries on
+//! its way, and leaves or is dropped; the others run one after the other, and what happens to them is kept if it follows
+//! from the key ([`crate::special::decided`]).
 //!
 //! Invariant: the cache begins with the view that the batch holds and the changes that were complete before its first
 //! lookup. A change that follows is complete before the next batch, which forgets all ways then.
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Acquire;
 
 use pipeline::env::Env;
 use pipeline::interp::{Dropped, Received};
 
+use super::fronts::Fronts;
 use super::way_cache::{Key, Outcome, Place, WayCache};
-use super::{Effect, Effects, Machine, Worker};
-use crate::form::Form;
+use super::{Effect, Effects, Fate, Form, Machine, Worker};
+use crate::form;
 use crate::layout::word;
 use crate::shortcut::Leaves;
 use crate::special::Special;
@@ -28,10 +30,11 @@ const MOST: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Ways {
     pub(super) cache: WayCache,
+    fronts: Fronts,
     /// Packets that have gone a remembered way.
     pub(super) followed: u64,
-    /// Words of the flow keys of the code that has used `packets` last.
-    words: usize,
+    /// Those of them that were found by their fronts.
+    pub(super) unparsed: u64,
     packets: Vec<Lookup>,
 }
 
@@ -39,6 +42,8 @@ pub(super) struct Ways {
 #[derive(Debug, Clone, Copy, Default)]
 struct Lookup {
     key: Key,
+    /// Whether the key is that of a front.
+    has_front: bool,
     /// `None` for a packet that the code is not for.
     place: Option<Place>,
     slot: Option<usize>,
@@ -77,9 +82,9 @@ impl<'a> Remembered<'a> {
         let first = special.first_table.and_then(|id| view.tables.get(id.index()));
         let eighths = match first.map(|first| first.reader.form) {
             _ if special.looks_up_several() => 4,
-            Some(Form::Classifier | Form::Prefix) => 4,
-            Some(Form::Exact) => 7,
-            Some(Form::Scan) | None => return None,
+            Some(form::Form::Classifier | form::Form::Prefix) => 4,
+            Some(form::Form::Exact) => 7,
+            Some(form::Form::Scan) | None => return None,
         };
         (words <= MOST_WORDS).then_some(Self { view, special, words, eighths })
     }
@@ -103,92 +108,131 @@ impl Worker {
         env: &mut dyn Env,
         mut packets: impl Iterator<Item = Received<'r>> + Clone,
         effects: &mut Effects,
-        ends: &mut Vec<usize>,
+        fates: &mut Vec<Fate>,
     ) {
         let mut ways = std::mem::take(&mut self.ways);
-        if ways.words != remembered.words || ways.packets.len() < MOST {
-            // Words behind a key are zero.
-            ways.packets.clear();
-            ways.packets.resize(MOST, Lookup::default());
-            ways.words = remembered.words;
-        }
+        ways.packets.resize(MOST, Lookup::default());
         loop {
             let count = self.find_ways(remembered, env, packets.clone().take(MOST), effects, &mut ways);
             if count == 0 {
                 break;
             }
             let now = env.now();
-            let Ways { cache, followed, packets: lookups, .. } = &mut ways;
+            let Ways { cache, fronts, followed, packets: lookups, .. } = &mut ways;
             let mut is_stale = false;
             for (lookup, received) in lookups.iter_mut().take(count).zip(packets.by_ref()) {
                 if is_stale {
                     lookup.find_again(cache);
                 }
-                let Lookup { key, place, slot } = lookup;
-                match (slot.and_then(|slot| cache.way(slot)), *place) {
+                if !lookup.has_front && lookup.place.is_some() && fronts.learns() {
+                    fronts.learn(&remembered.special.code, received.visible);
+                }
+                let Lookup { key, place, slot, .. } = lookup;
+                fates.push(match (slot.and_then(|slot| cache.way(slot)), *place) {
                     (Some(way), _) => {
                         *followed += 1;
-                        self.follow(&way, &received, now, effects);
+                        self.follow(&way, &received, now, effects)
                     }
                     (None, Some(place)) => {
-                        if let Some(outcome) = self.explore(remembered, env, &received, effects) {
+                        if let Some(outcome) = self.explore(remembered.view, env, &received, effects) {
                             cache.keep(key, place, &self.scratch.walk.borrow(), outcome);
                             // It may have taken the slot of another.
                             is_stale = true;
                         }
+                        effects.fate()
                     }
-                    (None, None) => self.packet(remembered.view, env, &received, None, effects),
-                }
-                ends.push(effects.list.len());
+                    (None, None) => {
+                        self.packet(remembered.view, env, &received, None, effects);
+                        effects.fate()
+                    }
+                });
             }
         }
         ways.cache.end(remembered.eighths);
         self.ways = ways;
     }
 
-    /// Lays out flow keys and looks them up; returns the number of packets.
+    /// Lays out keys and looks them up; returns the number of packets.
     fn find_ways<'r>(
         &mut self,
         remembered: Remembered<'_>,
         env: &mut dyn Env,
-        mut packets: impl Iterator<Item = Received<'r>>,
+        packets: impl Iterator<Item = Received<'r>> + Clone,
         effects: &mut Effects,
         ways: &mut Ways,
     ) -> usize {
+        let special = remembered.special;
+        let Ways { cache, fronts, packets: lookups, .. } = ways;
+        fronts.begin(&special.code);
+        let list = fronts.list();
+        let (mut count, mut with_front) = (0, 0);
+        for (received, lookup) in packets.clone().zip(lookups.iter_mut()) {
+            count += 1;
+            (lookup.place, lookup.has_front) = (None, false);
+            if received.flags == special.flags
+                && let Some((number, front)) = Fronts::of(list, received.visible)
+            {
+                let [tag, key @ ..] = &mut lookup.key;
+                *tag = cache.tag(received.port, number);
+                front.lay_out(received.visible, key);
+                lookup.has_front = true;
+                lookup.place = Some(cache.place(&lookup.key, front.words));
+                with_front += 1;
+            }
+        }
+        if with_front < count {
+            self.lay_out_flow_keys(remembered, env, packets, effects, ways);
+        }
+        let Ways { cache, fronts, packets: lookups, .. } = ways;
+        let (mut hits, mut with_front_hits) = (0, 0);
+        for lookup in lookups.iter_mut().take(count) {
+            lookup.find(cache);
+            if let Some(way) = lookup.slot.and_then(|slot| cache.way(slot)) {
+                way.prefetch();
+                hits += 1;
+                with_front_hits += u64::from(lookup.has_front);
+            }
+        }
+        cache.count(count, hits);
+        fronts.end(count as u64, with_front as u64, with_front_hits);
+        ways.unparsed += with_front_hits;
+        count
+    }
+
+    /// Lays out the flow keys of packets without a front.
+    #[inline(never)]
+    fn lay_out_flow_keys<'r>(
+        &mut self,
+        remembered: Remembered<'_>,
+        env: &mut dyn Env,
+        packets: impl Iterator<Item = Received<'r>> + Clone,
+        effects: &mut Effects,
+        ways: &mut Ways,
+    ) {
         let Remembered { view, special, words, .. } = remembered;
         let code = &special.code;
         let (Some((function, _)), Some(stage), Some(one)) =
-            (code.flow_key(), code.program.stages.first(), packets.next())
+            (code.flow_key(), code.program.stages.first(), packets.clone().next())
         else {
-            return 0;
+            return;
         };
-        let mut count = 0;
-        {
-            // Whatever the first packet is, the machine is one of the specialised code.
-            let any = Received { flags: special.flags, ..one };
-            let (machine, _) = self.machine(view, env, any, effects);
-            machine.begin();
-            for (received, lookup) in std::iter::once(one).chain(packets).zip(&mut ways.packets) {
-                count += 1;
-                lookup.place = None;
-                if received.flags != special.flags {
-                    continue;
-                }
-                machine.received.set(received);
-                let [tag, key @ ..] = &mut lookup.key;
-                machine.parse_ahead(stage);
-                machine.execute(function, key.as_mut_ptr().cast_const(), 0);
-                *tag = ways.cache.tag(received.port);
-                lookup.place = Some(ways.cache.place(&lookup.key, words));
+        // Whatever the first packet is, the machine is one of the specialised code.
+        let any = Received { flags: special.flags, ..one };
+        let (machine, _) = self.machine(view, env, any, effects);
+        machine.begin();
+        for (received, lookup) in packets.zip(&mut ways.packets) {
+            if received.flags != special.flags || lookup.has_front {
+                continue;
             }
+            machine.received.set(received);
+            let [tag, key @ ..] = &mut lookup.key;
+            // Words behind the key are zero.
+            *key = [0; MOST_WORDS];
+            machine.parse_ahead(stage);
+            machine.execute(function, key.as_mut_ptr().cast_const(), 0);
+            *tag = ways.cache.tag(received.port, 0);
+            lookup.place = Some(ways.cache.place(&lookup.key, words));
         }
-        let mut hits = 0;
-        for lookup in ways.packets.iter_mut().take(count) {
-            lookup.find(&ways.cache);
-            hits += usize::from(lookup.slot.is_some());
-        }
-        ways.cache.count(count, hits);
-        count
     }
 
     /// A packet goes a remembered way.
@@ -199,37 +243,41 @@ impl Worker {
         received: &Received<'_>,
         now: u64,
         effects: &mut Effects,
-    ) {
-        let len = super::Form::received_len(received);
-        let tallies = self.scratch.tallies.get_mut();
-        for (table, stats, counted, timed) in way.lookups() {
-            // SAFETY: null, or statistics of an entry that was hit in the view that this batch holds, after the last
-            // change: the records of such entries, which own them, live as long as the view is held.
-            let stats = unsafe { stats.as_ref() };
-            tallies.add(table, stats, counted, 1, len.into());
-            if let (Some(stats), true) = (stats, timed) {
-                stats.last_hit.store(now, Relaxed);
-            }
-        }
-        match way.outcome() {
-            Outcome::Leaves(leaves) => effects.add(|| leaves.effect(len)),
-            Outcome::Drop(reason) => effects.add(|| Effect::Drop(reason)),
-        }
+    ) -> Fate {
+        let len = Form::received_len(received);
+        // SAFETY: statistics of entries that were hit in the view that this batch holds, after the last change: the
+        // records of such entries, which own them, live as long as the view is held.
+        unsafe { self.scratch.tallies.get_mut().add_all(way.lookups(), 1, len.into(), now) };
+        way.outcome().fate(effects)
     }
 
     /// Runs a packet; returns its outcome if it follows from the flow key. The lookups are in the scratch memory then.
-    fn explore(
+    pub(super) fn explore(
         &mut self,
-        remembered: Remembered<'_>,
+        view: &View,
         env: &mut dyn Env,
         received: &Received<'_>,
         effects: &mut Effects,
     ) -> Option<Outcome> {
         self.scratch.walk.get_mut().clear();
-        let (machine, _) = self.machine(remembered.view, env, *received, effects);
+        let (machine, _) = self.machine(view, env, *received, effects);
         machine.begin();
         machine.only_pass();
         machine.outcome()
+    }
+}
+
+impl Outcome {
+    /// The fate of a packet that meets it.
+    #[inline]
+    pub(super) fn fate(self, effects: &mut Effects) -> Fate {
+        match self {
+            Self::Leaves(leaves) => Fate::Leaves(leaves),
+            Self::Drop(reason) => {
+                effects.add(|| Effect::Drop(reason));
+                effects.fate()
+            }
+        }
     }
 }
 
@@ -245,7 +293,7 @@ impl Machine<'_> {
                 Some(Outcome::Drop(*reason))
             }
             Some([effect]) if self.is_unchanged(&self.scratch.pass.borrow()) => {
-                Leaves::of(effect, super::Form::received_len(&self.received.get())).map(Outcome::Leaves)
+                Leaves::of(effect, Form::received_len(&self.received.get())).map(Outcome::Leaves)
             }
             _ => None,
         }

@@ -10,12 +10,14 @@
 //!
 //! - `job.rs`: compilation beside the engine; `prune.rs`: the residual; `parse.rs`: its parser; `fold.rs`: known values;
 //! - `uses.rs`: what is read and written; `decided.rs`: what a packet's way follows from; `flow_key.rs`: its flow key;
+//!   `front.rs`: the bits that this follows from;
 //! - `bounds.rs`: bounds of steps and depth; `identity.rs`: whether an unchanged packet needs no deparsing.
 
 mod bounds;
 pub(crate) mod decided;
 pub(crate) mod flow_key;
 mod fold;
+pub(crate) mod front;
 mod identity;
 mod job;
 mod parse;

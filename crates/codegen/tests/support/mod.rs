@@ -72,18 +72,25 @@ impl Pair {
     /// Runs a batch of packets in both and compares what each causes.
     pub(crate) fn check_batch(&mut self, batch: &[Received<'_>]) -> Vec<interp::Effect> {
         let expected: Vec<_> = batch.iter().map(|received| self.interpret(received)).collect();
-        let (mut effects, mut ends) = (Effects::default(), vec![]);
+        let (mut effects, mut fates) = (Effects::default(), vec![]);
         let packets = batch.iter().copied();
-        self.worker.run_batch(&self.views.load(), &mut self.worlds[1], packets, &mut effects, &mut ends);
-        assert_eq!(ends.len(), batch.len());
-        let all = effects.to_interp();
-        let mut start = 0;
-        for ((received, expected), end) in batch.iter().zip(&expected).zip(ends) {
-            self.compare(received, expected, &all[start..end]);
-            start = end;
+        self.worker.run_batch(&self.views.load(), &mut self.worlds[1], packets, &mut effects, &mut fates);
+        assert_eq!(fates.len(), batch.len());
+        let found = effects.to_interp_each(&fates, batch.iter().map(|packet| packet.len));
+        for ((received, expected), found) in batch.iter().zip(&expected).zip(&found) {
+            self.compare(received, expected, found);
         }
-        assert_eq!(start, all.len());
-        all
+        found.concat()
+    }
+
+    /// Lets packets of one port follow the way that all packets of their port go, if there is one.
+    pub(crate) fn follow_all(&mut self, batch: &[Received<'_>]) -> Option<codegen::Leaves> {
+        let first = batch.first()?;
+        let size = || (batch.len() as u64, batch.iter().map(|received| u64::from(received.len)).sum());
+        let (view, now) = (self.views.load(), self.worlds[1].now);
+        let leaves = self.worker.follow_all(&view, (first.port, first.flags), size, now)?;
+        batch.iter().for_each(|received| _ = self.interpret(received));
+        Some(leaves)
     }
 
     fn interpret(&mut self, received: &Received<'_>) -> Vec<interp::Effect> {
@@ -109,6 +116,11 @@ impl Pair {
     /// Packets that have followed another one's way.
     pub(crate) fn remembered(&self) -> u64 {
         self.worker.remembered()
+    }
+
+    /// Those of them that have found it by their fronts.
+    pub(crate) fn unparsed(&self) -> u64 {
+        self.worker.unparsed()
     }
 
     pub(crate) fn advance(&mut self, nanoseconds: u64) {

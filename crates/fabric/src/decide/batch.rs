@@ -6,7 +6,7 @@ use packet::ether::{self, MacAddr, VlanTag};
 use packet::offload::Offload;
 
 use crate::bridge::port::{PortIndex, VlanMode};
-use crate::bridge::state::{BridgeState, PortEntry, View};
+use crate::bridge::state::{BridgeState, Destination, PortEntry, View};
 use crate::clock;
 use crate::counters::DropReason;
 use crate::decide::chained::Packets;
@@ -23,6 +23,9 @@ use crate::rx::{HEADROOM, PULL_MAX, RxBatch};
 /// A header version: one packet with one set of private header bytes. The received packets are versions too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VersionId(pub(crate) u16);
+
+/// Lanes of ports on whose lists ranges of packets are put lane by lane.
+const FEW_LANES: u32 = 4;
 
 impl VersionId {
     /// The first packet of a batch.
@@ -396,9 +399,32 @@ impl<'a> Batch<'a> {
         if destination.lanes == 1 {
             return self.pad.append_range(destination.lane, first, end);
         }
+        if destination.lanes <= FEW_LANES {
+            return self.spread(first, end, destination);
+        }
         for v in first..end {
             let hash = packet::flow::hash(self.rx.header(v.into()));
             self.pad.append(destination.lane_of(hash), v);
+        }
+    }
+
+    /// Puts the received packets `first..end` on the lists of a port's few lanes, by their flow hashes. Which lane is
+    /// next cannot be predicted: so lanes are gathered first, and each list is extended once.
+    fn spread(&mut self, mut first: u16, end: u16, destination: Destination) {
+        while first < end {
+            let until = end.min(first.saturating_add(64));
+            let mut masks = [0u64; FEW_LANES as usize];
+            for v in first..until {
+                let hash = packet::flow::hash(self.rx.header(v.into()));
+                let lane = destination.lane_of(hash) - destination.lane;
+                for (mask, number) in masks.iter_mut().zip(0..) {
+                    *mask |= u64::from(lane == number) << (v - first);
+                }
+            }
+            for (mask, lane) in masks.iter().zip(destination.lane..) {
+                self.pad.append_mask(lane, first, *mask);
+            }
+            first = until;
         }
     }
 

@@ -185,6 +185,29 @@ impl Scratchpad {
         }
     }
 
+    /// [`Scratchpad::append`] of the versions `first + i` for each bit `i` of a mask, in order.
+    #[inline]
+    pub(crate) fn append_mask(&mut self, lane: u32, first: u16, mut mask: u64) {
+        self.close();
+        let count = mask.count_ones() as usize;
+        let fits = self.outputs + count <= OUTPUTS;
+        while mask != 0 {
+            let start = mask.trailing_zeros();
+            let v = first.saturating_add(start as u16);
+            let len = (!(mask >> start)).trailing_zeros();
+            mask &= u64::MAX.checked_shl(start + len).unwrap_or(0);
+            if fits
+                && let Some(run) = self.run_for(lane, v)
+                && let Some(run) = self.runs.get_mut(run)
+            {
+                run.count += len as u16 - 1;
+                self.outputs += len as usize;
+            } else {
+                (v..v.saturating_add(len as u16)).for_each(|v| self.append(lane, v));
+            }
+        }
+    }
+
     /// [`Scratchpad::append`] of an output that does not continue the open run.
     #[inline(never)]
     fn append_elsewhere(&mut self, lane: u32, v: u16) {
@@ -360,6 +383,43 @@ mod tests {
             pad.append(1, n as u16);
             expected.push(n as u16);
             assert_eq!(listed(&pad), expected);
+        }
+    }
+
+    /// Masks give the lists that their versions would give one by one, whatever is named before and between them.
+    #[test]
+    fn masks_are_their_versions() {
+        let mut state = 1u64;
+        let mut random = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state >> 20
+        };
+        for _ in 0..300 {
+            let (mut masks, mut single) = (Scratchpad::default(), Scratchpad::default());
+            masks.begin(3);
+            single.begin(3);
+            let mut first = 0;
+            for _ in 0..4 {
+                let mask = [random() << 40 ^ random(), u64::MAX << (random() % 64), u64::MAX, 0, 1 << 63];
+                let (mask, lane) = (mask[random() as usize % 5], random() as u32 % 3);
+                masks.append_mask(lane, first, mask);
+                (0..64).filter(|i| mask >> i & 1 == 1).for_each(|i| single.append(lane, first + i));
+                first += 64;
+                if random().is_multiple_of(2) {
+                    for pad in [&mut masks, &mut single] {
+                        pad.append(lane, first);
+                    }
+                    first += 1;
+                }
+            }
+            assert_eq!(masks.used(), single.used());
+            let lists = |pad: &Scratchpad| {
+                let lists = (0..pad.list_count()).filter_map(|i| pad.list(i));
+                lists
+                    .map(|(lane, head)| (lane, pad.outputs_from(head).collect()))
+                    .collect::<Vec<(_, Vec<_>)>>()
+            };
+            assert_eq!(lists(&masks), lists(&single));
         }
     }
 }
