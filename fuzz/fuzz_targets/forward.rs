@@ -135,6 +135,8 @@ fn mirror_of(shape: u8, ports: u16, from: &mut Bytes<'_>) -> Mirror {
         vlans: (shape & 16 != 0).then_some(vlans),
         to: format!("p{}", u16::from(to) % ports),
         vlan: Vid::new(u16::from(vid)),
+        into_vlan: (shape & 32 != 0).then_some(Vid::new(u16::from(to))).flatten(),
+        cut: (shape & 64 != 0).then_some(14 + u32::from(vid)),
     }
 }
 

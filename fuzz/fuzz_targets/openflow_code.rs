@@ -163,25 +163,28 @@ impl Pair {
         }
     }
 
-    /// Runs a packet twice on both, and compares the effects: the second may follow the first one's way. What it teaches
-    /// is learned by both.
+    /// Runs two batches of a packet on both, and compares the effects: those behind the first may follow its way, and the
+    /// second batch may find it without a parser. What it teaches is learned by both.
     fn run(&mut self, port: u32, packet: &[u8]) {
         let compiled = lock(&self.compiled);
         let Some(engine) = &compiled.engine else { return };
         let received = Received { flags: compiled.flags, time: self.now, ..Received::whole(packet, port) };
         let world = || World { now: self.now, seed: 7 };
-        let (state, mut of_interpreter) = (self.switches[0].0.state(), world());
-        let outcomes = [(); 2].map(|()| interp::run(state, &mut of_interpreter, &received, &LIMITS, false));
-        let (mut effects, mut ends) = (Effects::default(), vec![]);
-        self.worker.run_batch(&engine.views().load(), &mut world(), [received; 2], &mut effects, &mut ends);
+        let (state, mut of_interpreter, mut of_code) = (self.switches[0].0.state(), world(), world());
+        let outcomes = [(); 4].map(|()| interp::run(state, &mut of_interpreter, &received, &LIMITS, false));
+        let (mut effects, mut fates) = (Effects::default(), vec![]);
+        for _ in 0..2 {
+            let batch = [received; 2];
+            self.worker.run_batch(&engine.views().load(), &mut of_code, batch, &mut effects, &mut fates);
+        }
         drop(compiled);
-        let [first, second] = outcomes.map(|outcome| outcome.effects);
-        assert_eq!(ends, [first.len(), first.len() + second.len()]);
         let whole = |effects: Vec<Effect>| -> Vec<_> {
             effects.into_iter().map(|effect| with_bytes(effect, &received)).collect()
         };
-        let expected = whole([first, second].concat());
-        assert_eq!(whole(effects.to_interp()), expected);
+        let found = effects.to_interp_each(&fates, [received.len; 4]).into_iter().map(whole);
+        let expected = outcomes.map(|outcome| whole(outcome.effects));
+        assert_eq!(found.collect::<Vec<_>>(), expected);
+        let expected = expected.concat();
         for effect in expected {
             if let Effect::Digest { digest, values } = effect {
                 let now = self.now;
