@@ -1,5 +1,5 @@
-//! Two systems that monitor a link, and an attacker on it: frames of BFD and CFM are passed on, changed, or made up, and
-//! time passes.
+//! Two systems that monitor a link, and an attacker on it: frames of BFD and CFM are passed on, changed, or made up,
+//! and time passes.
 //!
 //! Invariants:
 //! - No panic; a frame that is refused changes nothing that is shown as faulty or forwarding, except by time.

@@ -163,8 +163,8 @@ impl Pair {
         }
     }
 
-    /// Runs two batches of a packet on both, and compares the effects: those behind the first may follow its way, and the
-    /// second batch may find it without a parser. What it teaches is learned by both.
+    /// Runs two batches of a packet on both, and compares the effects: those behind the first may follow its way, and
+    /// the second batch may find it without a parser. What it teaches is learned by both.
     fn run(&mut self, port: u32, packet: &[u8]) {
         let compiled = lock(&self.compiled);
         let Some(engine) = &compiled.engine else { return };

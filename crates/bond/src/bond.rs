@@ -1,7 +1,7 @@
 //! A bond: its members, the active one, and the buckets of its load.
 //!
-//! Invariants: the active member is enabled; a bucket belongs to an enabled member while there is one; a bucket that has
-//! carried packets changes its member only when that is disabled, by [`Bond::migrate`], or for balance.
+//! Invariants: the active member is enabled; a bucket belongs to an enabled member while there is one; a bucket that
+//! has carried packets changes its member only when that is disabled, by [`Bond::migrate`], or for balance.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

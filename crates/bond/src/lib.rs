@@ -1,11 +1,12 @@
 //! Link aggregation without I/O: bonds, their members, and LACP (IEEE 802.1AX).
 //!
 //! A [`Bond`] is told of settings, links and received LACPDUs, and is asked to [`run`](Bond::run) when time has passed.
-//! It answers with frames to send and with a [`View`] for the data path: the member of each hash bucket, and the packets
-//! that each member admits. Time is a parameter, in milliseconds.
+//! It answers with frames to send and with a [`View`] for the data path: the member of each hash bucket, and the
+//! packets that each member admits. Time is a parameter, in milliseconds.
 //!
 //! - [`lacp`]: the protocol; [`hash`]: from packets to buckets; [`view`]: the data path's side;
-//! - `bond`: the state of a bond; `settings`; `rebalance`: moving load; `operate`: commands of operators; `show`: texts.
+//! - `bond`: the state of a bond; `settings`; `rebalance`: moving load; `operate`: commands of operators; `show`:
+//!   texts.
 //!
 //! # Invariants
 //! - Whatever a peer sends, memory does not grow: a member keeps the last valid LACPDU's fields and counters.

@@ -1,8 +1,8 @@
 //! Shortcuts: a packet whose way follows from the one entry that it hits needs no code if another has shown the way
 //! ([`crate::special::decided`]).
 //!
-//! A shortcut is a hint: it is one word, written and read without order, and names the code and the ingress port that it
-//! holds for. It goes with its entry's record: a changed entry has a new one.
+//! A shortcut is a hint: it is one word, written and read without order, and names the code and the ingress port that
+//! it holds for. It goes with its entry's record: a changed entry has a new one.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;

@@ -78,7 +78,8 @@ fn packets_meet_whole_bundles_while_forms_change() {
                     let interp::Effect::Output { to: Exit::Port(port), .. } = effect else {
                         panic!("{effect:?}")
                     };
-                    // Versions only grow, and none is met that was replaced before the batch; a missing entry would be 0.
+                    // Versions only grow, and none is met that was replaced before the batch; a missing entry would be
+                    // 0.
                     assert!(port >= last && port > 0, "{port} after {last}");
                     last = port;
                     packets += 1;

@@ -1,4 +1,5 @@
-//! Remembered ways: packets that follow another one's way through several tables without code, and packets that must not.
+//! Remembered ways: packets that follow another one's way through several tables without code, and packets that must
+//! not.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

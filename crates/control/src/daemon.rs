@@ -95,8 +95,8 @@ pub enum DaemonError {
     Serve(#[from] tonic::transport::Error),
 }
 
-/// A further source of the desired configuration, which runs beside the control socket on the daemon's runtime. The daemon
-/// stops when it ends.
+/// A further source of the desired configuration, which runs beside the control socket on the daemon's runtime. The
+/// daemon stops when it ends.
 pub type Source = Box<dyn FnOnce(Arc<Desired>) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
 
 /// Runs a daemon until SIGTERM or SIGINT. `config` is the contents of `file`; `settings` are its `[daemon]` settings

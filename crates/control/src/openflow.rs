@@ -1,9 +1,8 @@
 //! Bridges with the logic `openflow`: what is theirs besides ports.
 //!
 //! [`settings`] has `[bridge.openflow]`, `running` the connections of a bridge that follows it, `identity` the numbers
-//! that tell bridges and ports apart, `kept` flows that outlive the daemon, `ports` what OpenFlow is told of ports, `monitored` the
-//! monitoring of links,
-//! `report` what is shown, `describe` the logic's description.
+//! that tell bridges and ports apart, `kept` flows that outlive the daemon, `ports` what OpenFlow is told of ports,
+//! `monitored` the monitoring of links, `report` what is shown, `describe` the logic's description.
 
 mod describe;
 mod identity;

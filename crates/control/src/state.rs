@@ -72,16 +72,16 @@ pub struct Bridge {
 pub type Rehearsed = (Vec<String>, Vec<Effect>);
 
 impl State {
-    /// Takes a packet through the flow tables of a bridge with the logic `openflow`, as if it came in at a port that need
-    /// not exist; changes nothing. Returns the steps, and what would leave.
+    /// Takes a packet through the flow tables of a bridge with the logic `openflow`, as if it came in at a port that
+    /// need not exist; changes nothing. Returns the steps, and what would leave.
     pub fn rehearse(&self, bridge: &str, port: PortNo, packet: &[u8]) -> Option<Rehearsed> {
         // The bridges are not locked while the switch is waited for.
         let running = self.bridges().get(bridge)?.openflow.clone()?;
         Some(running.logic().switch().with(|switch, now| switch.foresee(port, packet, now)))
     }
 
-    /// Does the same with a packet that a controller would send with these actions; the error of actions that the bridge
-    /// refuses is its name.
+    /// Does the same with a packet that a controller would send with these actions; the error of actions that the
+    /// bridge refuses is its name.
     pub fn rehearse_packet_out(
         &self,
         bridge: &str,
@@ -101,7 +101,8 @@ impl State {
         Some(foreseen.map_err(|code| code.name().to_owned()))
     }
 
-    /// Returns what the way of a packet through the flow tables of a bridge depends on; nothing for a bridge without them.
+    /// Returns what the way of a packet through the flow tables of a bridge depends on; nothing for a bridge without
+    /// them.
     pub fn dependencies(&self, bridge: &str, port: PortNo, packet: &[u8]) -> Vec<Dependency> {
         let running = self.bridges().get(bridge).and_then(|bridge| bridge.openflow.clone());
         let of = |running: Arc<Running>| {
@@ -553,7 +554,8 @@ impl State {
         Ok(())
     }
 
-    /// Removes a running port that the configuration keeps: its next change adds the port again. For tests of just that.
+    /// Removes a running port that the configuration keeps: its next change adds the port again. For tests of just
+    /// that.
     ///
     /// # Errors
     /// There is no such port, or the switch does not remove it.

@@ -118,12 +118,12 @@ fn inherited_at(inherited: &[(Key, PortIndex)], key: Key) -> Option<PortIndex> {
     inherited.get(at).map(|(_, port)| *port)
 }
 
-/// Number of ticks after a change that discard stale stations. Workers learn with the old settings for a moment after the
-/// new ones are announced, and the first tick may fall into that moment.
+/// Number of ticks after a change that discard stale stations. Workers learn with the old settings for a moment after
+/// the new ones are announced, and the first tick may fall into that moment.
 const RECHECKS: u8 = 2;
 
-/// Returns whether new settings may leave stations at ports where they may not be: VLANs or lists of stations differ, or
-/// stations are no longer sticky.
+/// Returns whether new settings may leave stations at ports where they may not be: VLANs or lists of stations differ,
+/// or stations are no longer sticky.
 fn confine(before: &Ports, after: &Ports) -> bool {
     after.iter().any(|(port, settings)| match before.get(port) {
         None => !settings.security.stations.is_empty(),

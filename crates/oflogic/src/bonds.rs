@@ -4,8 +4,8 @@
 //! ports. A port that the configuration puts into a bond takes part in nothing until the bond's view has come: two
 //! members that forwarded on their own would be a loop.
 //!
-//! Invariants: no packet goes back to the bond that it came from, and a flood reaches a bond once; whatever a view says,
-//! only ports that the configuration puts into the bond send for it.
+//! Invariants: no packet goes back to the bond that it came from, and a flood reaches a bond once; whatever a view
+//! says, only ports that the configuration puts into the bond send for it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -195,8 +195,8 @@ impl Bonds {
     }
 }
 
-/// Stations that have announced themselves in front of a bond a moment ago, by hash. Two stations with one hash only make
-/// a move of one of them be seen later.
+/// Stations that have announced themselves in front of a bond a moment ago, by hash. Two stations with one hash only
+/// make a move of one of them be seen later.
 #[derive(Debug)]
 pub(crate) struct Locks(Box<[AtomicU32]>);
 

@@ -365,7 +365,9 @@ impl Executor<'_> {
         let Some(plain) = batch.make_plain(copy) else { return };
         for version in plain {
             let whole = Form { head: &[], from: 0, to: batch.len(version) };
-            self.push(batch, v, (version, &whole), data, purpose());
+            // Each segment of a packet that is not changed is as if it had been received so.
+            let received = if form.is_none() { version } else { v };
+            self.push(batch, received, (version, &whole), data, purpose());
         }
     }
 
@@ -381,7 +383,8 @@ impl Executor<'_> {
         let tally = &self.local.tally;
         let (v, form) = sent;
         let pauses = matches!(purpose, Purpose::Controllers { reason, .. } if Switch::is_pause(reason));
-        let pushed = self.local.upcalls.push(|slot| {
+        let is_of_link = matches!(purpose, Purpose::Pdu | Purpose::Intercepted(_));
+        let pushed = self.local.upcalls.push(is_of_link, |slot| {
             slot.purpose = purpose;
             slot.port = self.number;
             slot.data.extend_from_slice(data);

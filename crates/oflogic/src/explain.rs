@@ -1,6 +1,6 @@
 //! Traces of packets: matching flows and their effects.
 
-use fabric::{Batch, DropReason, SwitchLogic, Text, Value, VersionId};
+use fabric::{Batch, DropReason, Rest, SwitchLogic, Text, Value, VersionId};
 use ofagent::SharedSwitch;
 use openflow::PortNo;
 
@@ -14,6 +14,20 @@ const PIECES: usize = 4;
 /// Decides for a batch and explains it. Packets that are only rehearsed meet the interpreter, which tells of each flow;
 /// received packets take the normal path, and only their fate is recorded.
 pub(crate) fn explain(plane: &Plane, switch: &SharedSwitch, batch: &mut Batch<'_>) -> bool {
+    if !plane.intercepts(batch) {
+        return explain_others(plane, switch, batch);
+    }
+    let mut rest = Rest::default();
+    plane.intercept(batch);
+    if let Some(mut others) = batch.rest(&mut rest) {
+        explain_others(plane, switch, &mut others);
+    }
+    batch.end_of_stages(rest);
+    true
+}
+
+/// [`explain`] of packets that are not intercepted.
+fn explain_others(plane: &Plane, switch: &SharedSwitch, batch: &mut Batch<'_>) -> bool {
     if plane.learns_only(batch) {
         for v in batch.packets() {
             batch.remark(v, "the bridge forwards it without flows", &[]);
@@ -28,7 +42,7 @@ pub(crate) fn explain(plane: &Plane, switch: &SharedSwitch, batch: &mut Batch<'_
         };
     }
     if !batch.is_rehearsal() {
-        plane.forward(batch, switch.now());
+        plane.decide(batch, switch.now());
         return true;
     }
     rehearse(plane, switch, batch);

@@ -103,7 +103,8 @@ impl Plane {
         self.intercepts.load(Relaxed) && batch.injection_mark() != NORMAL
     }
 
-    fn intercept(&self, batch: &mut Batch<'_>) {
+    /// Hands selected frames of a batch to the logic's thread; they are decided then.
+    pub(crate) fn intercept(&self, batch: &mut Batch<'_>) {
         let Some(local) = self.locals.get(batch.worker()) else { return };
         let ports = self.ports.load();
         let ingress = batch.ingress();

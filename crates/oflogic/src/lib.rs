@@ -14,8 +14,8 @@
 //! - `switch_logic`: the public logic; `shared`: state of the data path, the switch and the thread;
 //! - `intercept`: frames of link protocols that the control plane takes ahead of the tables;
 //! - `plane`, `headers`, `effect`, `execute`, `upcalls`, `tally`: run by workers;
-//! - `ports`: numbers and configurations; `bonds`: several ports that are one for `NORMAL`; `engine`: machine code that follows the switch; `specialiser`: when it is made
-//!   faster;
+//! - `ports`: numbers and configurations; `bonds`: several ports that are one for `NORMAL`; `engine`: machine code that
+//!   follows the switch; `specialiser`: when it is made faster;
 //! - `explain`, `show`: traces; tables and counters.
 //!
 //! # Invariants

@@ -230,6 +230,17 @@ impl Ports {
         numbered.filter_map(info).collect()
     }
 
+    /// The address of each port, by name, and whether it has a link without a fault.
+    pub(crate) fn links(&self) -> BTreeMap<String, ([u8; 6], bool)> {
+        let infos = self.infos().into_values();
+        let is_faulty = |name: &str| {
+            let mut entries = self.entries.values();
+            let entry = entries.find(|entry| entry.name == name);
+            entry.and_then(|entry| entry.facts.as_ref()).is_some_and(|facts| facts.is_faulty)
+        };
+        infos.map(|info| (info.name.clone(), (info.address, info.is_up && !is_faulty(&info.name)))).collect()
+    }
+
     pub(crate) fn numbered(&self) -> Vec<NumberedPort> {
         let numbered = self.entries.iter().filter(|(_, entry)| entry.number != 0);
         let show = |(index, entry): (&PortIndex, &Entry)| NumberedPort {

@@ -161,8 +161,8 @@ impl OpenFlow {
         self.core.statistics.store(Some(Arc::new(Box::new(source) as Statistics)));
     }
 
-    /// Sets the frames that the control plane takes from ports ahead of the tables, in place of those before. Ports that
-    /// the bridge does not have are ignored; a port that is removed loses its own.
+    /// Sets the frames that the control plane takes from ports ahead of the tables, in place of those before. Ports
+    /// that the bridge does not have are ignored; a port that is removed loses its own.
     pub fn intercept(&self, selected: BTreeMap<PortIndex, Vec<Selector>>) {
         let selected = selected.into_iter().map(|(port, what)| (port, what.into())).collect();
         let mut ports = self.core.ports();
@@ -176,15 +176,16 @@ impl OpenFlow {
         self.core.sink.store(Some(Arc::new(Box::new(sink) as Sink)));
     }
 
-    /// Sets the bonds, in place of all before. Ports that their facts put into a bond ([`PortFacts::bond`]) carry nothing
-    /// for `NORMAL` as long as the bond is not among them. On return packets meet them, and controllers have been told.
+    /// Sets the bonds, in place of all before. Ports that their facts put into a bond ([`PortFacts::bond`]) carry
+    /// nothing for `NORMAL` as long as the bond is not among them. On return packets meet them, and controllers have
+    /// been told.
     pub fn set_bonds(&self, bonds: Vec<View>) {
         self.core.change_ports(|ports| ports.set_bonds(bonds));
         self.core.tell(&self.switch);
     }
 
-    /// Sets who receives frames of Slow Protocols from ports of bonds that speak LACP, with the port's name. It is called
-    /// on the logic's thread and delays packets for controllers.
+    /// Sets who receives frames of Slow Protocols from ports of bonds that speak LACP, with the port's name. It is
+    /// called on the logic's thread and delays packets for controllers.
     pub fn set_pdu_sink(&self, sink: impl Fn(&str, &[u8]) + Send + Sync + 'static) {
         self.core.pdus.store(Some(Arc::new(Box::new(sink) as PduSink)));
     }
@@ -194,10 +195,9 @@ impl OpenFlow {
         self.core.watch.store(Some(Arc::new(Box::new(watch) as PortWatch)));
     }
 
-    /// Returns the address of each port, by name, and whether it has a link.
+    /// Returns the address of each port, by name, and whether it has a link on which monitoring has found no fault.
     pub fn links(&self) -> BTreeMap<String, ([u8; 6], bool)> {
-        let infos = self.core.ports().infos();
-        infos.into_values().map(|info| (info.name, (info.address, info.is_up))).collect()
+        self.core.ports().links()
     }
 
     /// Sends a frame through a port, past flows and VLANs; false if it could not be queued.

@@ -1,14 +1,16 @@
 //! Packets on their way from a worker to the logic's thread, which takes them to the switch.
 //!
 //! Each worker has a fixed number of slots, whose memory is used again. A packet that finds none free is dropped and
-//! counted: a port that floods the controllers costs no memory and holds up no worker.
+//! counted: a port that floods the controllers costs no memory and holds up no worker. Some slots are kept for frames
+//! of link protocols, whose links would count as broken without them.
 
 use crossbeam_queue::ArrayQueue;
 use fabric::PortIndex;
 use pipeline::ir::{Constant, DigestId};
 
-/// Slots of a worker.
+/// Slots of a worker, and those of them that only frames of link protocols take.
 pub(crate) const SLOTS: usize = 256;
+const KEPT: usize = 32;
 
 /// Reason for an upcall.
 #[derive(Debug, Clone, Default)]
@@ -53,8 +55,12 @@ impl Upcalls {
         Self { free, filled }
     }
 
-    /// Fills a slot; false if none is free.
-    pub(crate) fn push(&self, fill: impl FnOnce(&mut Upcall)) -> bool {
+    /// Fills a slot; false if none is free. Only the worker takes free slots, so that frames of link protocols always
+    /// find theirs.
+    pub(crate) fn push(&self, is_of_link: bool, fill: impl FnOnce(&mut Upcall)) -> bool {
+        if !is_of_link && self.free.len() <= KEPT {
+            return false;
+        }
         let Some(mut slot) = self.free.pop() else { return false };
         slot.packet.clear();
         slot.data.clear();
@@ -92,8 +98,11 @@ mod tests {
     #[test]
     fn slots_are_bounded_and_used_again() {
         let upcalls = Upcalls::new();
-        let push = |n: u32| upcalls.push(|slot| slot.port = n);
-        assert!((0..SLOTS as u32).all(push));
+        let push = |n: u32| upcalls.push(true, |slot| slot.port = n);
+        let others = (SLOTS - KEPT) as u32;
+        assert!((0..others).all(|n| upcalls.push(false, |slot| slot.port = n)));
+        assert!(!upcalls.push(false, |_| {}));
+        assert!((others..SLOTS as u32).all(push));
         assert!(!push(1));
         let first = upcalls.pop().unwrap();
         assert_eq!(first.port, 0);

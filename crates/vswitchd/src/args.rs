@@ -78,6 +78,8 @@ impl Levels {
         if module {
             return Ok(());
         }
+        // A level for all modules is one for this one, too.
+        self.seen = None;
         let both = !console && !file;
         if console || both {
             self.console = level;

@@ -1,14 +1,14 @@
 //! Bonds and LACP of the database's bridges: the crate `bond` with links, frames and a clock.
 //!
 //! One thread, which exists once there is a bond, runs the bonds when something is due, when a port's link changes and
-//! when an LACPDU has come. It needs no lock of the control plane, so that a link that fails is replaced while a port is
-//! being opened.
+//! when an LACPDU has come. It needs no lock of the control plane, so that a link that fails is replaced while a port
+//! is being opened.
 //!
 //! - `inbox`: LACPDUs and calls of the logics' threads; `commands`: `bond/*` and `lacp/*`; `rows`: what the database is
 //!   told.
 //!
-//! Invariant: locks are taken in this order: the bonds', the OpenFlow switch's, the logic's ports'. A logic's thread never
-//! takes the first, so that a logic may end while it is held.
+//! Invariant: locks are taken in this order: the bonds', the OpenFlow switch's, the logic's ports'. A logic's thread
+//! never takes the first, so that a logic may end while it is held.
 
 mod commands;
 mod inbox;

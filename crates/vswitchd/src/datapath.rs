@@ -1,7 +1,7 @@
 //! The datapath as Open vSwitch's commands show it: one for all bridges, with numbers of its own for ports.
 //!
-//! A port's number comes from the digits of its name, counted from 100 on for bridges' own ports, so that tests can foresee
-//! it; a port without digits gets the lowest that is free.
+//! A port's number comes from the digits of its name, counted from 100 on for bridges' own ports, so that tests can
+//! foresee it; a port without digits gets the lowest that is free.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -76,14 +76,21 @@ pub(crate) type Given = BTreeMap<(String, String), u32>;
 
 /// Gives the ports of a configuration their numbers, in their order, and takes those of ports that have gone.
 pub(crate) fn give(given: &mut Given, ports: &[(String, String)]) {
-    given.retain(|port, _| ports.contains(port));
+    let present: BTreeSet<_> = ports.iter().collect();
+    given.retain(|port, _| present.contains(port));
     let mut taken: BTreeSet<u32> = given.values().copied().collect();
+    // Those below are taken.
+    let mut lowest = 1;
     for port in ports {
         if given.contains_key(port) {
             continue;
         }
         let wish = wish(&port.1).filter(|number| !taken.contains(number));
-        if let Some(number) = wish.or_else(|| (1..=65_534).find(|number| !taken.contains(number))) {
+        let free = || {
+            lowest = (lowest..=65_534).find(|number| !taken.contains(number))?;
+            Some(lowest)
+        };
+        if let Some(number) = wish.or_else(free) {
             taken.insert(number);
             given.insert(port.clone(), number);
         }

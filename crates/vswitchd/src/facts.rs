@@ -120,7 +120,8 @@ fn interface_facts(
     };
     let open = port.and_then(|port| port.open.as_ref());
     let link_up = open.is_some_and(|open| open.status().link == Link::Up);
-    // The words that Open vSwitch has, which tools look for. In a container, sysfs may show another namespace's devices.
+    // The words that Open vSwitch has, which tools look for. In a container, sysfs may show another namespace's
+    // devices.
     let missing = (interface.device == Some(Device::Existing) && device.is_none() && !link_up)
         .then(|| format!("could not open network device {} (No such device)", interface.name));
     let mtu = port.map_or(0, |port| port.config.settings.mtu);

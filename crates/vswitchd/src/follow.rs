@@ -196,8 +196,10 @@ impl Follower {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut applied = Applied::default();
         let mut due = Due::default();
+        let mut followed = 0;
         loop {
             let pulsed = *pulses.borrow_and_update();
+            due.state |= pulsed > followed;
             due.statistics |= ofagent::clock::now() >= applied.next_statistics;
             if session.is_connected() && session.holds_lock() {
                 let now = std::mem::take(&mut due);
@@ -220,6 +222,7 @@ impl Follower {
                 due.configuration |= !done;
             }
             pulse.follow(pulsed);
+            followed = pulsed;
             // The clock may be moved while this waits: see `Pulse`. What is overdue cannot be written now.
             let until_statistics = match applied.next_statistics.saturating_sub(ofagent::clock::now()) {
                 0 => TICK,
@@ -258,7 +261,7 @@ impl Follower {
                     Err(_) => return,
                 },
                 _ = monitored.changed() => due.monitored = true,
-                _ = pulses.changed() => due.state = true,
+                _ = pulses.changed() => {}
                 _ = ticks.tick() => due.tick = true,
                 () = tokio::time::sleep(until_statistics) => {}
             }
@@ -328,8 +331,8 @@ impl Follower {
         answered
     }
 
-    /// Writes the state of the running configuration; `reread`: network devices may have changed. Returns whether it is in
-    /// the database.
+    /// Writes the state of the running configuration; `reread`: network devices may have changed. Returns whether it is
+    /// in the database.
     async fn refresh(
         &self,
         parts: Parts<'_>,

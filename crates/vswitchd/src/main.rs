@@ -73,8 +73,8 @@ fn main() -> ExitCode {
     })
 }
 
-/// Returns the path of the control socket: `mswitch.sock`, or with this process's number in its name while another daemon
-/// listens there, as one that waits for the other's end does.
+/// Returns the path of the control socket: `mswitch.sock`, or with this process's number in its name while another
+/// daemon listens there, as one that waits for the other's end does.
 fn control_socket(rundir: &Path) -> PathBuf {
     let path = rundir.join("mswitch.sock");
     match UnixStream::connect(&path) {

@@ -130,9 +130,9 @@ struct Rows<'a> {
 }
 
 impl Plan {
-    /// Makes a plan for the rows of a replica, with sockets in `rundir`. `last` has the port number that was given last in
-    /// each bridge, and is kept up to date. Fails if the row of the table `Open_vSwitch` cannot be read: without it, no
-    /// bridge is known.
+    /// Makes a plan for the rows of a replica, with sockets in `rundir`. `last` has the port number that was given last
+    /// in each bridge, and is kept up to date. Fails if the row of the table `Open_vSwitch` cannot be read: without it,
+    /// no bridge is known.
     pub(crate) fn new(
         replica: &Replica,
         rundir: &Path,
@@ -334,8 +334,8 @@ fn mac_of(bridge: &Bridge) -> MacAddr {
     })
 }
 
-/// Returns the interval at which counters are written: `other_config:stats-update-interval` in milliseconds, five seconds
-/// at least.
+/// Returns the interval at which counters are written: `other_config:stats-update-interval` in milliseconds, five
+/// seconds at least.
 fn statistics_interval(other_config: &BTreeMap<String, String>) -> Duration {
     let milliseconds = other_config.get("stats-update-interval").and_then(|text| text.parse().ok());
     Duration::from_millis(milliseconds.unwrap_or(0)).max(Duration::from_secs(5))

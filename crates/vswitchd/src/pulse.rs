@@ -1,24 +1,25 @@
 //! Pulses: a command that moved the clock has the database follow before it answers.
 
-use std::time::{Duration, Instant};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::watch;
 
 /// Time for the database to follow.
 const LIMIT: Duration = Duration::from_secs(2);
-/// Pause between looks at the answer.
-const PAUSE: Duration = Duration::from_micros(200);
 
 /// Counts of pulses that were asked for, and that were followed.
 #[derive(Debug)]
 pub(crate) struct Pulse {
     asked: watch::Sender<u64>,
-    done: watch::Sender<u64>,
+    done: Mutex<u64>,
+    /// Told when `done` grows.
+    has_followed: Condvar,
 }
 
 impl Pulse {
     pub(crate) fn new() -> Self {
-        Self { asked: watch::Sender::new(0), done: watch::Sender::new(0) }
+        Self { asked: watch::Sender::new(0), done: Mutex::new(0), has_followed: Condvar::new() }
     }
 
     /// Returns a receiver of the pulses that are asked for.
@@ -28,7 +29,9 @@ impl Pulse {
 
     /// Tells that a pulse, and all before it, were followed.
     pub(crate) fn follow(&self, number: u64) {
-        self.done.send_if_modified(|done| std::mem::replace(done, number.max(*done)) < number);
+        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        *done = number.max(*done);
+        self.has_followed.notify_all();
     }
 
     /// Asks for a pulse, and waits until it was followed; not for long, since the database may be away.
@@ -38,9 +41,7 @@ impl Pulse {
             *asked += 1;
             number = *asked;
         });
-        let deadline = Instant::now() + LIMIT;
-        while *self.done.borrow() < number && Instant::now() < deadline {
-            std::thread::sleep(PAUSE);
-        }
+        let done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.has_followed.wait_timeout_while(done, LIMIT, |done| *done < number));
     }
 }

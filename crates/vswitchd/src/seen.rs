@@ -1,7 +1,7 @@
 //! What packets of `netdev-dummy/receive` did lately, as `dpctl/dump-flows` of Open vSwitch shows its flow cache.
 //!
-//! No flow cache stands behind: before a packet is received, the switch tells what becomes of it and on which parts of the
-//! packet that depends. Packets that agree in these are one entry. Other packets are not looked at.
+//! No flow cache stands behind: before a packet is received, the switch tells what becomes of it and on which parts of
+//! the packet that depends. Packets that agree in these are one entry. Other packets are not looked at.
 //!
 //! Invariant: the number of entries is bounded; those that no packet met for [`MAX_IDLE`] are gone.
 

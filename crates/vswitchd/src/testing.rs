@@ -46,9 +46,9 @@ pub(crate) fn add(
     });
     let (subject, bonds, monitor, pulse) = (desired.clone(), bonds.clone(), monitor.clone(), pulse.clone());
     commands.add("time/warp", "[large_msecs] msecs", 1..=2, move |words| {
-        let done = warp(&subject, &bonds, &monitor, words);
+        let done = warp(&subject, &bonds, &monitor, words)?;
         pulse.request();
-        done
+        Ok(done)
     });
 }
 

@@ -1,4 +1,5 @@
-//! `ofproto/trace`, `ofproto/trace-packet-out`: what a bridge would do with a packet, with datapath actions at the end (ovs-vswitchd(8)).
+//! `ofproto/trace`, `ofproto/trace-packet-out`: what a bridge would do with a packet, with datapath actions at the end
+//! (ovs-vswitchd(8)).
 //!
 //! The switch itself rehearses the packet; a packet that leaves through a patch port goes on in the other bridge.
 

@@ -13,6 +13,8 @@ mod select;
 
 use std::collections::BTreeMap;
 
+use packet::MacAddr;
+
 use crate::{LacpSettings, MemberSettings, Millis};
 use pdu::{Frame, Info, Pdu, State};
 
@@ -92,7 +94,8 @@ pub struct Lacp {
     members: BTreeMap<String, Member>,
     /// The member whose key, or else number, is the aggregation key.
     key_of: Option<String>,
-    is_negotiated: bool,
+    /// System and key of the partner that attached members lead to.
+    aggregate: Option<(MacAddr, u16)>,
     /// Whether members have to be attached or detached.
     is_stale: bool,
 }
@@ -100,7 +103,7 @@ pub struct Lacp {
 impl Lacp {
     /// Makes it without members.
     pub fn new(settings: LacpSettings) -> Self {
-        Self { settings, members: BTreeMap::new(), key_of: None, is_negotiated: false, is_stale: true }
+        Self { settings, members: BTreeMap::new(), key_of: None, aggregate: None, is_stale: true }
     }
 
     /// Changes the settings. Members that are not named are removed.
@@ -116,7 +119,7 @@ impl Lacp {
             self.key_of = kept.or_else(|| there.next().cloned());
         }
         for wanted in members {
-            let is_started = self.settings.active || self.is_negotiated;
+            let is_started = self.settings.active || self.is_negotiated();
             match self.members.get_mut(&wanted.name) {
                 Some(member) if member.settings == *wanted => {}
                 Some(member) => {
@@ -150,7 +153,7 @@ impl Lacp {
 
     /// Whether some member leads to a partner, or is not known not to.
     pub fn is_negotiated(&self) -> bool {
-        self.is_negotiated
+        self.aggregate.is_some()
     }
 
     /// Returns the aggregation key; `None` without members.
@@ -261,7 +264,7 @@ impl Lacp {
 
     /// Returns what a member says of itself.
     pub fn actor(&self, member: &Member) -> Info {
-        let carries = member.is_attached || !self.is_negotiated;
+        let carries = member.is_attached || !self.is_negotiated();
         let mut state = State::empty();
         state.set(State::ACTIVITY, self.settings.active);
         state.set(State::TIMEOUT, self.settings.fast);

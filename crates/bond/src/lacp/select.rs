@@ -8,7 +8,11 @@ impl Lacp {
     /// Attaches and detaches members.
     pub(super) fn select(&mut self) {
         // A partner that works is kept: another one has to wait until it has gone.
-        let working = self.first(|member| member.status == Status::Current && member.is_attached);
+        let before = self.aggregate;
+        let working = self.first(|member| {
+            let partner = Some((member.partner.system, member.partner.key));
+            member.status == Status::Current && member.is_attached && partner == before
+        });
         let kept = working.map(|member| member.partner.system);
         let own = self.settings.system;
         // A link to a port of the same system is a loop.
@@ -20,7 +24,7 @@ impl Lacp {
         let leader = working.or_else(|| self.first(may_lead));
         let aggregate = leader.map(|member| (member.partner.system, member.partner.key));
         let fallback = self.settings.fallback;
-        self.is_negotiated = aggregate.is_some();
+        self.aggregate = aggregate;
         for member in self.members.values_mut() {
             let partner = (member.partner.system, member.partner.key);
             member.is_attached = match aggregate {

@@ -1,11 +1,12 @@
-//! Packets of one port that all go one way: nothing that they are decides it, as where entries match ingress ports alone.
+//! Packets of one port that all go one way: nothing that they are decides it, as where entries match ingress ports
+//! alone.
 //!
 //! The first packet of a batch runs; if its way follows from its flow key, which has no part, those that come from the
 //! same port behind it go the same way without code. If they leave as they came, the way is kept, and further batches
 //! follow it as a whole.
 //!
-//! Invariant: as for [`super::ways`], the way that is kept holds for the view and the changes that were complete when it
-//! was met, and statistics of its entries are used only while the caller holds that view.
+//! Invariant: as for [`super::ways`], the way that is kept holds for the view and the changes that were complete when
+//! it was met, and statistics of its entries are used only while the caller holds that view.
 
 use std::sync::atomic::Ordering::Acquire;
 
@@ -44,7 +45,7 @@ struct Followers {
 
 /// The ways of ports all of whose packets go one way, each at the place that its port's number names.
 #[derive(Debug, Default)]
-pub(super) struct Commons([Option<Common>; 8]);
+pub(super) struct Commons([Option<Common>; 32]);
 
 impl Commons {
     fn place(&mut self, port: u32) -> Option<&mut Option<Common>> {
@@ -71,8 +72,8 @@ struct Common {
 
 impl Worker {
     /// Lets a batch of packets follow the way that all packets of their port go, if there is one and they leave as they
-    /// came; returns how. If there is none, nothing has happened. `size` tells the number of packets and the sum of their
-    /// lengths, bytes.
+    /// came; returns how. If there is none, nothing has happened. `size` tells the number of packets and the sum of
+    /// their lengths, bytes.
     pub fn follow_all(
         &mut self,
         view: &View,
@@ -83,10 +84,9 @@ impl Worker {
         let special = view.special.as_deref().filter(|special| special.flags == flags)?;
         special.code.flow_parts.is_empty().then_some(())?;
         let of = (view.id, view.changes.load(Acquire));
-        let common = self.common.place(port)?.take()?;
-        if common.of != of || common.port != port {
-            return None;
-        }
+        let place = self.common.place(port)?;
+        place.as_ref().filter(|common| common.of == of && common.port == port)?;
+        let common = place.take()?;
         let leaves = common.leaves;
         self.begin(view);
         if let Some(lookups) = common.walk.lookups() {

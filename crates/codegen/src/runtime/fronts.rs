@@ -1,15 +1,17 @@
 //! The fronts of one worker's packets ([`crate::special::front`]): keys of ways that need no parser.
 //!
-//! A worker learns a front from a packet that none of its fronts takes, a few times for each code; that allocates.
-//! Packets that have a front find their ways by it, others by their flow key. Fronts may tell packets apart that have one
-//! flow key: while few find their way by them, they pause.
+//! A worker learns a front from a packet that none of its fronts takes, a few times for each code and pause; that
+//! allocates. Packets that have a front find their ways by it, others by their flow key. Fronts may tell packets apart
+//! that have one flow key: while few find their way by them, they pause.
+//!
+//! Invariant: a front keeps its number as long as its code is used, since tags of keys name it.
 
 use crate::code::Code;
 use crate::special::front::Front;
 
 /// Fronts of one code; their numbers, from 1 on, take the low bits of an epoch.
 pub(super) const MOST_FRONTS: usize = 7;
-/// Packets of one code that are examined.
+/// Packets of one code that are examined in the time of a pause.
 const ATTEMPTS: u32 = 32;
 /// Packets after which it is decided whether fronts pause, and how many such windows the pause lasts.
 const WINDOW: u64 = 8192;
@@ -21,8 +23,9 @@ pub(super) struct Fronts {
     /// The code that they are for.
     code: u64,
     list: Vec<Front>,
-    /// Packets that may still be examined.
+    /// Packets that may still be examined, and packets since this was reset.
     attempts: u32,
+    seen: u64,
     /// Packets of this window that had a front, and those that found their way.
     tried: u64,
     found: u64,
@@ -74,6 +77,10 @@ impl Fronts {
     /// Ends a batch of packets, of which so many had a front and so many of these found their way by it.
     pub(super) fn end(&mut self, packets: u64, tried: u64, found: u64) {
         self.pause = self.pause.saturating_sub(packets);
+        self.seen += packets;
+        if self.seen >= PAUSE * WINDOW {
+            (self.seen, self.attempts) = (0, ATTEMPTS);
+        }
         self.tried += tried;
         self.found += found;
         if self.tried >= WINDOW {

@@ -2,8 +2,8 @@
 //!
 //! Specialised code has functions that only lay out the key of the first lookup, if that follows from the packet alone.
 //! They run for all packets, or for one if the key follows from the ingress port; the table is looked up for all keys.
-//! Packets whose entry has a shortcut take it ([`crate::shortcut`]); the others run one after the other, and their first
-//! lookup takes what was found.
+//! Packets whose entry has a shortcut take it ([`crate::shortcut`]); the others run one after the other, and their
+//! first lookup takes what was found.
 
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -2,8 +2,8 @@
 //!
 //! A [`Worker`] has the memory that packets need and is used by one thread; [`Worker::run`] takes a packet through a
 //! program, as [`pipeline::interp::run`] does. The [`Machine`] is what one packet's code and the runtime share. Code
-//! calls the runtime ([`calls`]), which calls code in turn (deparsers, buckets of groups, selections): so the machine is
-//! only ever borrowed shared, and its parts are cells.
+//! calls the runtime ([`calls`]), which calls code in turn (deparsers, buckets of groups, selections): so the machine
+//! is only ever borrowed shared, and its parts are cells.
 //!
 //! Invariants: the frame is at least as long as the layout says and does not move while a packet runs; its word
 //! [`word::MACHINE`] is the machine's address meanwhile.
@@ -11,8 +11,8 @@
 //! - `calls.rs`: functions that code calls; `wide.rs`: those that only compute;
 //! - `pass.rs`: stages; `send.rs`: destinations; `group.rs`: groups and selections; `form.rs`, `list.rs`, `effects.rs`;
 //! - `tally.rs`: hits that are counted together; `look_ahead.rs`: the first lookups of a batch, together;
-//! - `ways.rs`: packets that go remembered ways; `way_cache.rs`: these; `fronts.rs`: bits of packets that they are found
-//!   by; `alike.rs`: packets of a port that all go one way.
+//! - `ways.rs`: packets that go remembered ways; `way_cache.rs`: these; `fronts.rs`: bits of packets that they are
+//!   found by; `alike.rs`: packets of a port that all go one way.
 
 mod alike;
 pub(crate) mod calls;
@@ -113,8 +113,8 @@ impl Worker {
         Self::default()
     }
 
-    /// The one worker that counts hits without atomic additions. Of all workers that run the packets of a state, one may
-    /// be such.
+    /// The one worker that counts hits without atomic additions. Of all workers that run the packets of a state, one
+    /// may be such.
     pub fn alone() -> Self {
         let mut worker = Self::new();
         worker.scratch.tallies.get_mut().count_alone();

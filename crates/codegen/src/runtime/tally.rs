@@ -1,8 +1,8 @@
 //! Lookups and hits of a batch, counted together: counters are shared by all workers, and an atomic addition costs as
 //! much as a lookup.
 //!
-//! Invariants: a tally refers to statistics of entries of one view only, and is flushed before the worker lets go of that
-//! view.
+//! Invariants: a tally refers to statistics of entries of one view only, and is flushed before the worker lets go of
+//! that view.
 
 use std::sync::atomic::Ordering::Relaxed;
 

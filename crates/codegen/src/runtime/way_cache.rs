@@ -1,15 +1,17 @@
 //! Remembered ways of one worker: for a flow key and an ingress port, the entries hit and the outcome.
 //!
 //! A slot is 16 words in two cache lines. The first has what is compared (the *tag*, of epoch, front and ingress port,
-//! and the flow key, or the words of the front that it follows from) and the outcome, the second the statistics of the entries hit and their tables. A way is in one of two
-//! neighbouring slots, or where these are taken in one of two others.
+//! and the flow key, or the words of the front that it follows from) and the outcome, the second the statistics of the
+//! entries hit and their tables. A way is in one of two neighbouring slots, or where these are taken in one of two
+//! others.
 //!
 //! Invariants:
 //! - ways of the current epoch were met in the view and after the changes that [`WayCache::begin`] was last given: any
 //!   other view or change begins an epoch, and no slot of an earlier one is compared equal. So the addresses of a way
 //!   that is found are those of live statistics, as long as the caller holds that view;
-//! - the cache has at most [`MOST_SLOTS`] slots. It grows when ways of the current epoch displace each other, and pauses
-//!   while too few packets find theirs: traffic of ever new flows costs one of [`PAUSE`] windows what a miss costs.
+//! - the cache has at most [`MOST_SLOTS`] slots. It grows when ways of the current epoch displace each other, and
+//!   pauses while too few packets find theirs: traffic of ever new flows costs one of [`PAUSE`] windows what a miss
+//!   costs.
 
 use pipeline::interp::Dropped;
 use pipeline::ir::{ReasonId, TableId};

@@ -1,9 +1,9 @@
 //! Remembered ways: packets with the flow key of an earlier one take its way through the tables without code.
 //!
-//! Keys are laid out for a batch, then looked up in the worker's cache ([`super::way_cache`]): flow keys, or the bits at
-//! packets' fronts that these follow from ([`super::fronts`]). A packet whose key is there is counted by all entries on
-//! its way, and leaves or is dropped; the others run one after the other, and what happens to them is kept if it follows
-//! from the key ([`crate::special::decided`]).
+//! Keys are laid out for a batch, then looked up in the worker's cache ([`super::way_cache`]): flow keys, or the bits
+//! at packets' fronts that these follow from ([`super::fronts`]). A packet whose key is there is counted by all entries
+//! on its way, and leaves or is dropped; the others run one after the other, and what happens to them is kept if it
+//! follows from the key ([`crate::special::decided`]).
 //!
 //! Invariant: the cache begins with the view that the batch holds and the changes that were complete before its first
 //! lookup. A change that follows is complete before the next batch, which forgets all ways then.

@@ -1,8 +1,9 @@
 //! Fronts: bits at the front of packets that their flow keys follow from.
 //!
-//! How a packet is parsed follows from some of its bits: types, lengths, numbers of fragments. Packets that have the same
-//! values there, and are long enough, have each field at the same place. So from one packet it is known of all these
-//! where the bits are that their flow key is computed of, and packets whose bits there are equal have one flow key.
+//! How a packet is parsed follows from some of its bits: types, lengths, numbers of fragments. Packets that have the
+//! same values there, and are long enough, have each field at the same place. So from one packet it is known of all
+//! these where the bits are that their flow key is computed of, and packets whose bits there are equal have one flow
+//! key.
 //!
 //! A front is learned from a packet that was parsed, by following the parser's operations over its bytes. Parsers that
 //! do more than extract headers and set variables, and packets that meet an error, have none.
@@ -96,7 +97,7 @@ impl Front {
             *front.key.get_mut(front.words)? = word;
             front.words += 1;
         }
-        Some(front)
+        front.takes(bytes).then_some(front)
     }
 
     /// Whether packets that begin with these bytes are parsed as the one was that it was learned from.

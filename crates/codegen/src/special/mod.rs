@@ -8,7 +8,8 @@
 //! Residuals exist for programs of one stage without profiles, groups and packets that enter the stage again, whose
 //! statements cannot exceed the limits: so the code counts neither steps nor depth.
 //!
-//! - `job.rs`: compilation beside the engine; `prune.rs`: the residual; `parse.rs`: its parser; `fold.rs`: known values;
+//! - `job.rs`: compilation beside the engine; `prune.rs`: the residual; `parse.rs`: its parser; `fold.rs`: known
+//!   values;
 //! - `uses.rs`: what is read and written; `decided.rs`: what a packet's way follows from; `flow_key.rs`: its flow key;
 //!   `front.rs`: the bits that this follows from;
 //! - `bounds.rs`: bounds of steps and depth; `identity.rs`: whether an unchanged packet needs no deparsing.

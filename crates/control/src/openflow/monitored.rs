@@ -74,8 +74,8 @@ impl State {
         monitored
     }
 
-    /// Sets the ports that monitoring calls faulty, by bridge and name, whether they exist yet or not: they stay up, but
-    /// are not live to controllers and groups. On return controllers have been told.
+    /// Sets the ports that monitoring calls faulty, by bridge and name, whether they exist yet or not: they stay up,
+    /// but are not live to controllers and groups. On return controllers have been told.
     pub fn set_faulty(&self, faulty: BTreeSet<(String, String)>) {
         let before = std::mem::replace(&mut *self.lock_faulty(), faulty.clone());
         let bridges = self.bridges();
@@ -95,8 +95,8 @@ impl State {
     }
 
     /// Waits, up to `limit`, until bridges with the logic `openflow` have forwarded every packet that the control plane
-    /// sent, and have processed what came of it. Returns whether they have. For tests with a stopped clock: a new packet
-    /// from elsewhere may follow at once.
+    /// sent, and have processed what came of it. Returns whether they have. For tests with a stopped clock: a new
+    /// packet from elsewhere may follow at once.
     pub fn settle(&self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         let running: Vec<_> = self.bridges().values().filter_map(|bridge| bridge.openflow.clone()).collect();

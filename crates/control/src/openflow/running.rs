@@ -1,8 +1,8 @@
 //! A bridge with the logic `openflow`: the logic, its controllers and its sockets, as configured.
 //!
 //! Invariants:
-//! - A change of controllers, of the fail mode, of tables' names or of `keep-flows` leaves the other connections as they
-//!   are; any other change ends all connections and keeps flows, groups and meters.
+//! - A change of controllers, of the fail mode, of tables' names or of `keep-flows` leaves the other connections as
+//!   they are; any other change ends all connections and keeps flows, groups and meters.
 //! - While the bridge has no controller to connect to and its fail mode is `standalone`, it has forwarded like a
 //!   learning switch since: a visible flow of priority 0 does that, as in Open vSwitch.
 
@@ -76,8 +76,8 @@ struct State {
 }
 
 impl Running {
-    /// Makes the logic, with sockets and without controllers: those come with the first call of [`Running::follow`], when
-    /// the ports are known.
+    /// Makes the logic, with sockets and without controllers: those come with the first call of [`Running::follow`],
+    /// when the ports are known.
     pub(crate) fn start(place: &Place, name: &str, config: &OpenFlowConfig) -> Result<Arc<Self>, String> {
         let logic = OpenFlow::new(settings(place, name, config)).map_err(|error| error.to_string())?;
         let kept = Kept::new(name, datapath_id(&place.control, name));
@@ -375,8 +375,8 @@ fn flushes(before: &OpenFlowConfig, wanted: &OpenFlowConfig) -> bool {
     wanted.flush_flows && (has_active(before) != has_active(wanted) || has_other_mode)
 }
 
-/// Adds or removes the flow with which a bridge without controllers forwards like a learning switch. A flow in its place
-/// that does something else stays.
+/// Adds or removes the flow with which a bridge without controllers forwards like a learning switch. A flow in its
+/// place that does something else stays.
 fn set_normal_flow(shared: &SharedSwitch, there: bool) {
     match there {
         true => change_flow(shared, FlowModCommand::Add, "priority=0,actions=NORMAL", PortNo::ANY),
@@ -384,8 +384,8 @@ fn set_normal_flow(shared: &SharedSwitch, there: bool) {
     }
 }
 
-/// Makes a change of flows that no controller asks for. `line` has it in `ovs-ofctl`'s syntax; flows without an output to
-/// `out_port` stay.
+/// Makes a change of flows that no controller asks for. `line` has it in `ovs-ofctl`'s syntax; flows without an output
+/// to `out_port` stay.
 fn change_flow(shared: &SharedSwitch, command: FlowModCommand, line: &str, out_port: PortNo) {
     shared.with(|switch, now| {
         // A switch with too many connections has controllers that do this.

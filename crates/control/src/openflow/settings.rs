@@ -36,8 +36,8 @@ pub struct OpenFlowConfig {
     pub max_flows: u32,
     /// Whether flows, groups and meters outlive the daemon.
     pub keep_flows: bool,
-    /// Whether flows go when the bridge gets its first controller to connect to or loses its last one, and when its fail
-    /// mode changes without one. The configuration file has no key for it.
+    /// Whether flows go when the bridge gets its first controller to connect to or loses its last one, and when its
+    /// fail mode changes without one. The configuration file has no key for it.
     pub flush_flows: bool,
     /// Sizes of flow tables, and what happens when they are full. The configuration file has no key for it.
     pub table_limits: BTreeMap<u8, TableLimit>,

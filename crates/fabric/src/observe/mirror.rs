@@ -3,11 +3,12 @@
 //! A mirror copies incoming packets of its ports as they came in, before the logic sees them, and outgoing packets as
 //! they go out. It copies a packet once: a packet that came in at a port of the mirror is not copied again where it
 //! leaves. Copies are ordinary outputs: the destination port segments large ones if necessary, and refuses those that
-//! are too long. The logic does not affect them, and the destination's VLAN settings only those that are sent into a VLAN.
+//! are too long. The logic does not affect them, and the destination's VLAN settings only those that are sent into a
+//! VLAN.
 //!
 //! Without a tag the destination port belongs to the mirror: it receives copies only, and packets from its client are
-//! not switched. With a tag it stays an ordinary trunk, and the copies carry that tag. A mirror into a VLAN has all ports
-//! that carry the VLAN as destinations, and copies neither packets of that VLAN nor frames that bridges keep to
+//! not switched. With a tag it stays an ordinary trunk, and the copies carry that tag. A mirror into a VLAN has all
+//! ports that carry the VLAN as destinations, and copies neither packets of that VLAN nor frames that bridges keep to
 //! themselves (IEEE 802.1Q, table 8-1).
 //!
 //! Invariants: a copy is a header version of its own (`state::MIRRORED`) and is never copied again; a bridge without
@@ -20,7 +21,7 @@ use packet::ether::{self, Vid, VlanTag, vlan_tag};
 
 use crate::bridge::port::{PortIndex, VidSet, VlanEgress};
 use crate::bridge::state::{BridgeState, PortEntry};
-use crate::counters::QueueCounters;
+use crate::counters::{DropReason, QueueCounters};
 use crate::lists::emit::emit;
 use crate::lists::output::NIL;
 use crate::lists::scratchpad::Scratchpad;
@@ -40,8 +41,8 @@ pub struct Mirror {
     pub what: Interest,
     /// Directions to copy by port, instead of `from` and `what`; ports that it lacks are not copied.
     pub by_port: Option<Vec<(String, Interest)>>,
-    /// VLANs whose packets are copied, by the VLAN settings of the port at which a packet comes in or leaves; `None`: all,
-    /// and those of no VLAN.
+    /// VLANs whose packets are copied, by the VLAN settings of the port at which a packet comes in or leaves; `None`:
+    /// all, and those of no VLAN.
     pub vlans: Option<VidSet>,
     /// The destination port; empty with [`Mirror::into_vlan`].
     pub to: String,
@@ -140,7 +141,12 @@ impl MirrorTarget {
                 Some((form, copy)) if form == to.form => copy,
                 _ => match self.version(rx, v, to.form) {
                     Some(copy) => copy,
-                    None => return,
+                    None => {
+                        if let Some(counters) = to.counters.as_ref().filter(|_| !pad.rehearsal) {
+                            counters.add_drop(DropReason::BatchLimit);
+                        }
+                        continue;
+                    }
                 },
             };
             if made.is_none() && !pad.rehearsal {
@@ -215,12 +221,14 @@ impl Mirrors {
         let target = |(mirror, copied): &(Mirror, Arc<Copied>)| {
             let entries = (0..).zip(ports).filter_map(|(i, entry)| Some((PortIndex(i), entry.as_ref()?)));
             let owned = |entry: &PortEntry| asked.iter().any(|(other, _)| other.owns(&entry.settings.name));
-            let to: Box<[_]> = entries
+            let mut to: Vec<_> = entries
                 .filter_map(|(at, entry)| {
                     let form = mirror.form(entry).filter(|_| mirror.into_vlan.is_none() || !owned(entry))?;
                     Some(Destination { at, to: entry.clone(), counters: counters(at), form })
                 })
                 .collect();
+            // In a row, those of one form share a copy.
+            to.sort_by_key(|to: &Destination| to.form == Form::Untagged);
             if to.is_empty() {
                 return None;
             }
@@ -230,7 +238,7 @@ impl Mirrors {
             let interests = ports.iter().map(interest).collect();
             let (into_vlan, copied) = (mirror.into_vlan, copied.clone());
             let (vlans, cut) = (mirror.vlans.clone(), mirror.cut);
-            Some(MirrorTarget { to, into_vlan, cut, interests, vlans, copied })
+            Some(MirrorTarget { to: to.into(), into_vlan, cut, interests, vlans, copied })
         };
         let targets: Box<[MirrorTarget]> = asked.iter().filter_map(target).collect();
         (!targets.is_empty()).then_some(Self(targets))

@@ -21,7 +21,8 @@ use crate::switch::SwitchError;
 pub struct Traced {
     /// Findings and decisions, in order.
     pub remarks: Vec<Remark>,
-    /// Packets that ports would be given, in the order in which the logic names them; mirrors' copies of what leaves follow.
+    /// Packets that ports would be given, in the order in which the logic names them; mirrors' copies of what leaves
+    /// follow.
     pub outputs: Vec<TracedOutput>,
     /// Drops that would be counted at the ingress port.
     pub drops: Vec<DropReason>,
@@ -58,8 +59,8 @@ pub enum TraceError {
     Switch(#[from] SwitchError),
 }
 
-/// Predicts the fate of `packet` from `ingress` in this state; from [`PortIndex::NONE`], that of one which comes from no
-/// port.
+/// Predicts the fate of `packet` from `ingress` in this state; from [`PortIndex::NONE`], that of one which comes from
+/// no port.
 pub(crate) fn rehearse(
     bridge: &BridgeState,
     ingress: PortIndex,

@@ -66,8 +66,8 @@ impl Switch {
         Ok(bridge.mirrors.iter().map(|(mirror, copied)| (mirror.clone(), copied.snapshot())).collect())
     }
 
-    /// Predicts and explains the fate of a packet received at a port now, or with [`PortIndex::NONE`] of one from no port.
-    /// Nothing is sent, counted or learned.
+    /// Predicts and explains the fate of a packet received at a port now, or with [`PortIndex::NONE`] of one from no
+    /// port. Nothing is sent, counted or learned.
     pub fn trace(&self, at: PortRef, packet: &[u8], offload: Offload) -> Result<Traced, TraceError> {
         let mut state = self.lock();
         let bridge = state.bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;

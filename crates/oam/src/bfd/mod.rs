@@ -333,7 +333,8 @@ impl Session {
         }
     }
 
-    /// Begins a poll sequence (RFC 5880 §6.5), unless one is in progress or the remote system's is to be answered first.
+    /// Begins a poll sequence (RFC 5880 §6.5), unless one is in progress or the remote system's is to be answered
+    /// first.
     fn poll(&mut self) {
         if self.state > State::Down && self.flags & (flag::POLL | flag::FINAL) == 0 {
             let min_rx = if self.decay.active { self.settings.decay_min_rx } else { self.settings.min_rx };
@@ -388,7 +389,8 @@ impl Session {
         self.min_rx.max(self.remote.min_tx)
     }
 
-    /// Schedules the next packet, with jitter (RFC 5880 §6.8.7): up to 25 % earlier, with a multiplier of 1 at least 10 %.
+    /// Schedules the next packet, with jitter (RFC 5880 §6.8.7): up to 25 % earlier, with a multiplier of 1 at least 10
+    /// %.
     fn schedule(&mut self) {
         let least = if self.settings.multiplier == 1 { 10 } else { 0 };
         let percent = self.random.u64(least..=25);

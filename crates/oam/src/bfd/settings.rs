@@ -43,8 +43,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Reads the settings of a row; `None` if BFD is not enabled. Values that cannot be used count as not given, and are
-    /// in the list.
+    /// Reads the settings of a row; `None` if BFD is not enabled. Values that cannot be used count as not given, and
+    /// are in the list.
     pub fn read(row: &BTreeMap<String, String>) -> (Option<Self>, Vec<String>) {
         let is_true = |key: &str| row.get(key).is_some_and(|text| text.eq_ignore_ascii_case("true"));
         if !is_true("enable") {

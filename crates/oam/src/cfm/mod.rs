@@ -1,5 +1,5 @@
-//! Continuity check of Connectivity Fault Management (IEEE 802.1Q clauses 18 to 22, formerly 802.1ag; ITU-T Y.1731), one
-//! maintenance point per port.
+//! Continuity check of Connectivity Fault Management (IEEE 802.1Q clauses 18 to 22, formerly 802.1ag; ITU-T Y.1731),
+//! one maintenance point per port.
 //!
 //! - [`Settings`]: what the operator configures; `packet`: continuity checks; `show`: status as text.
 //! - [`Point`]: sends continuity checks, and looks every three and a half intervals whether others were heard.
@@ -219,7 +219,8 @@ impl Point {
 
     /// Processes a frame with a message. Errors say why it does not count.
     ///
-    /// As in Open vSwitch, other intervals and unexpected points are no faults: whoever may send frames could cause them.
+    /// As in Open vSwitch, other intervals and unexpected points are no faults: whoever may send frames could cause
+    /// them.
     pub fn receive(&mut self, frame: &[u8], now: Millis) -> Result<(), Fault> {
         let check = Check::of_frame(frame, self.settings.extended).inspect_err(|error| {
             if *error == Fault::Association {

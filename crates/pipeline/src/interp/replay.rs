@@ -1,11 +1,11 @@
 //! Packets that pause: a program gives a packet away at a block, and continues there with what comes back for it.
 //!
 //! Nothing of a run is kept over a pause. The packet's way is replayed from its reception instead: up to the last pause
-//! nothing counts and nothing comes of it; at each pause that was ended, the packet that came back takes the place of the
-//! one that was given away.
+//! nothing counts and nothing comes of it; at each pause that was ended, the packet that came back takes the place of
+//! the one that was given away.
 //!
-//! Invariants: what is behind the last pause happens once, and nothing else does. A pause within a group's bucket is one of
-//! the bucket's copy: what follows the group is not repeated.
+//! Invariants: what is behind the last pause happens once, and nothing else does. A pause within a group's bucket is
+//! one of the bucket's copy: what follows the group is not repeated.
 
 use super::packet::Form;
 use super::pass::{Data, Pass};

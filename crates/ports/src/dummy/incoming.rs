@@ -63,7 +63,8 @@ impl Incoming {
         Ok(())
     }
 
-    /// Puts a frame in, with its arrival if it came from another port. The channel closes when it has been delivered, or dropped because the queue is full.
+    /// Puts a frame in, with its arrival if it came from another port. The channel closes when it has been delivered,
+    /// or dropped because the queue is full.
     pub(super) fn push(&self, bytes: Vec<u8>, arrival: Option<Arrival>) -> Receiver<Infallible> {
         let (delivered, wait) = channel();
         if let Some(file) = &mut *self.capture.lock().unwrap_or_else(PoisonError::into_inner)

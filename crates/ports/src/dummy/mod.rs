@@ -4,8 +4,8 @@
 //! capture file or to streams, as with Open vSwitch's interfaces of type `dummy`. They are not offered to operators:
 //! only the database of a daemon that runs with `--enable-dummy` names them.
 //!
-//! - [`incoming`](self): the worker's receive queue; `outgoing`: frames that workers send; `capture`: classic pcap files;
-//!   `stream`: the far ends of streams.
+//! - [`incoming`](self): the worker's receive queue; `outgoing`: frames that workers send; `capture`: classic pcap
+//!   files; `stream`: the far ends of streams.
 //!
 //! Invariants:
 //! - [`Dummies::receive`] returns after the frames were switched and everything sent by that is in the capture files.

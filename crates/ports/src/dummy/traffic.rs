@@ -1,7 +1,7 @@
 //! Frames on their way between dummy ports of this process, through the sockets of their streams.
 //!
-//! Invariant: a frame that arrives is counted once. One that is lost with its connection is never counted: whoever waits
-//! for the frames gives up.
+//! Invariant: a frame that arrives is counted once. One that is lost with its connection is never counted: whoever
+//! waits for the frames gives up.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

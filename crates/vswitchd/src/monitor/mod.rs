@@ -60,6 +60,8 @@ struct Links {
     exchanged: u64,
     /// The last status of each port.
     told: BTreeMap<Key, Status>,
+    /// The ports that bridges were last told to be faulty.
+    faulty: BTreeSet<Key>,
     has_ended: bool,
 }
 
@@ -124,7 +126,7 @@ impl Monitor {
             };
             link.configure(monitoring, identity, at);
         }
-        drop(std::mem::take(&mut links.by_port));
+        links.by_port.retain(|_, key| links.all.contains_key(key));
     }
 
     /// Joins the ports of the plan, which is applied now, to their bridges.
@@ -151,6 +153,7 @@ impl Monitor {
             let ports = self.desired.state().intercept(&bridge, selected, sink);
             let mut links = self.lock();
             let links = &mut *links;
+            links.by_port.retain(|(its, _), _| *its != bridge);
             for ((_, name), link) in links.all.iter_mut().filter(|((its, _), _)| *its == bridge) {
                 link.set_port(ports.get(name).cloned(), |link| self.moment(link));
                 if let Some(port) = &link.port {
@@ -159,6 +162,8 @@ impl Monitor {
             }
         }
         self.run();
+        // The thread has slept until what was due before.
+        self.due.notify_one();
     }
 
     fn moment(&self, link: &Link) -> Moment {
@@ -192,16 +197,21 @@ impl Monitor {
     /// Tells bridges and the database what has changed.
     pub(crate) fn tell(&self) {
         let _telling = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
-        let (faulty, has_changed) = {
+        let (faulty, has_changed, differs) = {
             let mut links = self.lock();
             let statuses = links.all.iter().map(|(key, link)| (key.clone(), link.status())).collect();
             let has_changed = links.told != statuses;
             links.told = statuses;
             let faulty = links.all.iter().filter(|(_, link)| !link.forwards());
-            (faulty.map(|(key, _)| key.clone()).collect::<BTreeSet<_>>(), has_changed)
+            let faulty: BTreeSet<_> = faulty.map(|(key, _)| key.clone()).collect();
+            let differs = links.faulty != faulty;
+            links.faulty = faulty.clone();
+            (faulty, has_changed, differs)
         };
-        if has_changed {
+        if differs {
             self.desired.state().set_faulty(faulty);
+        }
+        if has_changed {
             self.changed.send_replace(());
         }
     }
