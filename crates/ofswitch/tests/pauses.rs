@@ -157,12 +157,14 @@ fn buckets_tell_the_flow_that_runs_their_group() {
     assert!(properties.contains(&PacketProperty::Cookie(openflow::property::Aligned64(7))));
 }
 
+/// A segment of TCP from 10.0.0.1:1000 to 10.0.0.2:2000.
+fn tcp(flags: u8) -> Vec<u8> {
+    let head = "020000000002 020000000001 0800 45000028 00000000 40 06 0000 0a000001 0a000002";
+    unhex(&format!("{head} 03e8 07d0 00000000 00000000 50{flags:02x} 0000 0000 0000"))
+}
+
 #[test]
 fn the_end_of_a_connection_shortens_timeouts() {
-    let tcp = |flags: u8| {
-        let head = "020000000002 020000000001 0800 45000028 00000000 40 06 0000 0a000001 0a000002";
-        unhex(&format!("{head} 03e8 07d0 00000000 00000000 50{flags:02x} 0000 0000 0000"))
-    };
     let mut world =
         world(&["tcp,idle_timeout=60,actions=fin_timeout(idle_timeout=5,hard_timeout=9),output:2"]);
     assert_eq!(ports(&world.packet(1, &tcp(0x10))), ["2"]);
@@ -173,6 +175,26 @@ fn the_end_of_a_connection_shortens_timeouts() {
     world.now = 36 * SECOND;
     world.switch.tick(world.now);
     assert_eq!(world.switch.flow_count(), 0);
+}
+
+#[test]
+fn fin_timeouts_of_buckets_and_conjunctive_matches_shorten_nothing() {
+    let fin = "fin_timeout(idle_timeout=5,hard_timeout=5)";
+    let mut world = world(&[
+        "table=1,priority=2,ip,nw_src=10.0.0.1,actions=conjunction(7,1/2)",
+        "table=1,priority=2,ip,nw_dst=10.0.0.2,actions=conjunction(7,2/2)",
+        &format!("table=1,conj_id=7,tcp,hard_timeout=60,actions={fin},output:3"),
+    ]);
+    let group = format!("group_id=1,type=all,bucket=actions={fin},output:2");
+    world.send(Body::GroupMod(text::parse_group(&group, GroupModCommand::Add, Version::V1_3).unwrap()));
+    assert_eq!(world.errors(), [""; 0]);
+    world.add("table=0,tcp,hard_timeout=60,actions=group:1,resubmit(,1)");
+    let count = world.switch.flow_count();
+    assert_eq!(ports(&world.packet(1, &tcp(0x11))), ["2", "3"]);
+    assert!(world.switch.is_consistent());
+    world.now = 59 * SECOND;
+    world.switch.tick(world.now);
+    assert_eq!(world.switch.flow_count(), count);
 }
 
 /// What the way of a packet from port 1 depends on.
