@@ -11,7 +11,7 @@ use openflow::error::ErrorCode;
 use pipeline::ir::{ActionCall, Entry, EntryResult, GroupTableId, KeyMatch, Match};
 use pipeline::state::{Bucket, Group, GroupKind, Installed, State, TableState, Update};
 
-use crate::flows::{Flow, FlowTable};
+use crate::flows::{Flow, FlowKey, FlowTable};
 use crate::follow::{Follower, OnlyFlow};
 use crate::groups::GroupEntry;
 use crate::lower::{Body, Lowered, Template, World};
@@ -29,6 +29,8 @@ pub(crate) struct Model {
     pub(crate) groups: BTreeMap<u32, Arc<GroupEntry>>,
     pub(crate) meters: BTreeMap<u32, Arc<MeterEntry>>,
     pub(crate) learns: BTreeMap<u32, Arc<Template>>,
+    /// Flows whose timeouts the end of a TCP connection reduces, by the number of their `fin_timeout` action.
+    pub(crate) fins: BTreeMap<u32, FlowKey>,
     /// Cells of bands that are free again; those from `next_band` up have not been used.
     pub(crate) free_bands: Vec<u32>,
     pub(crate) next_band: u32,
@@ -48,6 +50,11 @@ impl Model {
     /// Number of cells of bands that are not in use.
     pub(crate) fn free_band_count(&self) -> usize {
         self.free_bands.len() + BANDS.saturating_sub(self.next_band) as usize
+    }
+
+    /// The flow with this key.
+    pub(crate) fn flow(&self, (table, priority, conditions): &FlowKey) -> Option<&Arc<Flow>> {
+        self.tables.get(usize::from(*table))?.find(*priority, conditions)
     }
 
     /// Takes a cell for a band, if there is one.
@@ -202,6 +209,7 @@ impl Datapath {
             groups: BTreeMap::new(),
             meters: BTreeMap::new(),
             learns: BTreeMap::new(),
+            fins: BTreeMap::new(),
             free_bands: vec![],
             next_band: 0,
             tunnels: Tunnels::default(),
@@ -366,11 +374,25 @@ impl Datapath {
     pub(crate) fn uninstall(&mut self, copies: &[u32], learns: &[u32], transaction: &mut Transaction) {
         let copies_table: GroupTableId = Layout::get().copies;
         transaction.updates.extend(copies.iter().map(|number| Update::Group(copies_table, *number, None)));
+        learns.iter().for_each(|number| drop(self.model.fins.remove(number)));
         let templates = learns.iter().filter_map(|number| self.model.learns.remove(number));
         transaction.unlearned.extend(templates.filter_map(|template| template.deletes()));
     }
 
-    /// Whether each flow, but for clauses of conjunctions, has its entry, there are no others, and sums are right.
+    /// Numbers of a flow's `fin_timeout` actions.
+    fn fins_of(&self, flow: &Flow) -> impl Iterator<Item = u32> {
+        let has_fin = |number: &u32| self.model.learns.get(number).is_some_and(|known| known.fin.is_some());
+        flow.learns.iter().copied().filter(has_fin)
+    }
+
+    /// Has the flow be found by its `fin_timeout` actions, until they are uninstalled.
+    pub(crate) fn note_fins(&mut self, flow: &Flow) {
+        let fins: Vec<u32> = self.fins_of(flow).collect();
+        self.model.fins.extend(fins.into_iter().map(|number| (number, flow.key())));
+    }
+
+    /// Whether each flow, but for clauses of conjunctions, has its entry, there are no others, and sums are right; and
+    /// whether each `fin_timeout` leads to its flow.
     pub(crate) fn is_consistent(&self) -> bool {
         let of_table = |(number, table): (usize, &FlowTable)| {
             let plain: Vec<_> = table.iter().filter(|flow| !flow.is_clause()).collect();
@@ -386,7 +408,13 @@ impl Datapath {
         let buckets: usize = self.model.groups.values().map(|group| group.buckets.len()).sum();
         let of_groups: usize = self.model.groups.values().map(|group| group.size).sum();
         let bytes = of_groups + self.flows().map(|flow| flow.size).sum::<usize>();
+        let of_flows: usize = self.flows().map(|flow| self.fins_of(flow).count()).sum();
+        let leads = |(number, key): (&u32, &FlowKey)| {
+            self.model.flow(key).is_some_and(|flow| self.fins_of(flow).any(|own| own == *number))
+        };
         self.model.tables.iter().enumerate().all(of_table)
+            && of_flows == self.model.fins.len()
+            && self.model.fins.iter().all(leads)
             && flows == self.model.flows
             && self.flows().filter(|flow| flow.is_timed()).count() == self.model.timed
             && groups == self.model.groups.len()
@@ -511,6 +539,65 @@ mod tests {
         assert_eq!(band(&datapath), (3, 300));
         datapath.change_many(0, |datapath, transaction| datapath.meter_mod(&again, 0, transaction)).unwrap();
         assert_eq!(band(&datapath), (0, 0));
+    }
+
+    #[test]
+    fn fin_timeouts_lead_to_their_flows_as_long_as_these_are_there() {
+        use openflow::action::FinTimeout;
+        let mut datapath = Datapath::new(Limits::default());
+        let known = |datapath: &Datapath| {
+            assert!(datapath.is_consistent());
+            datapath
+                .model
+                .fins
+                .iter()
+                .map(|(number, (_, priority, _))| (*number, *priority))
+                .collect::<Vec<_>>()
+        };
+        let fin = "fin_timeout(idle_timeout=5)";
+        for priority in 1..=3 {
+            let flow = format!("priority={priority},tcp,idle_timeout=60,actions={fin},clone({fin}),output:1");
+            add(&mut datapath, &flow).unwrap();
+        }
+        // A learned flow's template is no such action.
+        let learns =
+            "table=1,priority=9,actions=learn(table=2,fin_idle_timeout=5,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[])";
+        add(&mut datapath, learns).unwrap();
+        let first = known(&datapath);
+        assert_eq!(first.iter().map(|(_, priority)| *priority).collect::<Vec<_>>(), [1, 1, 2, 2, 3, 3]);
+        // Shortened flows have new numbers; the old ones lead nowhere, and change nothing.
+        let five = FinTimeout { idle: 5, hard: 0 };
+        let idle = |datapath: &Datapath| datapath.flows().map(|flow| flow.idle_timeout).collect::<Vec<_>>();
+        datapath.shorten(first[3].0, five, 0).unwrap();
+        assert_eq!(idle(&datapath), [60, 5, 60, 0]);
+        let second = known(&datapath);
+        assert_eq!((second.len(), second.iter().filter(|fin| first.contains(fin)).count()), (6, 4));
+        let changes = datapath.changes;
+        datapath.shorten(first[3].0, five, 0).unwrap();
+        second.iter().filter(|(_, priority)| *priority == 2).for_each(|(number, _)| {
+            datapath.shorten(*number, five, 0).unwrap();
+        });
+        assert_eq!(datapath.changes, changes);
+        // A flow that is replaced, one that is deleted, and a change that is taken back.
+        add(&mut datapath, "priority=1,tcp,actions=output:1").unwrap();
+        assert_eq!(known(&datapath).len(), 4);
+        let third = datapath.flows().find(|flow| flow.priority == 3).cloned().unwrap();
+        let remove = |datapath: &mut Datapath, transaction: &mut Transaction| {
+            datapath.remove_flow(&third, crate::flows::DELETED, 0, transaction);
+        };
+        let refused = datapath.change_many(0, |datapath, transaction| {
+            remove(datapath, transaction);
+            Err::<(), _>(ErrorCode::BfcMsgFailed)
+        });
+        assert_eq!(refused.map(drop), Err(ErrorCode::BfcMsgFailed));
+        assert_eq!(known(&datapath).len(), 4);
+        datapath
+            .change(0, |datapath, transaction| {
+                remove(datapath, transaction);
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!(known(&datapath).iter().map(|(_, priority)| *priority).collect::<Vec<_>>(), [2, 2]);
     }
 
     #[test]

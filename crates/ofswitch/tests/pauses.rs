@@ -157,12 +157,14 @@ fn buckets_tell_the_flow_that_runs_their_group() {
     assert!(properties.contains(&PacketProperty::Cookie(openflow::property::Aligned64(7))));
 }
 
+/// A segment of TCP from 10.0.0.1:1000 to 10.0.0.2:2000.
+fn tcp(flags: u8) -> Vec<u8> {
+    let head = "020000000002 020000000001 0800 45000028 00000000 40 06 0000 0a000001 0a000002";
+    unhex(&format!("{head} 03e8 07d0 00000000 00000000 50{flags:02x} 0000 0000 0000"))
+}
+
 #[test]
 fn the_end_of_a_connection_shortens_timeouts() {
-    let tcp = |flags: u8| {
-        let head = "020000000002 020000000001 0800 45000028 00000000 40 06 0000 0a000001 0a000002";
-        unhex(&format!("{head} 03e8 07d0 00000000 00000000 50{flags:02x} 0000 0000 0000"))
-    };
     let mut world =
         world(&["tcp,idle_timeout=60,actions=fin_timeout(idle_timeout=5,hard_timeout=9),output:2"]);
     assert_eq!(ports(&world.packet(1, &tcp(0x10))), ["2"]);
@@ -175,9 +177,32 @@ fn the_end_of_a_connection_shortens_timeouts() {
     assert_eq!(world.switch.flow_count(), 0);
 }
 
+#[test]
+fn fin_timeouts_of_buckets_and_conjunctive_matches_shorten_nothing() {
+    let fin = "fin_timeout(idle_timeout=5,hard_timeout=5)";
+    let mut world = world(&[
+        "table=1,priority=2,ip,nw_src=10.0.0.1,actions=conjunction(7,1/2)",
+        "table=1,priority=2,ip,nw_dst=10.0.0.2,actions=conjunction(7,2/2)",
+        &format!("table=1,conj_id=7,tcp,hard_timeout=60,actions={fin},output:3"),
+    ]);
+    let group = format!("group_id=1,type=all,bucket=actions={fin},output:2");
+    world.send(Body::GroupMod(text::parse_group(&group, GroupModCommand::Add, Version::V1_3).unwrap()));
+    assert_eq!(world.errors(), [""; 0]);
+    world.add("table=0,tcp,hard_timeout=60,actions=group:1,resubmit(,1)");
+    let count = world.switch.flow_count();
+    assert_eq!(ports(&world.packet(1, &tcp(0x11))), ["2", "3"]);
+    assert!(world.switch.is_consistent());
+    world.now = 59 * SECOND;
+    world.switch.tick(world.now);
+    assert_eq!(world.switch.flow_count(), count);
+}
+
 /// What the way of a packet from port 1 depends on.
 fn depends(flows: &[&str], packet: &[u8]) -> Vec<(&'static str, u128)> {
-    let world = world(flows);
+    depends_in(&world(flows), packet)
+}
+
+fn depends_in(world: &World, packet: &[u8]) -> Vec<(&'static str, u128)> {
     let parts = world.switch.dependencies(PortNo(1), packet, 0);
     parts
         .into_iter()
@@ -217,4 +242,43 @@ fn ways_depend_on_what_actions_read() {
     let cleared =
         ["ip,actions=write_actions(set_field:1.2.3.4->ip_src),goto_table:1", "table=1,actions=clear_actions"];
     assert_eq!(depends(&cleared, &udp()), []);
+}
+
+#[test]
+fn lookups_of_a_packet_look_at_10_000_flows_together() {
+    let mut world =
+        world(&["table=0,actions=resubmit(,1),resubmit(,2)", "table=2,udp,tp_dst=9,actions=drop"]);
+    let flow = |number: u32| format!("table=1,ip,nw_dst=11.{}.{}.0,actions=drop", number >> 8, number & 255);
+    (0..9_998).for_each(|number| world.add(&flow(number)));
+    let few = [("ip_dst", 0xff00_0000), ("nw_proto", 0xff), ("tp_dst", 0xfc00)];
+    assert_eq!(depends_in(&world, &udp()), few);
+    // With one more, it is all that tables compare.
+    world.add(&flow(9_998));
+    let found = depends_in(&world, &udp());
+    for part in
+        [("ip_src", 0xffff_ffff), ("ip_dst", 0xffff_ffff), ("tp_dst", 0xffff), ("eth_src", 0xffff_ffff_ffff)]
+    {
+        assert!(found.contains(&part), "{part:?} of {found:x?}");
+    }
+    // Where its lookups meet few flows, the others do not matter.
+    world.add("table=0,priority=0xfff0,udp,actions=resubmit(,2)");
+    assert_eq!(depends_in(&world, &udp()), few[1..]);
+}
+
+#[test]
+fn traces_of_many_masks_and_prefixes_find_what_matters() {
+    let mut world = world(&[]);
+    // Each has a mask of its own.
+    for len in 1..=32_u32 {
+        for bits in 1..=16_u32 {
+            let mask = (1_u32 << bits) - 1;
+            world.add(&format!("ip,nw_dst=192.0.0.0/{len},metadata=0/{mask},actions=drop"));
+        }
+    }
+    world.add("priority=1,actions=output:2");
+    // 10.0.0.2 and 192.0.0.0 differ in their first bit.
+    assert_eq!(depends_in(&world, &udp()), [("ip_dst", 0x8000_0000)]);
+    // Another is as the address up to its eighth bit.
+    world.add("ip,nw_dst=10.0.0.0/8,metadata=0/1,actions=drop");
+    assert_eq!(depends_in(&world, &udp()), [("ip_dst", 0xff00_0000)]);
 }

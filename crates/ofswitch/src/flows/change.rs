@@ -277,9 +277,10 @@ impl Datapath {
     }
 
     /// Reduces the timeouts of the flow whose `fin_timeout` action has this number; longer ones and none become those.
+    /// Hosts decide how often this is called.
     pub(crate) fn shorten(&mut self, number: u32, fin: FinTimeout, now: u64) -> Result<(), ErrorCode> {
-        // The flow may have gone meanwhile.
-        let Some(flow) = self.flows().find(|flow| flow.learns.contains(&number)).cloned() else {
+        // The flow may have gone meanwhile. Conjunctive matches and packet-outs have none.
+        let Some(flow) = self.model.fins.get(&number).and_then(|key| self.model.flow(key)).cloned() else {
             return Ok(());
         };
         let reduced = |timeout: u16, most: u16| match (timeout, most) {
@@ -352,6 +353,7 @@ impl Datapath {
             self.model.flows += 1;
         }
         self.model.bytes += flow.size;
+        self.note_fins(&flow);
         if let Some(table) = self.model.tables.get_mut(usize::from(flow.table)) {
             table.put(number, flow.clone());
             if table.has_clauses() {

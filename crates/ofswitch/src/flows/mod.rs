@@ -25,6 +25,9 @@ use crate::lower::matching::Conditions;
 pub(crate) use change::{DELETED, FlowChange, no_table};
 pub(crate) use select::Selection;
 
+/// What tells flows apart: table, priority and match.
+pub(crate) type FlowKey = (u8, u16, Arc<Conditions>);
+
 /// A flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Flow {
@@ -53,6 +56,10 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
+    pub(crate) fn key(&self) -> FlowKey {
+        (self.table, self.priority, self.conditions.clone())
+    }
+
     /// All actions, those of lists within lists too.
     pub(crate) fn actions(&self) -> Vec<&Action> {
         let mut all = Vec::new();

@@ -45,6 +45,8 @@ impl Lowering<'_> {
                 self.drop_for(self.layout.reasons.unsupported)
             }
             Action::Learn2(learn) => self.learn(&learn.learn, learn.limit),
+            // Several flows may run a bucket, with timeouts of their own: it changes none of them.
+            Action::FinTimeout(_) if self.is_bucket() => Ok(()),
             Action::FinTimeout(fin) => {
                 self.fin_timeout(*fin);
                 Ok(())

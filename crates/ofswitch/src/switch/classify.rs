@@ -4,6 +4,8 @@
 //! flow. Within a group, metadata are compared first, then the fields of each layer: where no flow of the group agrees so
 //! far, the other layers do not matter. Prefixes of addresses and ports are compared only as far as they decide.
 
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
 use pipeline::bits::Bits;
 use pipeline::ir::{Constant, KeyMatch, Match};
 
@@ -16,6 +18,11 @@ pub(super) type Masks = Vec<Bits>;
 /// No part of any key.
 pub(super) fn nothing() -> Masks {
     Layout::get().keys.list.iter().map(|key| Bits::zero(key.width)).collect()
+}
+
+/// All of every key.
+pub(super) fn everything() -> Masks {
+    Layout::get().keys.list.iter().map(|key| Bits::ones(key.width)).collect()
 }
 
 /// Adds a part of a key.
@@ -68,19 +75,24 @@ fn parts<'a>(conditions: &'a Conditions) -> Vec<(usize, &'a Bits, &'a Bits)> {
     conditions.iter().filter_map(part).collect()
 }
 
-fn groups<'a>(rows: &[Row<'a>]) -> Vec<Group<'a>> {
+/// The groups of flows, those with the highest priority first.
+fn groups<'a>(rows: impl Iterator<Item = Row<'a>>) -> Vec<Group<'a>> {
     let mut groups: Vec<Group<'a>> = Vec::new();
+    let mut places: HashMap<Vec<(usize, &'a Bits)>, usize> = HashMap::new();
     for row in rows {
         let parts = parts(row.conditions);
         let mask: Vec<_> = parts.iter().map(|(key, _, mask)| (*key, *mask)).collect();
         let values = parts.iter().map(|(_, value, _)| *value).collect();
         let row = (row.priority, row.decides, values);
-        match groups.iter_mut().find(|group| group.mask == mask) {
+        match places.get(&mask).and_then(|place| groups.get_mut(*place)) {
             Some(group) => {
                 group.highest = group.highest.max(row.0);
                 group.rows.push(row);
             }
-            None => groups.push(Group { mask, highest: row.0, rows: vec![row] }),
+            None => {
+                places.insert(mask.clone(), groups.len());
+                groups.push(Group { mask, highest: row.0, rows: vec![row] });
+            }
         }
     }
     groups.sort_by_key(|group| std::cmp::Reverse(group.highest));
@@ -98,8 +110,11 @@ fn prefix(width: u16, len: u16) -> Bits {
     Bits::ones(width).shl((width - len.min(width)).into())
 }
 
-/// Compares a value with prefixes. Returns the lengths of those that it has, and the leading bits that decide this.
-fn compare(value: &Bits, prefixes: &[(&Bits, u16)]) -> (Vec<u16>, u16) {
+/// The lengths of the prefixes that a value has, and the leading bits that decide this.
+type Compared = (BTreeSet<u16>, u16);
+
+/// Compares a value with prefixes.
+fn compare(value: &Bits, prefixes: &[(&Bits, u16)]) -> Compared {
     let width = value.width();
     let common = |other: &Bits, len: u16| {
         (0..len).take_while(|i| value.bit(width - 1 - i) == other.bit(width - 1 - i)).count() as u16
@@ -122,21 +137,48 @@ fn prefixes_of<'a>(groups: &[Group<'a>], key: usize) -> Vec<(&'a Bits, u16)> {
     prefixes
 }
 
+/// How the prefixes of keys compare with a lookup's values. Each key is compared once, when it is first asked for.
+struct Prefixes<'a> {
+    groups: &'a [Group<'a>],
+    values: &'a [Constant],
+    compared: BTreeMap<usize, Compared>,
+}
+
+impl Prefixes<'_> {
+    /// Whether no flow with this mask has the value's prefix, as a few bits of it tell; these are added.
+    fn skip(&mut self, key: usize, mask: &Bits, masks: &mut Masks) -> bool {
+        let (Some(len), Some(value)) = (prefix_len(mask), self.values.get(key)) else { return false };
+        let compared = || compare(&value.value, &prefixes_of(self.groups, key));
+        let (found, decide) = self.compared.entry(key).or_insert_with(compared);
+        if found.contains(&len) || *decide > len {
+            return false;
+        }
+        add(masks, key, &prefix(mask.width(), *decide));
+        true
+    }
+}
+
 /// Adds the parts of keys that the lookup of `values` among flows depends on.
-pub(super) fn consult(rows: &[Row<'_>], values: &[Constant], masks: &mut Masks) {
+pub(super) fn consult<'a>(rows: impl Iterator<Item = Row<'a>>, values: &[Constant], masks: &mut Masks) {
     let groups = groups(rows);
+    let mut prefixes = Prefixes { groups: &groups, values, compared: BTreeMap::new() };
     let mut best: Option<u16> = None;
     for group in &groups {
         if best.is_some_and(|best| best >= group.highest) {
             break;
         }
-        let found = search(&groups, group, values, masks);
+        let found = search(&mut prefixes, group, values, masks);
         best = best.max(found);
     }
 }
 
 /// Searches a group; returns the priority of the flow found.
-fn search(groups: &[Group<'_>], group: &Group<'_>, values: &[Constant], masks: &mut Masks) -> Option<u16> {
+fn search(
+    prefixes: &mut Prefixes<'_>,
+    group: &Group<'_>,
+    values: &[Constant],
+    masks: &mut Masks,
+) -> Option<u16> {
     let names = &Layout::get().keys.list;
     let name = |key: usize| names.get(key).map_or("", |key| key.name);
     let agrees = |row: &[&Bits], at: usize| {
@@ -153,7 +195,7 @@ fn search(groups: &[Group<'_>], group: &Group<'_>, values: &[Constant], masks: &
     for of in layers {
         for at in in_layer(of) {
             let Some((key, mask)) = group.mask.get(at) else { continue };
-            if PREFIXES.contains(&name(*key)) && skips(groups, *key, mask, values, masks) {
+            if PREFIXES.contains(&name(*key)) && prefixes.skip(*key, mask, masks) {
                 used.iter().for_each(|at| fold(group, *at, masks));
                 return None;
             }
@@ -184,17 +226,6 @@ fn fold(group: &Group<'_>, at: usize, masks: &mut Masks) {
     if let Some((key, mask)) = group.mask.get(at) {
         add(masks, *key, mask);
     }
-}
-
-/// Whether no flow of a group has the value's prefix, as a few bits of it tell; these are added.
-fn skips(groups: &[Group<'_>], key: usize, mask: &Bits, values: &[Constant], masks: &mut Masks) -> bool {
-    let (Some(len), Some(value)) = (prefix_len(mask), values.get(key)) else { return false };
-    let (found, decide) = compare(&value.value, &prefixes_of(groups, key));
-    if found.contains(&len) || decide > len {
-        return false;
-    }
-    add(masks, key, &prefix(mask.width(), decide));
-    true
 }
 
 /// Adds the leading bits of the ports that tell that no flow of a group has them.

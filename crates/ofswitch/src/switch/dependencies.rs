@@ -2,8 +2,9 @@
 //!
 //! Packets that agree in these parts meet the same flows. Open vSwitch keeps such sets of packets in its flow cache, as
 //! megaflows; here they explain traces.
-
-use std::sync::Arc;
+//!
+//! The switch is borrowed meanwhile, so lookups of one packet look at [`FLOWS`] flows at most. A packet whose lookups would
+//! need more depends on everything that tables compare: that is more than necessary, and still true.
 
 use openflow::PortNo;
 use openflow::action::{Action, HashFields, LearnSource};
@@ -16,8 +17,10 @@ use pipeline::ir::Constant;
 
 use super::Switch;
 use super::classify::{self, Masks, Row, add, consult};
-use crate::flows::Flow;
 use crate::program::Layout;
+
+/// Flows that the lookups of one packet look at, all together.
+const FLOWS: usize = 10_000;
 
 /// A part of a packet that matters.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,11 +33,12 @@ pub struct Dependency {
 
 impl Switch {
     /// Returns what the way of a packet from a port depends on beside the port, as far as it lies in the packet.
+    /// Where the lookups' tables have more than 10,000 flows together, this is all that tables compare.
     pub fn dependencies(&self, port: PortNo, packet: &[u8], now: u64) -> Vec<Dependency> {
         let len = u32::try_from(packet.len()).unwrap_or(u32::MAX);
         let (events, effects) = self.rehearsed(port, packet, len, now);
         let layout = Layout::get();
-        let mut way = Way { masks: classify::nothing(), kept: classify::nothing() };
+        let mut way = Way { masks: classify::nothing(), kept: classify::nothing(), left: FLOWS };
         for id in [FieldId::EthType, FieldId::IpFrag] {
             way.read(id);
         }
@@ -42,7 +46,7 @@ impl Switch {
             match event {
                 Event::Lookup(id, keys, hit) => {
                     if let Some(table) = layout.number(*id) {
-                        self.looked_up(table, keys, &mut way.masks);
+                        self.looked_up(table, keys, &mut way);
                         let flow = hit.and_then(|entry| self.flow_of(*id, table, entry));
                         flow.iter().for_each(|flow| way.instructions(&flow.instructions.0));
                     }
@@ -62,7 +66,7 @@ impl Switch {
         if effects.iter().any(is_normal) {
             [FieldId::EthSrc, FieldId::EthDst, FieldId::VlanTci].into_iter().for_each(|id| way.read(id));
         }
-        let Way { mut masks, kept } = way;
+        let Way { mut masks, kept, .. } = way;
         kept.iter().enumerate().for_each(|(key, mask)| add(&mut masks, key, mask));
         let of_packet = |name| classify::is_in_packet(name);
         let found = layout.keys.list.iter().zip(masks);
@@ -71,15 +75,19 @@ impl Switch {
     }
 
     /// Adds what a lookup depends on.
-    fn looked_up(&self, table: u8, keys: &[Constant], masks: &mut Masks) {
+    fn looked_up(&self, table: u8, keys: &[Constant], way: &mut Way) {
         let Some(flows) = self.datapath.model.tables.get(usize::from(table)) else { return };
-        let row = |flow: &'_ Arc<Flow>| (flow.priority, flow.conditions.clone(), !flow.is_clause());
-        let rows: Vec<_> = flows.iter().map(row).collect();
-        let rows: Vec<_> = rows
-            .iter()
-            .map(|(priority, conditions, decides)| Row { priority: *priority, conditions, decides: *decides })
-            .collect();
-        consult(&rows, keys, masks);
+        let Some(left) = way.left.checked_sub(flows.len()) else {
+            way.masks = classify::everything();
+            return;
+        };
+        way.left = left;
+        let rows = flows.iter().map(|flow| Row {
+            priority: flow.priority,
+            conditions: &flow.conditions,
+            decides: !flow.is_clause(),
+        });
+        consult(rows, keys, &mut way.masks);
     }
 }
 
@@ -88,6 +96,8 @@ struct Way {
     masks: Masks,
     /// What the action set will read.
     kept: Masks,
+    /// Flows that lookups may still look at.
+    left: usize,
 }
 
 impl Way {

@@ -133,10 +133,8 @@ impl Switch {
     pub(super) fn flow_of(&self, id: TableId, table: u8, entry: EntryId) -> Option<&Arc<Flow>> {
         let installed = self.datapath.state.table(id)?.get(entry)?;
         let flows = self.datapath.model.tables.get(usize::from(table))?;
-        flows.iter().find(|flow| {
-            u32::from(flow.priority) == installed.entry.priority
-                && flow.conditions.as_slice() == installed.entry.matches.as_slice()
-        })
+        let priority = u16::try_from(installed.entry.priority).ok()?;
+        flows.find(priority, &Arc::new(installed.entry.matches.clone()))
     }
 
     /// The flow of an entry as text.
