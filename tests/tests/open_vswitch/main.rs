@@ -180,7 +180,7 @@ fn a_second_daemon_waits_for_the_lock() {
         })
         .unwrap();
     };
-    log_has("|WARN|another process holds the lock `ovs_vswitchd`; waiting for it");
+    log_has("|ERR|another ovs-vswitchd process is running, disabling this process");
     host.vsctl(&["add-br", "br1"]);
     assert!(!std::fs::read_to_string(&log).unwrap().contains("br0"));
     first.terminate().unwrap();

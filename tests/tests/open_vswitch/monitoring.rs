@@ -41,7 +41,7 @@ fn bfd_follows_the_link_and_tells_controllers() {
     until_is("down");
     // Three intervals, and the time of the tools.
     assert!(begin.elapsed() < LIMIT / 2, "{:?}", begin.elapsed());
-    assert_eq!(host.get("Interface", "p0", "bfd_status:diagnostic"), "\"Control Detection Time Expired\"");
+    assert_eq!(host.get("Interface", "p0", "bfd_status:diagnostic"), "Control Detection Time Expired");
     assert_eq!(host.get("Interface", "p1", "bfd_status"), "{}");
     host.vsctl(&["set", "interface", "p1", "bfd:enable=true"]);
     until_is("up");
