@@ -21,6 +21,7 @@ fn main() -> io::Result<()> {
         .chain(config())
         .chain(capture_file())
         .chain(lacp())
+        .chain(oam())
     {
         let folder = seeds.join(target);
         std::fs::create_dir_all(&folder)?;
@@ -43,6 +44,11 @@ fn lacp() -> Vec<Seed> {
         [heard(0, 2), heard(1, 2), heard(0, 2), heard(1, 3), heard(0, 2)].concat(),
     ];
     vec![("lacp", "partners", events.concat())]
+}
+
+/// Two systems that only let time pass.
+fn oam() -> Vec<Seed> {
+    vec![("oam", "time_passes", [0, 4, 0, 0, 7].repeat(60))]
 }
 
 /// Both formats with two frames each, one of them in both byte orders.

@@ -15,7 +15,7 @@ const LONGEST: Millis = u32::MAX as Millis / 1000;
 const SOURCE: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
 const TARGET: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 0);
 
-/// Settings of a session. Intervals are in milliseconds, from 1 to [`LONGEST`].
+/// Settings of a session. Intervals are in milliseconds, from 1 to 4,294,967 (2³² − 1 microseconds).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// The shortest interval between sent packets.
