@@ -348,8 +348,8 @@ impl Datapath {
         Ok(ActionCall { action, args: body.args })
     }
 
-    /// Defines a lowered list and records what belongs to it; returns the call, and the numbers of nested lists and learned
-    /// flows.
+    /// Defines a lowered list and records what belongs to it; returns the call, and the numbers of nested lists and
+    /// learned flows.
     pub(crate) fn install(
         &mut self,
         lowered: Lowered,

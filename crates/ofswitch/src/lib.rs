@@ -1,5 +1,5 @@
-//! An OpenFlow switch without sockets and without ports: messages of controllers and packets go in, messages and effects
-//! come out.
+//! An OpenFlow switch without sockets and without ports: messages of controllers and packets go in, messages and
+//! effects come out.
 //!
 //! Flows, groups and meters become entries of one pipeline program, the same for every bridge; `pipeline` runs it.
 //!

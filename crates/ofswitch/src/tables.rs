@@ -203,7 +203,8 @@ impl Datapath {
         (100 - (used * 100 / u64::from(size)).min(100)) as u8
     }
 
-    /// Tables whose free space has crossed a threshold since the last call, each with the reason of the message about it.
+    /// Tables whose free space has crossed a threshold since the last call, each with the reason of the message about
+    /// it.
     pub(crate) fn vacancy_events(&mut self) -> Vec<(usize, u8)> {
         let mut events = Vec::new();
         for number in 0..self.model.settings.len() {

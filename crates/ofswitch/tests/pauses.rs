@@ -1,4 +1,5 @@
-//! Packets that pause at controllers and are resumed; flows that shorten their timeouts; what a packet's way depends on.
+//! Packets that pause at controllers and are resumed; flows that shorten their timeouts; what a packet's way depends
+//! on.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;

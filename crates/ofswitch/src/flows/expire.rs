@@ -81,8 +81,8 @@ impl Datapath {
         }
     }
 
-    /// The flows that a table would lose first, as many as `count`. Only flows with a timeout go: of the largest group, the
-    /// least important one, and of equal ones that which would end first.
+    /// The flows that a table would lose first, as many as `count`. Only flows with a timeout go: of the largest group,
+    /// the least important one, and of equal ones that which would end first.
     fn losses(&self, table: usize, count: usize, now: u64) -> Vec<Arc<Flow>> {
         let fields =
             self.model.settings.get(table).map(|settings| settings.group_fields()).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Flows as controllers know them.
 //!
-//! A table's flows are found by number, which is the order of their addition, and by match and priority, which tell them
-//! apart. Their counters and expiry are the pipeline's: an entry with the same conditions and priority.
+//! A table's flows are found by number, which is the order of their addition, and by match and priority, which tell
+//! them apart. Their counters and expiry are the pipeline's: an entry with the same conditions and priority.
 //!
 //! - `change.rs`: flow-mods; `select.rs`: which flows a request is about; `expire.rs`: timeouts and eviction;
 //!   `conjunction.rs`: conjunctive matches.

@@ -1,8 +1,8 @@
 //! Lowering: what OpenFlow says, in the terms of the bridge's program.
 //!
 //! A match becomes conditions on keys ([`matching`]). A list of actions becomes the body of one pipeline action
-//! ([`Body`]): one statement or a few per action, in order, with all constants as parameters, so that flows whose actions
-//! differ only in constants share one action.
+//! ([`Body`]): one statement or a few per action, in order, with all constants as parameters, so that flows whose
+//! actions differ only in constants share one action.
 //!
 //! - `matching.rs`: matches; `places.rs`: reading and writing parts of fields;
 //! - `instructions.rs`: instructions and the action set; `buckets.rs`: buckets of groups; `meters.rs`: bands;

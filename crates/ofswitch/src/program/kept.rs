@@ -1,6 +1,6 @@
-//! The action set: variables that keep what `write_actions` adds, executed at the end in the standard's order
-//! (OpenFlow 1.3.5, section 5.10): TTL inwards, pops, pushes of MPLS, PBB and VLAN, TTL outwards, TTL decrement, fields,
-//! queue, then group or output.
+//! The action set: variables that keep what `write_actions` adds, executed at the end in the standard's order (OpenFlow
+//! 1.3.5, section 5.10): TTL inwards, pops, pushes of MPLS, PBB and VLAN, TTL outwards, TTL decrement, fields, queue,
+//! then group or output.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! The one pipeline program of an OpenFlow bridge.
 //!
-//! It has no flows: 254 tables of the same keys, whose entries bring actions of their own, groups, meters, the action set.
-//! What flows do is lowered into actions of these terms ([`crate::lower`]); the program itself never changes, and all
-//! bridges share it.
+//! It has no flows: 254 tables of the same keys, whose entries bring actions of their own, groups, meters, the action
+//! set. What flows do is lowered into actions of these terms ([`crate::lower`]); the program itself never changes, and
+//! all bridges share it.
 //!
 //! How a packet passes: `control` prepares variables and continues in table 0, or runs the actions of a packet-out. A
 //! lookup is one block per table; `goto_table` continues in another block, `resubmit` calls it. Whoever enters a table
@@ -131,7 +131,8 @@ pub(crate) fn is_hidden_by_labels(field: &Field) -> bool {
     !matches!(field.prerequisite, P::None | P::InPort | P::VlanVid | P::Mpls | P::Pbb)
 }
 
-/// Whether a packet has no label. Headers behind labels are there for copies of TTLs, and until labels are popped again.
+/// Whether a packet has no label. Headers behind labels are there for copies of TTLs, and until labels are popped
+/// again.
 pub(crate) fn unlabelled(h: &Headers) -> Expr {
     terms::not(terms::valid(h.label))
 }
@@ -234,8 +235,8 @@ fn build() -> Layout {
     let kept = Kept::declare(p, &stores, width);
     let (group, select_hash) =
         (p.add_var("group_id", Type::Bit(32)), p.add_var("select_hash", Type::Bit(32)));
-    // A bucket is chosen by the remainder, and the low bits of a CRC are sums of few bits of what it is computed over: of
-    // two buckets, consecutive addresses may all choose the same.
+    // A bucket is chosen by the remainder, and the low bits of a CRC are sums of few bits of what it is computed over:
+    // of two buckets, consecutive addresses may all choose the same.
     let mixed = var(select_hash).op(pipeline::ir::BinOp::Mul, bit(32, 0x9e37_79b1)).slice(31, 8);
     let select = Selection { hash: HashKind::Identity, input: vec![Item::Value(mixed)] };
     for (name, size) in [("groups", ENTRIES), ("copies", ENTRIES)] {

@@ -60,8 +60,8 @@ pub(crate) struct Vars {
     pub(crate) in_port: VarId,
     /// The port that the next lookup matches: `in_port`, or the one that `resubmit` pretends.
     pub(crate) match_port: VarId,
-    /// How many `resubmit`s the lookup is in: then a miss has no consequence. The upper bit: it is a packet-out's output
-    /// to the tables, whose miss may be told to controllers, but does not end the packet-out.
+    /// How many `resubmit`s the lookup is in: then a miss has no consequence. The upper bit: it is a packet-out's
+    /// output to the tables, whose miss may be told to controllers, but does not end the packet-out.
     pub(crate) nested: VarId,
     pub(crate) eth_type: VarId,
     pub(crate) nw_proto: VarId,

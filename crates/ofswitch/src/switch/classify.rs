@@ -1,8 +1,9 @@
 //! Which parts of a packet a lookup depends on, the way that Open vSwitch's classifier finds flows.
 //!
-//! Flows with the same mask form a group. Groups are searched by their highest priority until no other could have a better
-//! flow. Within a group, metadata are compared first, then the fields of each layer: where no flow of the group agrees so
-//! far, the other layers do not matter. Prefixes of addresses and ports are compared only as far as they decide.
+//! Flows with the same mask form a group. Groups are searched by their highest priority until no other could have a
+//! better flow. Within a group, metadata are compared first, then the fields of each layer: where no flow of the group
+//! agrees so far, the other layers do not matter. Prefixes of addresses and ports are compared only as far as they
+//! decide.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

@@ -3,8 +3,8 @@
 //! Packets that agree in these parts meet the same flows. Open vSwitch keeps such sets of packets in its flow cache, as
 //! megaflows; here they explain traces.
 //!
-//! The switch is borrowed meanwhile, so lookups of one packet look at [`FLOWS`] flows at most. A packet whose lookups would
-//! need more depends on everything that tables compare: that is more than necessary, and still true.
+//! The switch is borrowed meanwhile, so lookups of one packet look at [`FLOWS`] flows at most. A packet whose lookups
+//! would need more depends on everything that tables compare: that is more than necessary, and still true.
 
 use openflow::PortNo;
 use openflow::action::{Action, HashFields, LearnSource};

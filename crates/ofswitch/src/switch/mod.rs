@@ -90,8 +90,8 @@ impl Switch {
         }
     }
 
-    /// Changes the settings. Flows, groups and meters stay, also those beyond new limits. Connections know the former id
-    /// and versions: the caller ends them.
+    /// Changes the settings. Flows, groups and meters stay, also those beyond new limits. Connections know the former
+    /// id and versions: the caller ends them.
     pub fn configure(&mut self, settings: Settings, now: u64) {
         self.datapath.limits = settings.limits;
         self.datapath.configure_tables(&settings.table_limits);

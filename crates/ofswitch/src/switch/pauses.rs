@@ -1,8 +1,8 @@
 //! Packets that pause at controllers (`controller(pause)`) until those resume them (NXT_RESUME).
 //!
-//! What the switch needs to resume a packet stays here; controllers get a number for it. The packet's way is replayed from
-//! its reception ([`pipeline::interp::resume`]), so it has to be the same: if flows that it met have changed meanwhile, it
-//! cannot be resumed.
+//! What the switch needs to resume a packet stays here; controllers get a number for it. The packet's way is replayed
+//! from its reception ([`pipeline::interp::resume`]), so it has to be the same: if flows that it met have changed
+//! meanwhile, it cannot be resumed.
 //!
 //! Invariant: a ring bounds the packets and their bytes; new ones replace the oldest. A packet is resumed once.
 
@@ -176,7 +176,8 @@ impl Switch {
         outcome
     }
 
-    /// Keeps a packet that pauses; returns its number, unless it cannot be resumed. `site`: the action that it pauses at.
+    /// Keeps a packet that pauses; returns its number, unless it cannot be resumed. `site`: the action that it pauses
+    /// at.
     pub(super) fn pause(&mut self, arrived: &Arrived<'_>, site: &[u8], now: u64) -> Option<u64> {
         if arrived.resumed.len() >= PAUSES {
             return None;
