@@ -39,6 +39,14 @@ pub(super) fn of(
             // A port of one interface has no use for the other columns.
             return None;
         }
+        let has_interface = |name: &String| {
+            let mut its = port.interfaces.iter().filter_map(|uuid| rows.interfaces.get(uuid));
+            its.any(|interface| interface.name == *name)
+        };
+        if let Some(name) = settings.primary.as_ref().filter(|name| !has_interface(name)) {
+            let text = format!("other_config:bond-primary `{name}` is not an interface of the port");
+            warnings.push(format!("port {}: {text}", port.name));
+        }
         let its = interfaces.iter().filter(|it| port.interfaces.contains(&it.uuid) && it.port.is_ok());
         let members = its.filter_map(|it| Some(member(rows.interfaces.get(&it.uuid)?, it.number)));
         let (uuid, name, members) = (port.uuid, port.name.clone(), members.collect());
@@ -66,7 +74,23 @@ fn settings(port: &Port, mac: MacAddr, warnings: &mut Vec<String>) -> Settings {
         Some(other) => warn(format!("unknown other_config:bond-detect-mode `{other}`; using carrier")),
     }
     let (mode, fallback) = (mode.unwrap_or_default(), is_true("lacp-fallback-ab"));
-    let delay = |milliseconds: i64| u64::try_from(milliseconds).unwrap_or_default();
+    for name in ["bond-hash-basis", "bond-rebalance-interval", "lacp-system-priority"] {
+        if let (Some(text), None) = (other.get(name), number(other, name)) {
+            warn(format!("other_config:{name} `{text}` is not a number; using the default"));
+        }
+    }
+    let mut delay = |column: &str, milliseconds: i64| {
+        if is_bond && milliseconds < 0 {
+            warn(format!("{column} is {milliseconds}; using 0"));
+        }
+        u64::try_from(milliseconds).unwrap_or_default()
+    };
+    let updelay = delay("bond_updelay", port.bond_updelay);
+    let downdelay = delay("bond_downdelay", port.bond_downdelay);
+    let lacp = lacp(port, mac, fallback, &mut warn);
+    if is_bond && mode == Mode::BalanceTcp && lacp.is_none() {
+        warn("bond_mode=balance-tcp needs LACP and carries nothing without it; set lacp=active".into());
+    }
     let rebalance_interval = match number(other, "bond-rebalance-interval") {
         None => REBALANCE,
         Some(0) => 0,
@@ -76,15 +100,15 @@ fn settings(port: &Port, mac: MacAddr, warnings: &mut Vec<String>) -> Settings {
     Settings {
         mode,
         is_bond,
-        updelay: delay(port.bond_updelay),
-        downdelay: delay(port.bond_downdelay),
+        updelay,
+        downdelay,
         rebalance_interval,
         // Negative numbers are those that have the same bits.
         basis: number(other, "bond-hash-basis").unwrap_or_default() as u32,
         primary: other.get("bond-primary").filter(|_| has_primary).cloned(),
         all_members_active: mode == Mode::BalanceSlb && is_true("all-members-active"),
         lb_output: mode == Mode::BalanceTcp && is_true("lb-output-action"),
-        lacp: lacp(port, mac, fallback, &mut warn),
+        lacp,
         fallback,
         last_active: port.bond_active_slave.as_ref().and_then(|text| text.parse().ok()),
     }
@@ -208,7 +232,8 @@ mod tests {
             fallback: true,
             last_active: Some(MacAddr([2, 0, 0, 0, 0, 9])),
         };
-        assert_eq!(read(&port), (expected, vec![]));
+        let warnings = vec!["port b: bond_downdelay is -5; using 0".into()];
+        assert_eq!(read(&port), (expected, warnings));
     }
 
     #[test]
@@ -228,9 +253,19 @@ mod tests {
                 "port b: unknown bond_mode `round-robin`; using active-backup",
                 "port b: bond_fake_iface has no effect",
                 "port b: unknown other_config:bond-detect-mode `y`; using carrier",
+                "port b: other_config:bond-hash-basis `z` is not a number; using the default",
                 "port b: other_config:lacp-system-id `x` is not an Ethernet address; LACP is off",
             ]
         );
+    }
+
+    #[test]
+    fn balance_tcp_asks_for_lacp() {
+        let port = Port { bond_mode: Some("balance-tcp".into()), ..port(2, &[]) };
+        let needs =
+            "port b: bond_mode=balance-tcp needs LACP and carries nothing without it; set lacp=active";
+        assert_eq!(read(&port).1, [needs]);
+        assert!(read(&Port { lacp: Some("passive".into()), ..port }).1.is_empty());
     }
 
     #[test]
