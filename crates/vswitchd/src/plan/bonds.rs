@@ -39,14 +39,6 @@ pub(super) fn of(
             // A port of one interface has no use for the other columns.
             return None;
         }
-        let has_interface = |name: &String| {
-            let mut its = port.interfaces.iter().filter_map(|uuid| rows.interfaces.get(uuid));
-            its.any(|interface| interface.name == *name)
-        };
-        if let Some(name) = settings.primary.as_ref().filter(|name| !has_interface(name)) {
-            let text = format!("other_config:bond-primary `{name}` is not an interface of the port");
-            warnings.push(format!("port {}: {text}", port.name));
-        }
         let its = interfaces.iter().filter(|it| port.interfaces.contains(&it.uuid) && it.port.is_ok());
         let members = its.filter_map(|it| Some(member(rows.interfaces.get(&it.uuid)?, it.number)));
         let (uuid, name, members) = (port.uuid, port.name.clone(), members.collect());
