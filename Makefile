@@ -197,7 +197,7 @@ differential: ## random OpenFlow tables and packets: interpreter, machine code, 
 	$(CARGO) run --locked --release -p mswitch-differential -- --cases $(CASES)
 
 .PHONY: ovs-testsuite
-ovs-testsuite: $(if $(OVS_VSWITCHD),,ovs-vswitchd) ## Open vSwitch's own tests against ovs-vswitchd of mswitch: CASES=ofproto, STOCK=1 (tests/ovs-testsuite)
+ovs-testsuite: $(if $(OVS_VSWITCHD)$(STOCK),,ovs-vswitchd) ## Open vSwitch's own tests against ovs-vswitchd of mswitch: CASES=ofproto, STOCK=1 (tests/ovs-testsuite)
 	@$(call install-packages,$(OVS_TESTSUITE_PACKAGES))
 	tests/ovs-testsuite/run.sh $(if $(STOCK),--stock) $(if $(filter command environment,$(origin CASES)),$(CASES),ofproto ofproto-dpif bridge vswitchd learn mcast bfd cfm lacp)
 

@@ -311,18 +311,24 @@ impl Watchdog {
     }
 
     /// Quarantines a client that was found punching, or that a second thread cannot get past either; otherwise serves
-    /// it. A single thread may be held up by something else for a moment, and quarantine costs a client packets.
+    /// it. A single thread may be held up by something else for a moment, and quarantine costs a client packets. Several
+    /// threads that sleep may all be held up by something else, unless the client shares memory.
     fn update_quarantine(&self, client: &Arc<Client>) {
-        let is_it = |other: &Arc<Client>| Arc::ptr_eq(other, client);
-        let stuck = self.seen.iter().filter_map(|seen| seen.stuck.as_ref());
-        let with_it: Vec<_> = stuck.filter(|stuck| stuck.suspects.iter().any(is_it)).collect();
+        let suspected = |stuck: &Stuck| stuck.suspects.iter().any(|other| Arc::ptr_eq(other, client));
+        let with_it =
+            || self.seen.iter().filter_map(|seen| seen.stuck.as_ref()).filter(|stuck| suspected(stuck));
         // Such a thread spins on a lock for as long as the lock's holder is stuck.
-        let waits = |(info, seen): (&Option<Arc<ThreadInfo>>, &Seen)| {
+        let spins = |(info, seen): (&Option<Arc<ThreadInfo>>, &Seen)| {
             let since = seen.work.filter(|work| seen.stuck.is_none() && work.clients.to == client.number);
-            since.is_some() && info.as_ref().and_then(|info| info.work()) == since
+            let same = |info: &Arc<ThreadInfo>| info.work() == since && info.sleep() == Sleep::None;
+            since.is_some() && info.as_ref().is_some_and(same)
         };
-        let others = with_it.len() + self.infos.iter().zip(&self.seen).filter(|at| waits(*at)).count();
-        client.quarantine(!with_it.is_empty() && others > 1 || with_it.iter().any(|stuck| stuck.proven));
+        let waits = match with_it().count() {
+            0 => false,
+            2.. if client.memory.is_some() => true,
+            _ => self.infos.iter().zip(&self.seen).any(spins),
+        };
+        client.quarantine(waits || with_it().any(|stuck| stuck.proven));
     }
 
     /// Identifies, among the suspects of thread `i`, the one whose memory blocks.

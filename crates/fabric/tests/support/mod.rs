@@ -39,7 +39,7 @@ impl Egress for CallPort {
         _: &mut Tools,
     ) -> Result<(), Fault> {
         let (mut packets, mut total) = (0, 0);
-        let mut got = self.got.lock().unwrap();
+        let mut called = Vec::new();
         list.for_each(|output| {
             let mut bytes = output.header().to_vec();
             output.for_each_payload(|at, n| {
@@ -49,8 +49,9 @@ impl Egress for CallPort {
             assert_eq!(bytes.len() as u32, output.len());
             packets += 1;
             total += u64::from(output.len());
-            got.push(Called { bytes, offload: output.offload() });
+            called.push(Called { bytes, offload: output.offload() });
         });
+        self.got.lock().unwrap().append(&mut called);
         counters.add_batch(packets, total);
         Ok(())
     }
