@@ -282,6 +282,24 @@ impl Desired {
         Ok(refused)
     }
 
+    /// Sets the CPUs of the workers, as the database lists them; without any, one worker runs that is not pinned. Workers
+    /// that cannot be added or removed now are tried again later; returns the reasons.
+    pub fn set_workers(&self, cpus: Vec<usize>) -> Result<(), String> {
+        let mut desired = self.lock();
+        let mut next = desired.clone();
+        next.daemon.workers = cpus;
+        let differences = diff::between(&desired, &next);
+        if differences.is_empty() {
+            return Ok(());
+        }
+        let outcomes = self.state.reconcile(&next, Retries::None);
+        *desired = next;
+        drop(desired);
+        self.report(&Author::Database, &differences, &outcomes);
+        let its = outcomes.into_iter().find(|outcome| outcome.object == Object::Workers);
+        its.and_then(|outcome| outcome.trouble).map_or(Ok(()), Err)
+    }
+
     /// [`replace`](Self::replace) with the contents of the daemon's file.
     pub fn load(&self, config: Config, author: &Author) -> Result<Applied, Refusal> {
         let saved = config.clone();

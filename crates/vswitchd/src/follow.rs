@@ -296,6 +296,14 @@ impl Follower {
         }
         applied.warned = warnings;
         let bridges: Vec<_> = plan.bridges.iter().filter_map(|bridge| bridge.config()).collect();
+        if plan.workers != applied.plan.workers {
+            let (subject, cpus) = (desired.clone(), plan.workers.clone());
+            match tokio::task::spawn_blocking(move || subject.set_workers(cpus)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(reason)) => tracing::warn!("pmd-cpu-mask: {reason}"),
+                Err(error) => tracing::error!("pmd-cpu-mask: {error}; this is a bug in mswitch"),
+            }
+        }
         tokio::task::block_in_place(|| monitor.prepare(&plan));
         let (subject, its) = (desired.clone(), monitor.clone());
         let set = tokio::task::spawn_blocking(move || {

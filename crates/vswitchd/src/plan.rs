@@ -15,6 +15,7 @@ mod monitoring;
 mod openflow;
 mod policing;
 mod rows;
+mod workers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -51,6 +52,8 @@ pub(crate) struct Plan {
     /// The row of the table `Open_vSwitch`, with the number of its configuration.
     pub(crate) root: Option<(Uuid, i64)>,
     pub(crate) bridges: Vec<PlannedBridge>,
+    /// CPUs of the workers; none: one worker that is not pinned.
+    pub(crate) workers: Vec<usize>,
     /// Interval at which counters are written.
     pub(crate) statistics_interval: Duration,
     /// Whether clients expect DPDK's interface types to be ready.
@@ -186,9 +189,11 @@ impl Plan {
         let mut errors = Vec::new();
         warnings.extend(ignored);
         rows.warn(&bridges, &mut warnings, &mut errors);
+        let (workers, mistakes) = workers::of(&root.other_config);
+        warnings.extend(mistakes);
         let statistics_interval = statistics_interval(&root.other_config);
         let root = Some((root.uuid, root.next_cfg));
-        Ok(Plan { root, bridges, statistics_interval, dpdk, warnings, errors })
+        Ok(Plan { root, bridges, workers, statistics_interval, dpdk, warnings, errors })
     }
 }
 

@@ -164,3 +164,31 @@ fn incoming_packets_are_policed() {
     assert_eq!(host.log().matches(warning).count(), 1, "{}", host.log());
     ping_all(&a, "10.80.0.2", 1, "0.1").unwrap();
 }
+
+#[test]
+fn the_mask_of_cpus_chooses_the_workers() {
+    let host = Host::new();
+    let _daemon = host.start();
+    let workers = || {
+        let shown = serde_json::from_str::<serde_json::Value>(&host.mswitch(&["worker", "show", "--json"]).1);
+        let shown = shown.unwrap()["workers"].as_array().unwrap().clone();
+        let mut cpus = Vec::from_iter(shown.iter().map(|worker| worker["cpu"].as_u64()));
+        cpus.sort_unstable();
+        cpus
+    };
+    assert_eq!(workers(), [None]);
+    let mask = |value: &str| {
+        host.vsctl(&["set", "open_vswitch", ".", &format!("other_config:pmd-cpu-mask={value}")]);
+    };
+    mask("0x3");
+    assert_eq!(workers(), [Some(0), Some(1)]);
+    // The worker of a CPU that is there serves, the other one is named.
+    mask("0x8000000000000000000000000001");
+    assert_eq!(workers(), [Some(0)]);
+    assert!(host.log().contains("pmd-cpu-mask: CPU 111 is not online; online CPUs: "), "{}", host.log());
+    mask("cpu0");
+    assert_eq!(workers(), [None]);
+    assert!(host.log().contains("pmd-cpu-mask: `cpu0` is not a hexadecimal number"), "{}", host.log());
+    host.vsctl(&["remove", "open_vswitch", ".", "other_config", "pmd-cpu-mask"]);
+    assert_eq!(workers(), [None]);
+}
