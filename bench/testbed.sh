@@ -24,6 +24,8 @@ vswitchd=/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk
 huge_pages=1024
 dir='' pages_before='' mounted=''
 client='' ours='' floor_pid='' ovs_pids=()
+# mswitch's control socket.
+control=''
 
 fail() {
   echo "${0##*/}: $*" >&2
@@ -51,6 +53,7 @@ set_up() {
     *) usage ;;
   esac
   dir=$(mktemp -d)
+  control=$dir/ours/ctl
   pages_before=$(cat /proc/sys/vm/nr_hugepages)
   trap clean_up EXIT
   trap 'exit 130' INT TERM
@@ -120,8 +123,13 @@ waits_for() {
 
 ctl() { ovs-appctl -t "$dir/ovs/vswitchd.ctl" "$@"; }
 
-# start_ovs normal|flows: sockets are $dir/ovs/v0 and v1.
+# start_ovs normal|flows [mswitch]: Open vSwitch, or mswitch in its daemon's place; sockets are $dir/ovs/v0 and v1.
 start_ovs() {
+  local daemon=$vswitchd
+  if [ "${2:-}" = mswitch ]; then
+    daemon=$(dirname "$mswitch")/ovs-vswitchd
+    [ -x "$daemon" ] || fail "$daemon is missing: cargo build --release -p mswitch-vswitchd"
+  fi
   rm -rf "$dir/ovs"
   mkdir "$dir/ovs"
   local db=unix:$dir/ovs/db.sock
@@ -134,8 +142,8 @@ start_ovs() {
   ovs-vsctl --db="$db" --no-wait set Open_vSwitch . other_config:dpdk-init=true other_config:pmd-cpu-mask=0x1 \
     other_config:dpdk-lcore-mask=0x2 other_config:dpdk-socket-mem=512 other_config:dpdk-extra=--no-pci
   if [ "$load" = segments ]; then ovs-vsctl --db="$db" --no-wait set Open_vSwitch . other_config:userspace-tso-enable=true; fi
-  "${first[@]}" "$vswitchd" "$db" --pidfile="$dir/ovs/vswitchd.pid" --detach --log-file="$dir/ovs/vswitchd.log" \
-    --unixctl="$dir/ovs/vswitchd.ctl" 2>/dev/null || fail "Open vSwitch did not start: $(tail -3 "$dir/ovs/vswitchd.log")"
+  "${first[@]}" "$daemon" "$db" --pidfile="$dir/ovs/vswitchd.pid" --detach --log-file="$dir/ovs/vswitchd.log" \
+    --unixctl="$dir/ovs/vswitchd.ctl" 2>/dev/null || fail "$daemon did not start: $(tail -3 "$dir/ovs/vswitchd.log")"
   ovs_pids+=("$(cat "$dir/ovs/vswitchd.pid")")
   # The detached daemon is in a new session.
   favour "${ovs_pids[-1]}"
@@ -144,37 +152,47 @@ start_ovs() {
   for i in 0 1; do
     local kind=(type=dpdk "options:n_rxq=$queues" \
       "options:dpdk-devargs=net_memif$i,role=server,id=0,rsize=11,socket=$dir/ovs/v$i,socket-abstract=no")
+    if [ "${2:-}" = mswitch ]; then kind=(type=memif "options:path=$dir/ovs/v$i"); fi
     # The socket of this port type has the port's name, in OVS_RUNDIR.
     if [ "$ports" = vhost-user ]; then kind=(type=dpdkvhostuser); fi
     # Of the two types only the other one accepts large packets.
     if [ "$load" = segments ]; then kind=(type=dpdkvhostuserclient "options:vhost-server-path=$dir/ovs/s$i"); fi
     ovs-vsctl --db="$db" add-port br0 "v$i" -- set Interface "v$i" "ofport_request=$((i + 1))" "${kind[@]}"
   done
-  if [ "$1" = flows ]; then
-    ovs-ofctl del-flows "$dir/ovs/br0.mgmt"
-    ovs-ofctl add-flow "$dir/ovs/br0.mgmt" in_port=1,actions=output:2
-    ovs-ofctl add-flow "$dir/ovs/br0.mgmt" in_port=2,actions=output:1
-  fi
+  if [ "$1" = flows ]; then from_port_to_port "$dir/ovs/br0.mgmt"; fi
 }
 
-# The witness is a third port without traffic of its own: it receives only flooded packets.
+# start_ours static|learning|flows: the witness of `learning` is a third port without traffic of its own: it receives only
+# flooded packets. With `flows`, OpenFlow has the same as Open vSwitch.
 start_ours() {
   rm -rf "$dir/ours"
   mkdir "$dir/ours"
+  local logic=$1
+  if [ "$1" = flows ]; then logic=openflow; fi
   {
-    printf '[[bridge]]\nname = "br0"\nlogic = "%s"\n' "$1"
+    printf '[[bridge]]\nname = "br0"\nlogic = "%s"\n' "$logic"
     if [ "$1" = static ]; then printf 'params = { v0 = "v1" }\n'; fi
+    if [ "$1" = flows ]; then printf '[bridge.openflow]\nfail-mode = "secure"\n'; fi
     local i
     for i in 0 1; do
       printf '[[bridge.port]]\nname = "v%s"\ntype = "%s"\npath = "%s/ours/v%s"\n' "$i" "$ports" "$dir" "$i"
+      if [ "$1" = flows ]; then printf 'openflow-port = %s\n' $((i + 1)); fi
     done
     if [ "$1" = learning ]; then printf '[[bridge.port]]\nname = "witness"\ntype = "tap"\ninterface = "witness%s"\n' "$$"; fi
   } >"$dir/ours/config.toml"
   "${first[@]}" "$mswitch" daemon --socket "$dir/ours/ctl" --config "$dir/ours/config.toml" --workers 0 2>"$dir/ours/log" &
   ours=$!
   waits_for 10 "$mswitch" status --socket "$dir/ours/ctl" || fail "mswitch did not start: $(tail -3 "$dir/ours/log")"
+  if [ "$1" = flows ]; then from_port_to_port "$dir/ours/br0.mgmt"; fi
 }
-ask() { "$mswitch" "$@" --json --socket "$dir/ours/ctl"; }
+ask() { "$mswitch" "$@" --json --socket "$control"; }
+
+# from_port_to_port SOCKET: the flows of `flows`.
+from_port_to_port() {
+  waits_for 10 ovs-ofctl del-flows "$1" || fail "no OpenFlow on $1"
+  ovs-ofctl add-flow "$1" in_port=1,actions=output:2
+  ovs-ofctl add-flow "$1" in_port=2,actions=output:1
+}
 
 # start_floor: sockets are $dir/floor/v0 and v1; a line to descriptor 8 makes the totals appear on descriptor 9.
 start_floor() {
@@ -294,6 +312,17 @@ run_ours() {
   start_ours "$1"
   load ours_before ours_after "$dir/ours/v0" "$dir/ours/v1" "$ours"
   stop_ours
+  ours_json
+}
+# mswitch, configured by the same commands as Open vSwitch.
+run_database() {
+  local control=$dir/ovs/mswitch.sock
+  start_ovs "$1" mswitch
+  load ours_before ours_after "$dir/ovs/v0" "$dir/ovs/v1" "${ovs_pids[-1]}"
+  stop_ovs
+  ours_json
+}
+ours_json() {
   jq -nc --argjson pps "$pps" --argjson cpu "$cpu_per_gb" --slurpfile w0 "$dir/workers.0" --slurpfile w1 "$dir/workers.1" \
     --slurpfile p0 "$dir/ports.0" --slurpfile p1 "$dir/ports.1" '
     def worker(w; f): [w[0].workers[] | f] | add;

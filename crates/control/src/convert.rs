@@ -119,8 +119,10 @@ pub fn bridge(state: &State, name: &str, bridge: &Bridge) -> Result<proto::Bridg
         module_faults: module_faults(name, bridge).collect(),
         owner: bridge.owner.name().into(),
         unmet: unmet(state, Some(name)),
-        observers: state.switch().observers(bridge.id)?.saturating_sub(state.sflow().observes(bridge.id))
-            as u32,
+        observers: state
+            .switch()
+            .observers(bridge.id)?
+            .saturating_sub(state.sflow().observes(name, bridge.id)) as u32,
     })
 }
 

@@ -121,13 +121,16 @@ pub struct BridgeConfig {
     pub openflow: OpenFlowConfig,
     /// Its owner.
     pub owner: Owner,
+    /// sFlow export of this bridge alone, in place of the switch's. Only a database has it.
+    pub sflow: Option<SflowConfig>,
 }
 
 impl BridgeConfig {
     /// Creates an empty bridge with the default logic.
     pub fn new(name: &str) -> Self {
-        let (ports, stations, mirrors, openflow, owner) = Default::default();
-        Self { name: name.into(), logic: LogicConfig::default(), ports, stations, mirrors, openflow, owner }
+        let (ports, stations, mirrors, openflow, owner, sflow) = Default::default();
+        let (name, logic) = (name.into(), LogicConfig::default());
+        Self { name, logic, ports, stations, mirrors, openflow, owner, sflow }
     }
 
     /// Returns the port with this name.

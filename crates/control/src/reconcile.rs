@@ -15,6 +15,7 @@ use crate::diff::Object;
 use crate::host_port;
 use crate::model::{BridgeConfig, Config, PortConfig};
 use crate::refusal::Refusal;
+use crate::sflow::Changed;
 use crate::state::{Bridge, Bridges, OpenFailure, Port, State, discard, every};
 
 /// Longest back-off between two attempts to open a port.
@@ -92,8 +93,14 @@ impl State {
         for bridge in &wanted.bridges {
             pass.bridge(&mut bridges, bridge);
         }
-        if let Some((action, done)) = self.sflow().follow(wanted.sflow.as_ref(), &bridges) {
-            pass.record(Object::Sflow, action, done);
+        for Changed { bridge, action, done } in self.sflow().follow(wanted, &bridges) {
+            match bridge {
+                None => pass.record(Object::Sflow, action, done),
+                Some(name) => {
+                    let done = done.map_err(|error| format!("sFlow: {error}"));
+                    pass.record(Object::Bridge(name), Action::Change, done);
+                }
+            }
         }
         let outcomes = pass.outcomes;
         let unmet = outcomes.iter().filter(|outcome| match &outcome.object {

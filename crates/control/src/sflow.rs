@@ -2,13 +2,14 @@
 //!
 //! The path of a sample: `sampler` picks packets on the workers, `exporter` reads the samples and the counters of
 //! ports, `wire` encodes both in datagrams, `connection` sends them; [`settings`] holds the configuration. This module
-//! enables and disables export, and follows bridges and ports that are added and removed.
+//! enables and disables one export, and follows bridges and ports that are added and removed; `exports` has all of them.
 //!
 //! The number of a port (ifIndex) is 4,096 times the number of its bridge, plus its index in the bridge, plus 1.
 //! Bridges and ports take the lowest free number and keep it, so a file gives the same numbers at every start.
 
 mod connection;
 mod exporter;
+mod exports;
 mod sampler;
 pub mod settings;
 mod wire;
@@ -21,6 +22,8 @@ use fabric::Switch;
 use fabric::switch::{BridgeId, ObserverId};
 
 pub use connection::CollectorReport;
+pub(crate) use exports::Changed;
+pub use exports::Exports;
 pub use settings::{Collector, SflowChange, SflowConfig, SflowError};
 
 use crate::reconcile::Action;
@@ -31,6 +34,7 @@ use sampler::{BridgeSampler, Sampler, if_index};
 /// sFlow export, enabled or disabled.
 pub struct Sflow {
     switch: Arc<Switch>,
+    sub_agent: u32,
     running: Mutex<Option<Running>>,
 }
 
@@ -66,9 +70,9 @@ struct Sampled {
 }
 
 impl Sflow {
-    /// Creates a disabled export.
-    pub fn new(switch: Arc<Switch>) -> Self {
-        Self { switch, running: Mutex::default() }
+    /// Creates a disabled export. `sub_agent` tells its datagrams from those of other exports of the same agent.
+    pub fn new(switch: Arc<Switch>, sub_agent: u32) -> Self {
+        Self { switch, sub_agent, running: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Running>> {
@@ -99,11 +103,13 @@ impl Sflow {
         usize::from(running.as_ref().is_some_and(|running| running.bridges.contains_key(&bridge)))
     }
 
-    /// Applies the desired settings to these bridges. Returns the change and its result; `None` if nothing changed.
+    /// Applies the desired settings to those of the bridges that the export `covers`. Returns the change and its result;
+    /// `None` if nothing changed.
     pub(crate) fn follow(
         &self,
         wanted: Option<&SflowConfig>,
         bridges: &Bridges,
+        covers: impl Fn(&str) -> bool,
     ) -> Option<(Action, Result<(), String>)> {
         let mut running = self.lock();
         let action = match (running.as_ref(), wanted) {
@@ -113,9 +119,9 @@ impl Sflow {
             (Some(running), Some(wanted)) => (running.config != *wanted).then_some(Action::Change),
         };
         let result = match wanted {
-            Some(wanted) => {
-                self.ensure_running(&mut running, wanted).map(|running| running.follow(&self.switch, bridges))
-            }
+            Some(wanted) => self
+                .ensure_running(&mut running, wanted)
+                .map(|running| running.follow(&self.switch, bridges, covers)),
             None => {
                 if let Some(running) = running.take() {
                     running.stop(&self.switch);
@@ -136,8 +142,9 @@ impl Sflow {
             Some(export) => export,
             None => {
                 let sampler = Arc::new(Sampler::new(fastrand::u64(..)));
-                let exporter = Exporter::start(self.switch.clone(), sampler.clone(), wanted.clone())
-                    .map_err(|error| format!("cannot start the export thread: {error}"))?;
+                let exporter =
+                    Exporter::start(self.switch.clone(), sampler.clone(), wanted.clone(), self.sub_agent)
+                        .map_err(|error| format!("cannot start the export thread: {error}"))?;
                 sampler.set(wanted.sampling, wanted.header);
                 Running { config: wanted.clone(), sampler, bridges: BTreeMap::new(), exporter }
             }
@@ -152,12 +159,23 @@ impl Sflow {
 }
 
 impl Running {
-    /// Samples the packets of all these bridges, and of no others.
-    fn follow(&mut self, switch: &Switch, bridges: &Bridges) {
-        // A removed bridge took its observer with it.
-        self.bridges.retain(|id, _| bridges.values().any(|bridge| bridge.id == *id));
+    /// Samples the packets of the bridges that the export `covers`, and of no others.
+    fn follow(&mut self, switch: &Switch, bridges: &Bridges, covers: impl Fn(&str) -> bool) {
+        let covered: BTreeMap<_, _> = bridges
+            .iter()
+            .filter(|(name, _)| covers(name))
+            .map(|(name, bridge)| (name.as_str(), bridge))
+            .collect();
+        self.bridges.retain(|id, sampled| {
+            let stays = covered.values().any(|bridge| bridge.id == *id);
+            if !stays {
+                // A bridge that was removed took its observer with it.
+                let _ = switch.unobserve(*id, sampled.observer);
+            }
+            stays
+        });
         let mut roster = Roster::default();
-        for bridge in bridges.values() {
+        for bridge in covered.values() {
             if !self.bridges.contains_key(&bridge.id) {
                 let sampler = Arc::new(BridgeSampler::new(self.sampler.clone(), bridge.number));
                 // `observe` refuses only unknown bridges, and the caller holds the lock on the bridges.
@@ -169,7 +187,7 @@ impl Running {
             }
         }
         for (name, port_name, port) in every(bridges) {
-            let Some(bridge) = bridges.get(name) else { continue };
+            let Some(bridge) = covered.get(name) else { continue };
             roster.ports.push(RosterPort {
                 at: port.at,
                 if_index: if_index(bridge.number, port.at.port),

@@ -31,7 +31,7 @@ use crate::logics;
 use crate::model::{BridgeConfig, DEFAULT_SOCKET, LogicConfig, Owner, PortConfig, StationConfig};
 use crate::openflow::{self, Flows, LOGIC, Place, Running};
 use crate::refusal::Refusal;
-use crate::sflow::Sflow;
+use crate::sflow::Exports;
 use crate::share_warnings::{self, ShareWarnings};
 use crate::stuck::{Stuck, Watched};
 use crate::workers::Workers;
@@ -182,7 +182,7 @@ pub struct State {
     watched: Watched,
     /// Ports that monitoring calls faulty, by bridge and name.
     pub(crate) faulty: Mutex<BTreeSet<(String, String)>>,
-    sflow: Sflow,
+    sflow: Exports,
     place: Place,
     /// The switch ends: ports are closed, and not removed from the configuration.
     ending: AtomicBool,
@@ -205,7 +205,7 @@ impl State {
         };
         Self {
             place,
-            sflow: Sflow::new(switch.clone()),
+            sflow: Exports::new(switch.clone()),
             switch,
             environment,
             bridges: Mutex::default(),
@@ -270,7 +270,7 @@ impl State {
     }
 
     /// Returns sFlow export.
-    pub fn sflow(&self) -> &Sflow {
+    pub fn sflow(&self) -> &Exports {
         &self.sflow
     }
 

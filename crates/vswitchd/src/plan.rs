@@ -15,6 +15,7 @@ mod monitoring;
 mod openflow;
 mod policing;
 mod rows;
+mod sflow;
 mod workers;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,6 +25,7 @@ use std::time::Duration;
 use control::model::{BridgeConfig, LogicConfig, MAX_MTU, PortConfig, check_mtu};
 use control::openflow::OpenFlowConfig;
 use control::openflow::settings::DatapathId;
+use control::sflow::SflowConfig;
 use fabric::PortSettings;
 use ovsdb::typed::ReadError;
 use ovsdb::vswitch::{self, Bridge, Interface, OpenVSwitch, Port, QoS, SSL};
@@ -76,6 +78,8 @@ pub(crate) struct PlannedBridge {
     pub(crate) interfaces: Vec<PlannedInterface>,
     pub(crate) mirrors: Vec<PlannedMirror>,
     pub(crate) bonds: Vec<PlannedBond>,
+    /// sFlow export, or why there is none.
+    pub(crate) sflow: Result<Option<SflowConfig>, String>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -109,7 +113,8 @@ impl PlannedBridge {
         let ports = self.interfaces.iter().filter_map(|it| it.port.as_ref().ok().cloned()).collect();
         let mirrors = self.mirrors.iter().filter_map(|it| it.mirror.as_ref().ok().cloned()).collect();
         let openflow = self.openflow.clone();
-        Some(BridgeConfig { logic, openflow, ports, mirrors, ..BridgeConfig::new(&self.name) })
+        let sflow = self.sflow.clone().unwrap_or_default();
+        Some(BridgeConfig { logic, openflow, ports, mirrors, sflow, ..BridgeConfig::new(&self.name) })
     }
 }
 
@@ -125,6 +130,7 @@ struct Rows<'a> {
     interfaces: BTreeMap<Uuid, Interface>,
     mirrors: BTreeMap<Uuid, vswitch::Mirror>,
     qos: BTreeMap<Uuid, QoS>,
+    sflow: BTreeMap<Uuid, vswitch::SFlow>,
     faults: Faults,
     openflow: OpenFlowRows,
     rundir: &'a Path,
@@ -151,6 +157,7 @@ impl Plan {
             interfaces: rows::read(replica, &mut faults),
             mirrors: rows::read(replica, &mut faults),
             qos: rows::read(replica, &mut faults),
+            sflow: rows::read(replica, &mut faults),
             faults,
             openflow: OpenFlowRows {
                 controllers: rows::read(replica, &mut openflow_faults),
@@ -263,7 +270,19 @@ impl Rows<'_> {
         let mirrors = mirrors::of(self, bridge);
         let bonds = bonds::of(self, bridge, &interfaces, mac);
         let uuid = bridge.uuid;
-        PlannedBridge { uuid, datapath_id, name, error, openflow, controllers, interfaces, mirrors, bonds }
+        let sflow = sflow::of(self, bridge);
+        PlannedBridge {
+            uuid,
+            datapath_id,
+            name,
+            error,
+            openflow,
+            controllers,
+            interfaces,
+            mirrors,
+            bonds,
+            sflow,
+        }
     }
 
     fn port(
@@ -315,6 +334,7 @@ impl Rows<'_> {
                 }
             }
             bridge.bonds.iter().flat_map(|bond| &bond.warnings).cloned().for_each(&mut add);
+            bridge.sflow.as_ref().err().cloned().into_iter().for_each(&mut add);
             for interface in &bridge.interfaces {
                 let row = self.interfaces.get(&interface.uuid);
                 row.and_then(|row| policing::limit(row).1).into_iter().for_each(&mut add);

@@ -8,6 +8,7 @@ mod controllers;
 mod interfaces;
 mod mirrors;
 mod monitoring;
+mod sflow;
 
 use std::path::Path;
 

@@ -90,6 +90,7 @@ impl Exporter {
         switch: Arc<Switch>,
         sampler: Arc<Sampler>,
         config: SflowConfig,
+        sub_agent: u32,
     ) -> std::io::Result<Self> {
         let control = Control { config, roster: Arc::default(), changed: true, stop: false };
         let shared = Arc::new(Shared {
@@ -97,7 +98,7 @@ impl Exporter {
             wake: Condvar::new(),
             exported: Mutex::default(),
         });
-        let export = Export::new(switch, sampler, shared.clone());
+        let export = Export::new(switch, sampler, shared.clone(), sub_agent);
         let (alive, ended) = channel();
         std::thread::Builder::new().name("mswitch-sflow".into()).spawn(move || {
             let _alive = alive;
@@ -157,8 +158,8 @@ struct Export {
 }
 
 impl Export {
-    fn new(switch: Arc<Switch>, sampler: Arc<Sampler>, shared: Arc<Shared>) -> Self {
-        let (roster, output, sequences) = (Arc::default(), Output::new(), BTreeMap::new());
+    fn new(switch: Arc<Switch>, sampler: Arc<Sampler>, shared: Arc<Shared>, sub_agent: u32) -> Self {
+        let (roster, output, sequences) = (Arc::default(), Output::new(sub_agent), BTreeMap::new());
         Self { switch, sampler, shared, config: None, roster, output, sequences, polled: None }
     }
 
@@ -279,6 +280,7 @@ fn direction(queues: &[QueueSnapshot]) -> Direction {
 
 /// Sends samples to the collectors.
 struct Output {
+    sub_agent: u32,
     started: Instant,
     /// The configured agent address.
     agent: Option<IpAddr>,
@@ -294,8 +296,9 @@ struct Output {
 }
 
 impl Output {
-    fn new() -> Self {
+    fn new(sub_agent: u32) -> Self {
         Self {
+            sub_agent,
             started: Instant::now(),
             agent: None,
             source: None,
@@ -349,7 +352,8 @@ impl Output {
         // The address is unknown only if no collector is connected: then the datagram is not sent.
         let agent = self.agent().unwrap_or(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED));
         let uptime = self.started.elapsed().as_millis() as u32;
-        let datagram = self.pending.finish(&Head { agent, sequence: self.sequence, uptime });
+        let datagram =
+            self.pending.finish(&Head { agent, sub_agent: self.sub_agent, sequence: self.sequence, uptime });
         for connection in &mut self.connections {
             connection.send(&datagram);
         }

@@ -151,6 +151,8 @@ pub(super) struct Direction {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Head {
     pub(super) agent: IpAddr,
+    /// The part of the agent that counts these datagrams.
+    pub(super) sub_agent: u32,
     /// Sequence number of the datagram.
     pub(super) sequence: u32,
     /// Milliseconds since the agent started.
@@ -335,8 +337,7 @@ impl Samples {
                 datagram.0.extend(address.octets());
             }
         }
-        // Sub-agent 0: the only one.
-        datagram.word(0);
+        datagram.word(head.sub_agent);
         datagram.word(head.sequence);
         datagram.word(head.uptime);
         datagram.word(std::mem::take(&mut self.count));

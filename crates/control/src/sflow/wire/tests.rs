@@ -4,7 +4,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::*;
 
-const HEAD: Head = Head { agent: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), sequence: 7, uptime: 0x0102_0304 };
+const HEAD: Head =
+    Head { agent: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), sub_agent: 0, sequence: 7, uptime: 0x0102_0304 };
 
 fn flow(header: &[u8]) -> Flow<'_> {
     Flow {
