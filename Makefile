@@ -128,7 +128,7 @@ check: ## for those who change a line: format, clippy, unit tests, the fastest e
 # Everything is compiled once: what would make the second time faster makes the first one slower.
 test: export CARGO_INCREMENTAL = 0
 test: export CARGO_PROFILE_DEV_DEBUG = 0
-test: lint unit generator-check loom copies instructions e2e fuzz-short ## everything but the long runs
+test: lint unit generator-check loom copies instructions e2e ovs-testsuite-debug fuzz-short ## everything but the long runs
 
 .PHONY: lint
 lint: ## formatting, clippy and documentation, without a warning
@@ -205,6 +205,10 @@ ovs-testsuite: $(if $(OVS_VSWITCHD)$(STOCK),,ovs-vswitchd) ## Open vSwitch's own
 ovs-testsuite-short: $(if $(OVS_VSWITCHD),,ovs-vswitchd) ## 40 of these cases, which have to pass
 	@$(call install-packages,$(OVS_TESTSUITE_PACKAGES))
 	tests/ovs-testsuite/run.sh $$(cat tests/ovs-testsuite/short.txt)
+
+.PHONY: ovs-testsuite-debug
+ovs-testsuite-debug: e2e
+	$(MAKE) ovs-testsuite-short OVS_VSWITCHD=$(CURDIR)/target/debug/ovs-vswitchd
 
 .PHONY: controllers
 controllers: ## Ryu's and Faucet's applications drive Open vSwitch, mswitch, and mswitch in its place, with hosts in namespaces

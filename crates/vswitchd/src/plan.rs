@@ -78,6 +78,8 @@ pub(crate) struct PlannedBridge {
     pub(crate) interfaces: Vec<PlannedInterface>,
     pub(crate) mirrors: Vec<PlannedMirror>,
     pub(crate) bonds: Vec<PlannedBond>,
+    /// Columns whose values have no effect.
+    pub(crate) without_effect: Vec<&'static str>,
     /// sFlow export, or why there is none.
     pub(crate) sflow: Result<Option<SflowConfig>, String>,
 }
@@ -270,7 +272,7 @@ impl Rows<'_> {
         let mirrors = mirrors::of(self, bridge);
         let bonds = bonds::of(self, bridge, &interfaces, mac);
         let uuid = bridge.uuid;
-        let sflow = sflow::of(self, bridge);
+        let (sflow, without_effect) = (sflow::of(self, bridge), without_effect(bridge));
         PlannedBridge {
             uuid,
             datapath_id,
@@ -281,6 +283,7 @@ impl Rows<'_> {
             interfaces,
             mirrors,
             bonds,
+            without_effect,
             sflow,
         }
     }
@@ -335,6 +338,7 @@ impl Rows<'_> {
             }
             bridge.bonds.iter().flat_map(|bond| &bond.warnings).cloned().for_each(&mut add);
             bridge.sflow.as_ref().err().cloned().into_iter().for_each(&mut add);
+            bridge.without_effect.iter().for_each(|column| add(format!("{column} has no effect")));
             for interface in &bridge.interfaces {
                 let row = self.interfaces.get(&interface.uuid);
                 row.and_then(|row| policing::limit(row).1).into_iter().for_each(&mut add);
@@ -348,6 +352,17 @@ impl Rows<'_> {
             }
         }
     }
+}
+
+/// Returns the columns of a bridge with values that ask for what the switch does not have.
+fn without_effect(bridge: &Bridge) -> Vec<&'static str> {
+    let asked = [
+        ("ipfix", bridge.ipfix.is_some()),
+        ("netflow", bridge.netflow.is_some()),
+        ("rstp_enable", bridge.rstp_enable),
+        ("stp_enable", bridge.stp_enable),
+    ];
+    asked.into_iter().filter(|(_, asks)| *asks).map(|(column, _)| column).collect()
 }
 
 /// Returns the address of a bridge's own interface: that of `hwaddr`, or one made from the row's UUID, which stays.
