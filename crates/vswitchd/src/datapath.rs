@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use control::desired::Desired;
 use openflow::PortNo;
 use ports::Spec;
+use ports::netdev::Driver;
 use unixctl::Commands;
 
 use crate::follow::Numbers;
@@ -110,6 +111,7 @@ pub(crate) fn ports(desired: &Desired, numbers: &Numbers) -> Vec<DatapathPort> {
                 Spec::Dummy(options) if is_own || options.internal => ("dummy-internal", None),
                 Spec::Dummy(_) => ("dummy", None),
                 Spec::Tap(_) => ("internal", None),
+                Spec::Netdev(options) if options.driver == Driver::AfXdp => ("afxdp", None),
                 Spec::Netdev(_) => ("system", None),
                 other => (other.type_name(), None),
             };

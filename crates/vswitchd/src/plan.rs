@@ -260,7 +260,7 @@ impl Rows<'_> {
                 other if self.types.is_dummy(&bridge.datapath_type, other) => None,
                 _ if !ports::is_interface_name(&interface.name) => None,
                 "internal" | "tap" => Some(Device::Own),
-                "system" => Some(Device::Existing),
+                "afxdp" | "system" => Some(Device::Existing),
                 _ => None,
             };
             let (uuid, name) = (interface.uuid, interface.name.clone());

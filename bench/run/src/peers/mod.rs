@@ -125,6 +125,7 @@ pub trait Peer {
 pub fn all(mswitch: &Path) -> Vec<Box<dyn Peer>> {
     let mut peers: Vec<Box<dyn Peer>> = Vec::new();
     peers.extend(mswitch::peers(mswitch));
+    peers.extend(ovs::in_its_place(mswitch));
     peers.extend(ovs::peers());
     peers.push(Box::new(testpmd::Testpmd));
     peers.push(Box::new(linux_bridge::LinuxBridge));

@@ -110,20 +110,12 @@ impl Peer for Mswitch {
         let control = site.folder.join("ctl");
         process.until("control socket", START, |_| Ok(control.exists()))?;
         site.sockets_exist(&mut process)?;
-        let mut running =
-            Running { process, program: self.program.clone(), control, before: Totals::default() };
-        // An interface's port comes up once its socket is bound.
-        let interfaces = site.topology.ports.iter().filter(|kind| **kind == Attachment::Veth).count();
-        let limit = START;
-        let (program, control) = (running.program.clone(), running.control.clone());
-        running.process.until("ports up", limit, |_| Ok(ports_up(&program, &control)? >= interfaces))?;
-        running.mark()?;
-        Ok(Box::new(running))
+        Ok(Box::new(Running::new(process, self.program.clone(), control, site)?))
     }
 }
 
 /// A running daemon.
-struct Running {
+pub(super) struct Running {
     process: Process,
     program: PathBuf,
     control: PathBuf,
@@ -162,6 +154,21 @@ fn ports_up(program: &Path, control: &Path) -> Result<usize> {
 }
 
 impl Running {
+    /// Waits until the interfaces of a daemon are up. `program` is `mswitch`, `control` the daemon's socket.
+    pub(super) fn new(
+        mut process: Process,
+        program: PathBuf,
+        control: PathBuf,
+        site: &Site<'_>,
+    ) -> Result<Self> {
+        // An interface's port comes up once its socket is bound.
+        let interfaces = site.topology.ports.iter().filter(|kind| **kind == Attachment::Veth).count();
+        process.until("ports up", START, |_| Ok(ports_up(&program, &control)? >= interfaces))?;
+        let mut running = Self { process, program, control, before: Totals::default() };
+        running.mark()?;
+        Ok(running)
+    }
+
     fn totals(&self) -> Result<Totals> {
         let text = ask(&self.program, &self.control, &["worker", "show"])?;
         let reply: Workers =

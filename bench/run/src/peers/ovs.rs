@@ -1,10 +1,11 @@
-//! Open vSwitch with DPDK: a private daemon and database, one poll thread, a bridge per wire.
+//! Open vSwitch with DPDK, or mswitch in its daemon's place: a private daemon and database, one thread, a bridge per wire.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Peer, START, Site, Switch, TABLE, Work, shown};
+use super::{Peer, START, Site, Switch, TABLE, Work, mswitch, shown};
 use crate::error::{Error, Result};
+use crate::fingerprint::fingerprint;
 use crate::lab::{Process, Stream, output};
 use crate::scenarios::{Attachment, Topology};
 
@@ -15,13 +16,22 @@ const PREFIX: &str = "mswitch-bench-ovs";
 /// Oldest version with the counters that are read.
 const OLDEST: u32 = 2;
 
-/// Open vSwitch with flows from port to port, or as a learning switch.
+/// Flows from port to port, or a learning switch.
 struct Ovs {
     learns: bool,
+    /// The program `mswitch` beside which is its `ovs-vswitchd`; `None` for Open vSwitch's own.
+    mswitch: Option<PathBuf>,
 }
 
 pub(super) fn peers() -> Vec<Box<dyn Peer>> {
-    vec![Box::new(Ovs { learns: false }), Box::new(Ovs { learns: true })]
+    let of = |learns| -> Box<dyn Peer> { Box::new(Ovs { learns, mswitch: None }) };
+    vec![of(false), of(true)]
+}
+
+/// mswitch, configured by the same commands; `program` is `mswitch`.
+pub(super) fn in_its_place(program: &Path) -> Vec<Box<dyn Peer>> {
+    let of = |learns| -> Box<dyn Peer> { Box::new(Ovs { learns, mswitch: Some(program.to_owned()) }) };
+    vec![of(false), of(true)]
 }
 
 impl Ovs {
@@ -38,7 +48,7 @@ impl Ovs {
     }
 
     /// Words of `ovs-vsctl` that make the bridges and ports.
-    fn bridges(site: &Site<'_>) -> Vec<String> {
+    fn bridges(&self, site: &Site<'_>) -> Vec<String> {
         let mut words: Vec<String> = Vec::new();
         for (wire, (a, b)) in site.topology.wires.iter().enumerate() {
             if wire > 0 {
@@ -50,19 +60,31 @@ impl Ovs {
                 words.push(format!("other_config:mac-table-size={TABLE}"));
             }
             for (number, port) in [*a, *b].into_iter().enumerate() {
-                let name = format!("p{port}");
+                let name = self.port(site, port);
                 words.extend(["--".into(), "add-port".into(), format!("w{wire}"), name.clone()]);
                 words.extend(["--".into(), "set".into(), "Interface".into(), name]);
                 words.push(format!("ofport_request={}", number + 1));
-                words.extend(Ovs::interface(site, port));
+                words.extend(self.interface(site, port));
             }
         }
         words
     }
 
-    fn interface(site: &Site<'_>, port: usize) -> Vec<String> {
+    /// Name of a port: that of the network device where mswitch has one.
+    fn port(&self, site: &Site<'_>, port: usize) -> String {
+        match site.topology.ports.get(port) {
+            Some(Attachment::Veth) if self.mswitch.is_some() => site.interface(port),
+            _ => format!("p{port}"),
+        }
+    }
+
+    fn interface(&self, site: &Site<'_>, port: usize) -> Vec<String> {
         let device = |device: String| vec!["type=dpdk".into(), format!("options:dpdk-devargs={device}")];
         match site.topology.ports.get(port) {
+            Some(Attachment::Memif) if self.mswitch.is_some() => {
+                vec!["type=memif".into(), format!("options:socket={}", site.socket(port).display())]
+            }
+            Some(Attachment::Veth) if self.mswitch.is_some() => vec!["type=afxdp".into()],
             Some(Attachment::Memif) => {
                 let socket = site.socket(port);
                 let mut words = device(format!(
@@ -95,8 +117,12 @@ impl Ovs {
         Ovs::with_environment(command, &site.folder)
     }
 
-    fn daemon(site: &Site<'_>) -> Command {
-        let mut command = site.command(DAEMON);
+    fn program(&self) -> PathBuf {
+        self.mswitch.as_ref().map_or_else(|| DAEMON.into(), |mswitch| mswitch.with_file_name("ovs-vswitchd"))
+    }
+
+    fn daemon(&self, site: &Site<'_>) -> Command {
+        let mut command = site.command(self.program());
         command.arg(format!("unix:{}", site.folder.join("db.sock").display()));
         command.arg(format!("--unixctl={}", site.folder.join("ctl").display()));
         Ovs::with_environment(command, &site.folder)
@@ -139,19 +165,32 @@ impl Ovs {
 
 impl Peer for Ovs {
     fn name(&self) -> &'static str {
-        if self.learns { "ovs-learning" } else { "ovs" }
+        match (self.mswitch.is_some(), self.learns) {
+            (false, false) => "ovs",
+            (false, true) => "ovs-learning",
+            (true, false) => "mswitch-ovs",
+            (true, true) => "mswitch-ovs-learning",
+        }
     }
 
     fn about(&self) -> &'static str {
-        if self.learns {
-            "Open vSwitch with DPDK, action NORMAL"
-        } else {
-            "Open vSwitch with DPDK, flows from port to port"
+        match (self.mswitch.is_some(), self.learns) {
+            (false, false) => "Open vSwitch with DPDK, flows from port to port",
+            (false, true) => "Open vSwitch with DPDK, action NORMAL",
+            (true, false) => "mswitch in the place of Open vSwitch's daemon, flows from port to port",
+            (true, true) => "mswitch in the place of Open vSwitch's daemon, action NORMAL",
         }
     }
 
     fn version(&self) -> Result<String> {
-        let programs = [DAEMON, "ovsdb-server", "ovsdb-tool", "ovs-vsctl", "ovs-ofctl", "ovs-appctl"];
+        let daemon = self.program();
+        let daemon = daemon.to_string_lossy();
+        if self.mswitch.is_some() && !on_path(&daemon) {
+            return Err(Error::new(format!(
+                "{daemon} is missing: cargo build --release -p mswitch-vswitchd"
+            )));
+        }
+        let programs = [&daemon, "ovsdb-server", "ovsdb-tool", "ovs-vsctl", "ovs-ofctl", "ovs-appctl"];
         for program in programs {
             if !on_path(program) {
                 return Err(Error::new(format!(
@@ -164,12 +203,16 @@ impl Peer for Ovs {
                 "{SCHEMA} is missing; on Debian: apt-get install openvswitch-common"
             )));
         }
-        version_of(&output(Command::new(DAEMON).arg("--version"))?)
+        let version = output(Command::new(&*daemon).arg("--version"))?;
+        if self.mswitch.is_some() {
+            return Ok(format!("{}, program {:08x}", version.trim(), fingerprint(Path::new(&*daemon))?));
+        }
+        version_of(&version)
     }
 
     /// Its memif ports need clients with two queues, and DPDK's AF_XDP driver has one on veth.
     fn supports(&self, topology: &Topology) -> bool {
-        !(topology.has(Attachment::Memif) && topology.has(Attachment::Veth))
+        self.mswitch.is_some() || !(topology.has(Attachment::Memif) && topology.has(Attachment::Veth))
     }
 
     fn learns(&self) -> bool {
@@ -177,6 +220,9 @@ impl Peer for Ovs {
     }
 
     fn huge_pages(&self) -> u64 {
+        if self.mswitch.is_some() {
+            return 0;
+        }
         // 512 MiB, and what DPDK takes on the way.
         320
     }
@@ -188,15 +234,17 @@ impl Peer for Ovs {
             format!("ovsdb-tool create DIR/conf.db {SCHEMA}"),
             shown(&Ovs::database(site), folder),
             shown(&Ovs::set(site), folder),
-            shown(&Ovs::daemon(site), folder),
-            shown(&Ovs::vsctl(site, &Ovs::bridges(site)), folder),
+            shown(&self.daemon(site), folder),
+            shown(&Ovs::vsctl(site, &self.bridges(site)), folder),
         ];
         lines.extend(self.flows(site).iter().map(|command| shown(command, folder)));
         lines
     }
 
     fn start(&self, site: &Site<'_>) -> Result<Box<dyn Switch>> {
-        site.lab.owns(&format!("/run/dpdk/{PREFIX}"))?;
+        if self.mswitch.is_none() {
+            site.lab.owns(&format!("/run/dpdk/{PREFIX}"))?;
+        }
         let mut create = Command::new("ovsdb-tool");
         create.arg("create").arg(site.folder.join("conf.db")).arg(SCHEMA);
         output(&mut create)?;
@@ -205,12 +253,12 @@ impl Peer for Ovs {
         database.until("database socket", START, |_| Ok(socket.exists()))?;
         output(&mut Ovs::vsctl(site, &["--no-wait".into(), "init".into()]))?;
         output(&mut Ovs::set(site))?;
-        let mut process = site.lab.start(self.name(), Ovs::daemon(site), Stream::Log)?;
+        let mut process = site.lab.start(self.name(), self.daemon(site), Stream::Log)?;
         let control = site.folder.join("ctl");
         process.until("control socket", START, |_| Ok(control.exists()))?;
         // The command waits for the daemon, which may die over it.
         let mut bridges: Vec<String> = vec![format!("--timeout={}", START.as_secs())];
-        bridges.extend(Ovs::bridges(site));
+        bridges.extend(self.bridges(site));
         output(&mut Ovs::vsctl(site, &bridges)).map_err(|error| process.failure(&error.to_string()))?;
         site.sockets_exist(&mut process)?;
         let trouble = process.log().lines().rfind(|line| line.contains("|ERR|")).map(str::to_owned);
@@ -220,7 +268,14 @@ impl Peer for Ovs {
         for mut flow in self.flows(site) {
             output(&mut flow)?;
         }
-        Ok(Box::new(Running { process, _database: database, control }))
+        match &self.mswitch {
+            None => Ok(Box::new(Running { process, _database: database, control })),
+            Some(program) => {
+                let control = site.folder.join("mswitch.sock");
+                let running = mswitch::Running::new(process, program.clone(), control, site)?;
+                Ok(Box::new(InItsPlace { running, _database: database }))
+            }
+        }
     }
 }
 
@@ -256,7 +311,7 @@ pub fn on_path(program: &str) -> bool {
 struct Running {
     process: Process,
     _database: Process,
-    control: std::path::PathBuf,
+    control: PathBuf,
 }
 
 impl Running {
@@ -280,6 +335,30 @@ impl Switch for Running {
 
     fn must_run(&mut self) -> Result<()> {
         self.process.must_run()
+    }
+}
+
+/// mswitch in the daemon's place, with its database.
+struct InItsPlace {
+    running: mswitch::Running,
+    _database: Process,
+}
+
+impl Switch for InItsPlace {
+    fn pid(&self) -> Option<u32> {
+        self.running.pid()
+    }
+
+    fn mark(&mut self) -> Result<()> {
+        self.running.mark()
+    }
+
+    fn work(&mut self) -> Result<Work> {
+        self.running.work()
+    }
+
+    fn must_run(&mut self) -> Result<()> {
+        self.running.must_run()
     }
 }
 

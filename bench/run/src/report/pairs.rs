@@ -68,8 +68,8 @@ const FIGURES: [Figure; 6] = [
 /// The peer that does the same in Open vSwitch.
 fn counterpart(peer: &str) -> Option<&'static str> {
     match peer {
-        "mswitch" | "mswitch-poll" => Some("ovs"),
-        "mswitch-learning" => Some("ovs-learning"),
+        "mswitch" | "mswitch-ovs" | "mswitch-poll" => Some("ovs"),
+        "mswitch-learning" | "mswitch-ovs-learning" => Some("ovs-learning"),
         _ => None,
     }
 }

@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 use control::options;
 use ovsdb::vswitch::Interface;
 use packet::ether::MacAddr;
+use ports::netdev::Driver;
 use ports::{Spec, netdev, patch, tap};
 
 use crate::dummy::{self, Types};
 
 /// Types of interfaces, as `Open_vSwitch.iface_types` lists them.
-pub(crate) const INTERFACE_TYPES: [&str; 7] =
-    ["dpdkvhostuser", "dpdkvhostuserclient", "internal", "memif", "patch", "system", "tap"];
+pub(crate) const INTERFACE_TYPES: [&str; 8] =
+    ["afxdp", "dpdkvhostuser", "dpdkvhostuserclient", "internal", "memif", "patch", "system", "tap"];
 
 /// What a port's specification depends on besides the row of its interface.
 pub(super) struct Surroundings<'a> {
@@ -69,6 +70,7 @@ pub(super) fn spec(interface: &Interface, around: &Surroundings<'_>) -> Result<S
         kind if around.types.is_dummy(around.datapath, kind) => {
             Ok(Spec::Dummy(dummy::options(interface, kind, address.or(own))))
         }
+        "afxdp" => Ok(Spec::Netdev(netdev::Options { driver: Driver::AfXdp, ..netdev::Options::default() })),
         "system" => Ok(Spec::Netdev(netdev::Options::default())),
         "internal" => Ok(Spec::Tap(tap::Options { mac: address.or(own), ..tap::Options::default() })),
         "tap" => Ok(Spec::Tap(tap::Options { mac: address, ..tap::Options::default() })),
