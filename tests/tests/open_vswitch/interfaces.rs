@@ -192,3 +192,22 @@ fn the_mask_of_cpus_chooses_the_workers() {
     host.vsctl(&["remove", "open_vswitch", ".", "other_config", "pmd-cpu-mask"]);
     assert_eq!(workers(), [None]);
 }
+
+#[test]
+fn interfaces_of_type_afxdp_have_its_sockets() {
+    let host = Host::new();
+    let (a, _b) = (host.guest("va", "10.93.0.1/24"), host.guest("vb", "10.93.0.2/24"));
+    let _daemon = host.start();
+    assert!(host.get("Open_vSwitch", ".", "iface_types").contains("afxdp"));
+    host.vsctl(&["add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev"]);
+    for name in ["va", "vb"] {
+        host.vsctl(&["add-port", "br0", name, "--", "set", "interface", name, "type=afxdp"]);
+        host.until_is(name, "link_state", "up");
+        let shown = host.mswitch(&["port", "show", "br0", name]).1;
+        assert!(shown.contains("af-xdp"), "{shown}");
+    }
+    ping_all(&a, "10.93.0.2", 3, "0.1").unwrap();
+    let (code, shown, _) = host.appctl(&["dpif/show"]);
+    assert_eq!(code, Some(0));
+    assert!(shown.contains("(afxdp)"), "{shown}");
+}
