@@ -58,7 +58,7 @@ impl Egress for CallPort {
 }
 
 /// Longest time that any step of these tests may take.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits until `done`; panics with `what` on a timeout.
 #[track_caller]
