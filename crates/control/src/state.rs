@@ -250,11 +250,17 @@ impl State {
         &self.environment.dummies
     }
 
-    /// Does what is due on OpenFlow's clock, which was moved by hand ([`ofagent::clock`]).
+    /// Does what is due on the clocks of OpenFlow and of ageing, which were moved by hand ([`ofagent::clock`],
+    /// [`fabric::clock::move_ahead`]).
     pub fn look_at_clock(&self) {
-        let running: Vec<_> = self.bridges().values().filter_map(|bridge| bridge.openflow.clone()).collect();
-        for bridge in running {
-            bridge.logic().switch().with(|switch, now| switch.tick(now));
+        let bridges = self.bridges();
+        let running: Vec<_> = bridges.values().map(|it| (it.logic.clone(), it.openflow.clone())).collect();
+        drop(bridges);
+        for (logic, openflow) in running {
+            logic.tick(fabric::clock::seconds());
+            if let Some(bridge) = openflow {
+                bridge.logic().switch().with(|switch, now| switch.tick(now));
+            }
         }
     }
 

@@ -189,8 +189,7 @@ impl<'a> Tracer<'a> {
             _ => return Err("expected a bridge and a flow".into()),
         };
         let is_datapath = text.contains('(');
-        let is_datapaths =
-            |word| word == name || name.split_once('@').is_some_and(|(_, short)| short == word);
+        let is_datapaths = |word| datapath::is_named(name, word);
         let is_bridge = |word: &str| self.ports.iter().any(|port| port.bridge == word);
         match bridge {
             Some(word) if is_datapath && !is_datapaths(word) => return Err("Cannot find the datapath".into()),
