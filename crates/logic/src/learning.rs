@@ -197,10 +197,13 @@ impl Learning {
     /// Sets the largest number of stations, all of which may be at one port; `None`: the default number, and the default
     /// share of a port. Returns the number in effect, which the memory of the table bounds.
     pub fn limit_stations(&self, stations: Option<u32>) -> u32 {
-        let share = if stations.is_some() { 100 } else { PORT_SHARE };
-        let stations = stations.unwrap_or(STATIONS).min(MAX_STATIONS);
+        let (share, at_port) = match stations {
+            // Then the table's own limit is the only one: a port that fills it is not at a limit of its own.
+            Some(_) => (100, u32::MAX),
+            None => (PORT_SHARE, port_limit(STATIONS, PORT_SHARE)),
+        };
         self.port_share.store(share, Relaxed);
-        self.fdb.resize(stations, port_limit(stations, share))
+        self.fdb.resize(stations.unwrap_or(STATIONS).min(MAX_STATIONS), at_port)
     }
 
     /// Switches snooping on, off, or to other settings; with others, members and routers are heard anew.

@@ -120,7 +120,7 @@ impl MacTable for Fdb {
     }
 
     fn port_limit(&self) -> u32 {
-        self.port_limit()
+        self.port_limit().min(u32::try_from(self.capacity()).unwrap_or(u32::MAX))
     }
 
     fn ports_at_limit(&self) -> Vec<PortIndex> {
