@@ -194,8 +194,8 @@ impl Learning {
         Self::new(&[("max-stations".into(), stations.to_string())])
     }
 
-    /// Sets the largest number of stations, all of which may be at one port; `None`: the default number, and the default
-    /// share of a port. Returns the number in effect, which the memory of the table bounds.
+    /// Sets the largest number of stations, all of which may be at one port; `None`: the default number, and the
+    /// default share of a port. Returns the number in effect, which the memory of the table bounds.
     pub fn limit_stations(&self, stations: Option<u32>) -> u32 {
         let (share, at_port) = match stations {
             // Then the table's own limit is the only one: a port that fills it is not at a limit of its own.

@@ -139,7 +139,8 @@ impl OpenFlow {
     }
 
     /// Sets the largest number of stations that `NORMAL` knows, all of which may be at one port; `None`: the default of
-    /// the logic `learning`, and its share of a port. Returns the number in effect, which the memory of the table bounds.
+    /// the logic `learning`, and its share of a port. Returns the number in effect, which the memory of the table
+    /// bounds.
     pub fn set_stations(&self, stations: Option<u32>) -> u32 {
         self.core.plane.learning.limit_stations(stations)
     }

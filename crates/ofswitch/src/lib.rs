@@ -45,7 +45,8 @@
 //! - `lower`: matches and actions in the terms of the program.
 //! - `flows`, `groups`, `meters`, `tables`, `tunnels`: what controllers put there; `datapath`: changes as a whole.
 //! - `connection`, `ports`, `buffers`: these; `switch`: requests, replies, packets.
-//! - `exec`: running the program on a packet; `failure`: packets that exceed its limits; `follow`: what else may run it, and has to be told of changes.
+//! - `exec`: running the program on a packet; `failure`: packets that exceed its limits; `follow`: what else may run
+//!   it, and has to be told of changes.
 //!
 //! # Invariants
 //! - A message takes effect as a whole or not at all, and so does a bundle.

@@ -16,8 +16,8 @@ use crate::numbers::LOCAL;
 /// Reads a counter.
 type Count = fn(&FdbStats) -> u64;
 
-/// Counters of events in MAC tables, by Open vSwitch's names. The last counts packets of stations with a static entry at
-/// another port.
+/// Counters of events in MAC tables, by Open vSwitch's names. The last counts packets of stations with a static entry
+/// at another port.
 const COUNTERS: [(&str, Count); 5] = [
     ("mac_learning_evicted", |stats| stats.evicted),
     ("mac_learning_expired", |stats| stats.expired),
@@ -172,8 +172,8 @@ impl Departed {
         Self(stations)
     }
 
-    /// Has other bridges forget them, too: they may have learned them at ports that lead to the bridge, and the stations
-    /// may come back elsewhere, as migrated guests do.
+    /// Has other bridges forget them, too: they may have learned them at ports that lead to the bridge, and the
+    /// stations may come back elsewhere, as migrated guests do.
     pub(crate) fn forget(self, desired: &Desired) {
         let bridges = desired.state().bridges();
         for (from, vid, mac) in self.0 {

@@ -48,8 +48,8 @@ pub struct OpenFlowConfig {
     pub buffers: bool,
     /// Seconds after which `NORMAL` forgets a silent station. The configuration file has no key for it.
     pub ageing: u32,
-    /// Most stations that `NORMAL` knows, all of which may be at one port; `None`: the default of the logic `learning`, and
-    /// its share of a port. The configuration file has no key for it.
+    /// Most stations that `NORMAL` knows, all of which may be at one port; `None`: the default of the logic `learning`,
+    /// and its share of a port. The configuration file has no key for it.
     pub stations: Option<u32>,
     /// Snooping of groups by `NORMAL`. The configuration file has no key for it.
     pub snooping: Option<SnoopingSettings>,

@@ -118,8 +118,8 @@ impl Fdb {
     }
 
     /// Finds a station to make room for a new one. Searches slots other than the new one's candidates, in `sweep`
-    /// occupied buckets from `hand()` on, if emptying one of them would help and the candidates do not settle it. So the
-    /// table's oldest station of those that may go is found if there are no more than `sweep`.
+    /// occupied buckets from `hand()` on, if emptying one of them would help and the candidates do not settle it. So
+    /// the table's oldest station of those that may go is found if there are no more than `sweep`.
     pub(super) fn victim(
         &self,
         first: Place,

@@ -110,8 +110,8 @@ pub struct FdbEntry {
     pub is_static: bool,
     /// Whether it was learned at a port whose stations are sticky.
     pub is_sticky: bool,
-    /// Rank by the time of use: a station that was heard, learned or moved later has a higher one. Within a second, only
-    /// learning and moving count.
+    /// Rank by the time of use: a station that was heard, learned or moved later has a higher one. Within a second,
+    /// only learning and moving count.
     pub rank: u64,
 }
 
@@ -343,9 +343,9 @@ impl Fdb {
     }
 
     /// Learns from a frame that arrived at `port` from this station, which no port lists, where at most `most` stations
-    /// may be and stations of other ports are refused. A `sticky` station neither ages nor moves from then on. If the port has more than
-    /// `most`, because the limit is new, each surplus one is forgotten when it is heard. A `most` other than `u32::MAX`
-    /// replaces the limit of all ports.
+    /// may be and stations of other ports are refused. A `sticky` station neither ages nor moves from then on. If the
+    /// port has more than `most`, because the limit is new, each surplus one is forgotten when it is heard. A `most`
+    /// other than `u32::MAX` replaces the limit of all ports.
     pub fn learn_within(&self, key: Key, port: PortIndex, now: u32, most: u32, sticky: bool) -> Admission {
         self.learn_claimed(key, port, now, most, sticky, || Claim::Nobody)
     }

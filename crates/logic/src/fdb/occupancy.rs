@@ -1,8 +1,9 @@
 //! Buckets that hold stations, a bit each: a search of a table with few stations skips the empty buckets.
 //!
-//! Invariant: the bit of a bucket with a station is set, but for the instant between the insertion and [`Occupancy::set`].
-//! The insertion comes first and [`Occupancy::clear`] is followed by another look at the bucket; all of these are
-//! sequentially consistent, so that either the inserting thread finds the bit cleared, or the other one the station.
+//! Invariant: the bit of a bucket with a station is set, but for the instant between the insertion and
+//! [`Occupancy::set`]. The insertion comes first and [`Occupancy::clear`] is followed by another look at the bucket;
+//! all of these are sequentially consistent, so that either the inserting thread finds the bit cleared, or the other
+//! one the station.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

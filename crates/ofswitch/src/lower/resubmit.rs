@@ -30,8 +30,8 @@ impl Lowering<'_> {
         })
     }
 
-    /// Looks the packet up, runs what is found, and continues. A miss has no consequence. Resubmissions are counted, and
-    /// the depth of those that do not lead to a later table: others end by themselves.
+    /// Looks the packet up, runs what is found, and continues. A miss has no consequence. Resubmissions are counted,
+    /// and the depth of those that do not lead to a later table: others end by themselves.
     pub(super) fn resubmit(&mut self, port: PortNo, table: u8) -> Step {
         // A packet-out has no table of its own.
         let table = if table == 0xff { 0 } else { table };

@@ -358,7 +358,8 @@ impl Switch {
     }
 
     fn group_features(&self, version: Version) -> GroupFeatures {
-        // Weights, liveness, chaining, as Open vSwitch says; all actions of version 1.0, or output, copies, pushes, pops, queues, groups, TTLs, fields, PBB.
+        // Weights, liveness, chaining, as Open vSwitch says; all actions of version 1.0, or output, copies, pushes,
+        // pops, queues, groups, TTLs, fields, PBB.
         GroupFeatures {
             kinds: 0xf,
             capabilities: 0x7,
