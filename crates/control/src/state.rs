@@ -18,7 +18,7 @@ use fabric::switch::{BridgeId, PortRef, PortSnapshot, WorkerReport};
 use fabric::{Mirror, Switch, SwitchError, SwitchLogic};
 use logic::Logic;
 use ofagent::{ControllerState, SocketAccess};
-use ofswitch::{Dependency, Effect};
+use ofswitch::{Dependency, Effect, Failure};
 use ports::bounded::within;
 use ports::faults::{Alarm, Limit, Summary};
 use ports::{Access, Environment, Link, Status};
@@ -99,6 +99,12 @@ impl State {
         };
         let foreseen = running.logic().switch().with(|switch, now| switch.foresee_packet_out(&request, now));
         Some(foreseen.map_err(|code| code.name().to_owned()))
+    }
+
+    /// Returns the limit that a packet would exceed in the flow tables of a bridge.
+    pub fn foresee_failure(&self, bridge: &str, port: PortNo, packet: &[u8]) -> Option<Failure> {
+        let running = self.bridges().get(bridge)?.openflow.clone()?;
+        running.logic().switch().with(|switch, now| switch.foresee_failure(port, packet, now))
     }
 
     /// Returns what the way of a packet through the flow tables of a bridge depends on; nothing for a bridge without
@@ -250,11 +256,17 @@ impl State {
         &self.environment.dummies
     }
 
-    /// Does what is due on OpenFlow's clock, which was moved by hand ([`ofagent::clock`]).
+    /// Does what is due on the clocks of OpenFlow and of ageing, which were moved by hand ([`ofagent::clock`],
+    /// [`fabric::clock::warp_seconds`]).
     pub fn look_at_clock(&self) {
-        let running: Vec<_> = self.bridges().values().filter_map(|bridge| bridge.openflow.clone()).collect();
-        for bridge in running {
-            bridge.logic().switch().with(|switch, now| switch.tick(now));
+        let bridges = self.bridges();
+        let running: Vec<_> = bridges.values().map(|it| (it.logic.clone(), it.openflow.clone())).collect();
+        drop(bridges);
+        for (logic, openflow) in running {
+            logic.tick(fabric::clock::seconds());
+            if let Some(bridge) = openflow {
+                bridge.logic().switch().with(|switch, now| switch.tick(now));
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! Time in the data plane: the CPU's cycle counter, read without a system call.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// The cycle counter: TSC on x86-64 (constant rate on every CPU since 2008), CNTVCT on aarch64.
@@ -69,8 +70,27 @@ pub fn nanoseconds() -> u64 {
     (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
 }
 
+/// Nanoseconds on the clock of [`seconds`] while it is stopped; 0 while it runs, as it does but in tests.
+static STOPPED: AtomicU64 = AtomicU64::new(0);
+
 /// Whole seconds on the monotonic clock: the unit of ageing. Costs a vDSO call; used once a batch.
 #[inline]
 pub fn seconds() -> u32 {
-    rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse).tv_sec as u32
+    match STOPPED.load(Relaxed) {
+        0 => rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse).tv_sec as u32,
+        stopped => (stopped / 1_000_000_000) as u32,
+    }
+}
+
+/// Stops the clock of [`seconds`], for tests of ageing.
+pub fn stop_seconds() {
+    // One that is stopped already keeps its time.
+    let _ = STOPPED.compare_exchange(0, nanoseconds(), Relaxed, Relaxed);
+}
+
+/// Stops the clock of [`seconds`] and moves it forward, for tests of ageing.
+pub fn warp_seconds(by: Duration) {
+    stop_seconds();
+    let by = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
+    let _ = STOPPED.fetch_update(Relaxed, Relaxed, |now| Some(now.saturating_add(by)));
 }

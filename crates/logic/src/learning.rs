@@ -42,6 +42,9 @@ pub(crate) const INFO: LogicInfo = LogicInfo {
 /// and protect no other port more: room is never made at a port with fewer stations.
 const PORT_SHARE: u32 = 75;
 
+/// Default number of stations.
+const STATIONS: u32 = 8192;
+
 fn param_descriptions() -> Vec<ParamDescription> {
     let timeout = "time for which a group member or router counts after it was heard; with `snooping` only";
     let unregistered = "destination of groups without members: all ports, or routers only";
@@ -57,7 +60,7 @@ fn param_descriptions() -> Vec<ParamDescription> {
             ParamKind::number(1..=MAX_STATIONS.into(), "stations"),
             "largest number of stations; beyond it a new one replaces an old one",
         )
-        .or(8192),
+        .or(STATIONS),
         ParamDescription::new(
             "port-share",
             ParamKind::number(1..=100, "percent"),
@@ -80,7 +83,7 @@ fn param_descriptions() -> Vec<ParamDescription> {
 pub struct Learning {
     fdb: Fdb,
     /// Share of the table that one port may fill, percent.
-    port_share: u32,
+    port_share: AtomicU32,
     /// Seconds; 0: never.
     ageing: AtomicU32,
     snooping: ArcSwapOption<Snooping>,
@@ -112,6 +115,11 @@ struct TakeOver {
     inherited: Option<Vec<(Key, PortIndex)>>,
 }
 
+/// Returns the largest number of stations at a port that may fill a share of a table, in percent.
+fn port_limit(stations: u32, share: u32) -> u32 {
+    u32::try_from((u64::from(stations) * u64::from(share)).div_ceil(100)).unwrap_or(u32::MAX)
+}
+
 /// Returns the port at which a station was inherited.
 fn inherited_at(inherited: &[(Key, PortIndex)], key: Key) -> Option<PortIndex> {
     let at = inherited.binary_search_by_key(&key, |(key, _)| *key).ok()?;
@@ -141,12 +149,12 @@ impl Learning {
         let values = params::check(&INFO.describe(), given)?;
         // All of them are far below 2^32.
         let number = |name| values.number(name) as u32;
-        let port_limit = (values.number("max-stations") * values.number("port-share")).div_ceil(100) as u32;
+        let port_limit = port_limit(number("max-stations"), number("port-share"));
         let flood = values.text("unregistered") == "flood";
         let snooping = values.is_on("snooping").then(|| Snooping::new(number("snooping-timeout"), flood));
         Ok(Self {
             fdb: Fdb::new(number("max-stations")).with_port_limit(port_limit),
-            port_share: number("port-share"),
+            port_share: AtomicU32::new(number("port-share")),
             ageing: AtomicU32::new(number("ageing")),
             snooping: ArcSwapOption::from_pointee(snooping),
             is_prepared: AtomicBool::new(false),
@@ -175,6 +183,27 @@ impl Learning {
     /// Sets the time after which a silent station is forgotten, in seconds; 0: never.
     pub fn set_ageing(&self, seconds: u32) {
         self.ageing.store(seconds, Relaxed);
+    }
+
+    /// Makes the logic with default parameters, and memory for so many stations if that is more.
+    ///
+    /// # Errors
+    /// There are more than [`MAX_STATIONS`].
+    pub fn with_room(stations: Option<u32>) -> Result<Self, LogicError> {
+        let stations = stations.unwrap_or(0).max(STATIONS);
+        Self::new(&[("max-stations".into(), stations.to_string())])
+    }
+
+    /// Sets the largest number of stations, all of which may be at one port; `None`: the default number, and the
+    /// default share of a port. Returns the number in effect, which the memory of the table bounds.
+    pub fn limit_stations(&self, stations: Option<u32>) -> u32 {
+        let (share, at_port) = match stations {
+            // Then the table's own limit is the only one: a port that fills it is not at a limit of its own.
+            Some(_) => (100, u32::MAX),
+            None => (PORT_SHARE, port_limit(STATIONS, PORT_SHARE)),
+        };
+        self.port_share.store(share, Relaxed);
+        self.fdb.resize(stations.unwrap_or(STATIONS).min(MAX_STATIONS), at_port)
     }
 
     /// Switches snooping on, off, or to other settings; with others, members and routers are heard anew.
@@ -458,7 +487,7 @@ impl Logic for Learning {
         let mut params = vec![
             ("ageing".into(), self.ageing.load(Relaxed).to_string()),
             ("max-stations".into(), self.fdb.capacity().to_string()),
-            ("port-share".into(), self.port_share.to_string()),
+            ("port-share".into(), self.port_share.load(Relaxed).to_string()),
             ("snooping".into(), if self.snooping.load().is_some() { "on" } else { "off" }.into()),
         ];
         if let Some(snooping) = &*self.snooping.load() {

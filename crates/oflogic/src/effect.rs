@@ -1,6 +1,7 @@
 //! Effects of a program on a packet, the same for generated code and the interpreter.
 
 use codegen::Effects;
+use ofswitch::Failure;
 use pipeline::interp::{self, Dropped, Exit};
 use pipeline::ir::{Constant, DigestId};
 
@@ -38,6 +39,15 @@ impl<'a> EffectRef<'a> {
     /// The output of a packet of so many bytes, as it was received, to a port.
     pub(crate) fn leaves(port: u32, len: u32) -> Self {
         EffectRef::Output { to: Exit::Port(port), form: Form { head: &[], from: 0, to: len }, queue: 0 }
+    }
+
+    /// The limit that the packet exceeds with it.
+    #[inline]
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        match self {
+            EffectRef::Drop(reason) => Failure::of(*reason),
+            _ => None,
+        }
     }
 
     /// An effect of generated code.

@@ -65,13 +65,16 @@ impl Executor<'_> {
         &mut self,
         batch: &mut Batch<'_>,
         v: VersionId,
-        effects: impl ExactSizeIterator<Item = EffectRef<'e>>,
+        effects: impl ExactSizeIterator<Item = EffectRef<'e>> + Clone,
     ) {
         let single = effects.len() == 1;
+        let fails = !single && effects.clone().any(|effect| effect.failure().is_some());
         let mut made: Option<(Form<'e>, VersionId)> = None;
         let mut is_left = false;
         for effect in effects {
             match effect {
+                // Dropped with the packet.
+                EffectRef::Output { .. } if fails => {}
                 EffectRef::Output { to, form, queue } => {
                     let version = match made {
                         Some((before, version)) if before == form => Some(version),
@@ -94,7 +97,12 @@ impl Executor<'_> {
                     remark(batch, v, "it teaches a flow, or is sampled", &[]);
                     self.upcall(batch, v, None, &[], || Purpose::Digest(id, values.to_vec()));
                 }
-                EffectRef::Drop(reason) => self.dropped(batch, v, reason),
+                EffectRef::Drop(reason) => {
+                    if effect.failure().is_some() {
+                        self.report(batch, v);
+                    }
+                    self.dropped(batch, v, reason);
+                }
             }
         }
         self.normal |= is_left;
@@ -336,6 +344,13 @@ impl Executor<'_> {
             remark(batch, v, "it is dropped: {}", &[Value::Text(Text::of(name))]);
         }
         batch.discard(v, counted);
+    }
+
+    /// Has the logic's thread log how a packet exceeds a limit, now and then.
+    fn report(&mut self, batch: &mut Batch<'_>, v: VersionId) {
+        if !batch.is_rehearsal() && self.local.may_report(batch.now()) {
+            self.upcall(batch, v, None, &[], || Purpose::Failed);
+        }
     }
 
     /// Hands a packet, in a form of its own, to the logic's thread. Checksums are completed and large packets segmented

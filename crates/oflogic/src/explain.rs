@@ -73,7 +73,7 @@ fn rehearse(plane: &Plane, switch: &SharedSwitch, batch: &mut Batch<'_>) {
         let (front, len) = (batch.header(v), batch.len(v));
         let rehearsal = switch.with(|switch, now| switch.rehearse(PortNo(executor.number), front, len, now));
         for step in &rehearsal.steps {
-            line(batch, v, step);
+            line(batch, v, &step.to_string());
         }
         executor.execute(batch, v, rehearsal.effects.iter().map(EffectRef::of_interpreter));
     }

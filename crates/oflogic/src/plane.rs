@@ -4,7 +4,7 @@
 //! worker's memory has grown, nothing waits: the locks are those of a worker's own memory, which only it takes.
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, TryLockError};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -27,6 +27,9 @@ use crate::upcalls::{Purpose, Upcalls};
 
 /// Mark of injected packets that go where the learning bridge sends them.
 pub(crate) const NORMAL: u16 = 1;
+
+/// Seconds between a worker's reports of packets that exceed a limit.
+const REPORTS: u32 = 10;
 
 /// The data path of a bridge.
 pub(crate) struct Plane {
@@ -56,6 +59,8 @@ pub(crate) struct Local {
     alone: bool,
     pub(crate) upcalls: Upcalls,
     pub(crate) tally: Tally,
+    /// Second of the last report of a packet that exceeds a limit; 0: none yet. Only its worker writes it.
+    reported: AtomicU32,
 }
 
 /// Memory that is used again for every batch.
@@ -80,7 +85,18 @@ impl Local {
             packets: Vec::new(),
             random: seed,
         };
-        Self { memory: Mutex::new(memory), alone, upcalls: Upcalls::new(), tally: Tally::new() }
+        let (upcalls, tally, reported) = (Upcalls::new(), Tally::new(), AtomicU32::new(0));
+        Self { memory: Mutex::new(memory), alone, upcalls, tally, reported }
+    }
+
+    /// Whether a packet that exceeds a limit may be reported in this second; if so, none may for a while.
+    pub(crate) fn may_report(&self, now: u32) -> bool {
+        let last = self.reported.load(Relaxed);
+        let may = last == 0 || now.saturating_sub(last) >= REPORTS;
+        if may {
+            self.reported.store(now.max(1), Relaxed);
+        }
+        may
     }
 }
 

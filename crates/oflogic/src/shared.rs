@@ -4,6 +4,7 @@
 //! here. A caller of the fabric that holds the switch's lock does not wait for the fabric's.
 
 use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -13,7 +14,7 @@ use arc_swap::ArcSwapOption;
 use fabric::switch::PortSnapshot;
 use fabric::{Injection, Injector, PortIndex, SwitchLogic};
 use ofagent::SharedSwitch;
-use ofswitch::{Effect, Follower, OnlyFlow, PortCounters, PortInfo, Switch};
+use ofswitch::{Effect, Follower, OnlyFlow, PortCounters, PortInfo, Rehearsal, Switch};
 use openflow::PortNo;
 use openflow::message::PortConfig;
 use packet::{MacAddr, Offload, ether};
@@ -158,7 +159,7 @@ impl Core {
                 continue;
             }
             any = true;
-            let mut effects = Vec::new();
+            let (mut effects, mut failures) = (Vec::new(), Vec::new());
             switch.with(|switch, now| {
                 for call in &calls {
                     match &call.purpose {
@@ -179,10 +180,14 @@ impl Core {
                         }
                         // Outside of the switch's lock.
                         Purpose::Intercepted(_) | Purpose::Pdu => {}
+                        Purpose::Failed => {
+                            failures.push((switch.name().to_owned(), rehearsed(switch, call, now)))
+                        }
                         Purpose::Run => effects.extend(switch.packet(PortNo(call.port), &call.packet, now)),
                     }
                 }
             });
+            failures.iter().for_each(|(bridge, failure)| log_failure(bridge, failure));
             for call in &calls {
                 match (&call.purpose, &*self.sink.load()) {
                     (Purpose::Intercepted(port), Some(sink)) => sink(*port, &call.packet),
@@ -277,6 +282,27 @@ impl Core {
         counter.fetch_add(1, Relaxed);
         sent
     }
+}
+
+/// Rehearses a packet as it was received.
+fn rehearsed(switch: &Switch, call: &Upcall, now: u64) -> Rehearsal {
+    let len = u32::try_from(call.packet.len()).unwrap_or(u32::MAX);
+    switch.rehearse(PortNo(call.port), &call.packet, len, now)
+}
+
+/// Logs how a packet exceeds a limit, with the flows that it meets; flows may have changed meanwhile.
+fn log_failure(bridge: &str, rehearsal: &Rehearsal) {
+    let Some(failure) = rehearsal.failure else { return };
+    let mut way = String::new();
+    for step in &rehearsal.steps {
+        // Writing to a string does not fail.
+        let _ = write!(way, "\n{}", step.what);
+        step.actions.iter().for_each(|actions| _ = write!(way, "\n    {actions}"));
+    }
+    tracing::info!(
+        "bridge {bridge}: {failure} ({}), packet is dropped; flows that it meets:{way}",
+        failure.limit()
+    );
 }
 
 /// Follows the switch for the data path.

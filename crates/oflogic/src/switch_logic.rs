@@ -59,7 +59,16 @@ impl OpenFlow {
     /// # Errors
     /// Its thread does not start.
     pub fn new(settings: Settings) -> Result<Arc<Self>, StartError> {
-        Self::make(settings, Code::Tended)
+        Self::make(settings, Code::Tended, None)
+    }
+
+    /// Makes the logic with memory for so many stations, if that is more than by default; see
+    /// [`OpenFlow::set_stations`].
+    ///
+    /// # Errors
+    /// As [`OpenFlow::new`].
+    pub fn with_stations(settings: Settings, stations: Option<u32>) -> Result<Arc<Self>, StartError> {
+        Self::make(settings, Code::Tended, stations)
     }
 
     /// Makes the logic without the thread that specialises code, which [`Logic::tick`] alone does. For comparisons.
@@ -67,7 +76,7 @@ impl OpenFlow {
     /// # Errors
     /// As [`OpenFlow::new`].
     pub fn untended(settings: Settings) -> Result<Arc<Self>, StartError> {
-        Self::make(settings, Code::Untended)
+        Self::make(settings, Code::Untended, None)
     }
 
     /// Makes the logic without machine code: the reference interpreter runs the tables, slowly. For comparisons.
@@ -75,10 +84,10 @@ impl OpenFlow {
     /// # Errors
     /// As [`OpenFlow::new`].
     pub fn interpreted(settings: Settings) -> Result<Arc<Self>, StartError> {
-        Self::make(settings, Code::Nothing)
+        Self::make(settings, Code::Nothing, None)
     }
 
-    fn make(settings: Settings, code: Code) -> Result<Arc<Self>, StartError> {
+    fn make(settings: Settings, code: Code, stations: Option<u32>) -> Result<Arc<Self>, StartError> {
         let seed = settings.seed;
         let compiled = match code {
             Code::Tended => {
@@ -95,7 +104,7 @@ impl OpenFlow {
             intercepts: AtomicBool::new(false),
             has_bonds: AtomicBool::new(false),
             only_normal: ArcSwapOption::empty(),
-            learning: Learning::new(&[])?,
+            learning: Learning::with_room(stations)?,
             locals: PerThread::default(),
             bell: Doorbell::new(ThreadBell::new()),
         };
@@ -127,6 +136,13 @@ impl OpenFlow {
     pub fn set_learning(&self, ageing: u32, snooping: Option<SnoopingSettings>) -> Result<(), String> {
         self.core.plane.learning.set_ageing(ageing);
         self.core.plane.learning.set_snooping(snooping)
+    }
+
+    /// Sets the largest number of stations that `NORMAL` knows, all of which may be at one port; `None`: the default of
+    /// the logic `learning`, and its share of a port. Returns the number in effect, which the memory of the table
+    /// bounds.
+    pub fn set_stations(&self, stations: Option<u32>) -> u32 {
+        self.core.plane.learning.limit_stations(stations)
     }
 
     /// Makes the bridge forward like a learning switch, past its flows (fail mode `standalone`), or no more.

@@ -131,8 +131,10 @@ pub(crate) struct Counts {
     pub(crate) bytes: u64,
     /// Nanoseconds since its addition.
     pub(crate) age: u64,
-    /// Nanoseconds since its last packet.
+    /// Nanoseconds since its last packet, or its addition.
     pub(crate) idle: u64,
+    /// Nanoseconds since the last packet of it and of those in whose place it came.
+    pub(crate) silent: u64,
 }
 
 /// A change being prepared.
@@ -437,13 +439,17 @@ impl Datapath {
         let age = now.saturating_sub(flow.created);
         // An entry that clauses are multiplied out to may look like that of a clause, which has none.
         match self.installed(flow).filter(|_| !flow.is_clause()) {
-            None => Counts { age, idle: age, ..Counts::default() },
+            None => {
+                Counts { age, idle: age, silent: now.saturating_sub(flow.before.used), ..Counts::default() }
+            }
             Some(installed) => {
                 let (packets, bytes) = installed.stats.hits();
                 let joined = self.joined_hits(flow);
                 let last = installed.stats.last_hit.load(std::sync::atomic::Ordering::Relaxed).max(joined.2);
                 let (packets, bytes) = (packets + joined.0, bytes + joined.1);
-                Counts { packets, bytes, age, idle: now.saturating_sub(last) }
+                let used = if packets > flow.before.packets { last } else { flow.before.used };
+                let (idle, silent) = (now.saturating_sub(last), now.saturating_sub(used));
+                Counts { packets, bytes, age, idle, silent }
             }
         }
     }

@@ -16,9 +16,10 @@ pub(crate) const DROP_FRAGMENTS: u16 = 33;
 /// Effects of one packet at most, in the program and again at ports, where one output to all of them is many.
 pub(crate) const EFFECTS: usize = 4096;
 
-/// Bounds of what one packet may cause: resubmissions count as steps and depth.
+/// Bounds of what one packet may cause. Resubmissions have limits of their own ([`crate::Failure`]), which these steps
+/// suffice for.
 pub const LIMITS: Limits = Limits {
-    steps: 50_000,
+    steps: 150_000,
     depth: 256,
     parser_states: 64,
     window: 512,

@@ -45,7 +45,8 @@
 //! - `lower`: matches and actions in the terms of the program.
 //! - `flows`, `groups`, `meters`, `tables`, `tunnels`: what controllers put there; `datapath`: changes as a whole.
 //! - `connection`, `ports`, `buffers`: these; `switch`: requests, replies, packets.
-//! - `exec`: running the program on a packet; `follow`: what else may run it, and has to be told of changes.
+//! - `exec`: running the program on a packet; `failure`: packets that exceed its limits; `follow`: what else may run
+//!   it, and has to be told of changes.
 //!
 //! # Invariants
 //! - A message takes effect as a whole or not at all, and so does a bundle.
@@ -57,6 +58,7 @@ mod buffers;
 mod connection;
 mod datapath;
 mod exec;
+mod failure;
 mod flows;
 mod follow;
 mod groups;
@@ -71,11 +73,12 @@ mod tunnels;
 
 pub use connection::{ConnectionId, ConnectionKind};
 pub use exec::{LIMITS, Surroundings};
+pub use failure::Failure;
 pub use follow::{Follower, OnlyFlow, PortCounters};
 pub use ports::PortInfo;
 pub use program::TABLES;
 pub use settings::{Limits, Settings, TableLimit};
 pub use switch::{
-    Dependency, Effect, Limit, PerWhat, PortError, Rehearsal, RestoreError, Saved, Snapshot, Switch,
+    Dependency, Effect, Limit, PerWhat, PortError, Rehearsal, RestoreError, Saved, Snapshot, Step, Switch,
     TableSummary,
 };

@@ -267,3 +267,22 @@ fn random_flows_agree() {
     assert!(pair.worker.unparsed() > 100, "{} packets were not parsed", pair.worker.unparsed());
     assert!(specialised > 30, "{specialised} of 240 batches ran specialised code");
 }
+
+#[test]
+fn packets_that_are_resubmitted_run_specialised_code_and_go_remembered_ways() {
+    let mut pair = Pair::new();
+    let flows = [
+        "actions=resubmit(,1),resubmit(,2)",
+        "table=1,ip,actions=load:7->NXM_NX_REG0[],resubmit(,3)",
+        "table=2,reg0=7,actions=output:2",
+        "table=3,udp,actions=output:3",
+    ]
+    .map(str::to_owned);
+    flows.iter().for_each(|flow| pair.flow_mod(flow, FlowModCommand::Add));
+    pair.engine.lock().unwrap().improve();
+    let one = packet(&mut Random(5));
+    let packets: Vec<_> = (0..16).map(|_| (1, one.clone())).collect();
+    (0..4).for_each(|_| pair.check(&packets, &flows));
+    assert!(pair.is_specialised());
+    assert!(pair.worker.remembered() >= 32, "{}", pair.worker.remembered());
+}

@@ -152,6 +152,50 @@ fn counters_survive_what_does_not_reset_them() {
 }
 
 #[test]
+fn idle_ages_survive_replacements_and_idle_timeouts_start_anew() {
+    let mut world = World::new(Version::V1_5);
+    let idle = |world: &mut World| {
+        let request = openflow::multipart::FlowStatsRequest {
+            table_id: 0xff,
+            out_port: PortNo::ANY,
+            out_group: openflow::version::group::ANY,
+            ..Default::default()
+        };
+        world.send(Body::MultipartRequest(Multipart { more: false, content: Request::Flow(request) }));
+        let Body::MultipartReply(Multipart { content: Reply::Flow(flows), .. }) =
+            world.messages().pop().unwrap().body
+        else {
+            panic!()
+        };
+        let of = |stat: &openflow::stats::Stat| match stat {
+            openflow::stats::Stat::IdleTime(seconds, _) => Some(*seconds),
+            _ => None,
+        };
+        flows.iter().flat_map(|flow| &flow.stats.0).find_map(of)
+    };
+    world.add("idle_timeout=10,actions=output:2");
+    world.packet(1, &udp());
+    world.now += 6 * SECOND;
+    for flow in ["idle_timeout=10,actions=output:3", "reset_counts,idle_timeout=10,actions=output:4"] {
+        world.add(flow);
+        assert_eq!(idle(&mut world), Some(6), "{flow}");
+    }
+    world.flow_mod(FlowModCommand::Modify, "reset_counts,actions=output:2");
+    assert_eq!(idle(&mut world), Some(6));
+    world.now += 6 * SECOND;
+    world.switch.tick(world.now);
+    assert_eq!(idle(&mut world), Some(12), "it is there");
+    // A packet in the instant of the replacement counts.
+    world.add("idle_timeout=10,actions=output:3");
+    world.packet(1, &udp());
+    world.now += SECOND;
+    assert_eq!(idle(&mut world), Some(1));
+    world.now += 10 * SECOND;
+    world.switch.tick(world.now);
+    assert_eq!(idle(&mut world), None);
+}
+
+#[test]
 fn full_tables_refuse_or_evict() {
     let mut world = World::with(Version::V1_4, Limits { flows_per_table: 4, ..Limits::default() });
     let table = |config, properties| Body::TableMod(TableMod { table_id: 0, config, properties });

@@ -199,6 +199,48 @@ fn resubmissions_return() {
     assert!(storm.iter().all(|line| line == "drop"), "{storm:?}");
 }
 
+/// Flows of tables 66 to 2 that resubmit to the table before each.
+fn backwards() -> Vec<String> {
+    (2..=66).map(|table| format!("table={table},actions=resubmit(,{})", table - 1)).collect()
+}
+
+#[test]
+fn resubmissions_have_a_depth_and_a_packet_beyond_it_leaves_nowhere() {
+    let chain = backwards();
+    let ports_from = |first: &str| {
+        let flows =
+            [&[first, "table=1,actions=output:2"], &chain.iter().map(String::as_str).collect::<Vec<_>>()[..]];
+        ports(&flows.concat())
+    };
+    assert_eq!(ports_from("actions=output:3,resubmit(,65),output:4"), ["3", "2", "4"]);
+    assert_eq!(ports_from("actions=output:3,resubmit(,66),output:4"), ["drop"]);
+    // In a group's bucket, too, and what was said to controllers stays said.
+    let mut world = World::new(Version::V1_3);
+    world.add("actions=output:3,CONTROLLER,clone(resubmit(,66)),output:4");
+    chain.iter().for_each(|flow| world.add(flow));
+    assert_eq!(world.packet(1, &udp()), ["drop: recursion too deep"]);
+    assert!(world.messages().iter().any(|message| matches!(message.body, Body::PacketIn(_))));
+    let found = world.switch.foresee_failure(PortNo(1), &udp(), world.now).unwrap();
+    assert_eq!(
+        (found.to_string(), found.limit()),
+        ("Recursion too deep".into(), "over max translation depth 64".into())
+    );
+    assert_eq!(world.switch.foresee(PortNo(1), &udp(), world.now).1, []);
+}
+
+#[test]
+fn resubmissions_have_a_number() {
+    let doubling = |levels: u8| {
+        let twice = |table: u8| format!("table={table},actions=resubmit(,{0}),resubmit(,{0})", table + 1);
+        let mut flows: Vec<_> = (0..levels).map(twice).collect();
+        flows.push(format!("table={levels},actions=output:2"));
+        ports(&flows.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let (all, none) = (doubling(11), doubling(12));
+    assert!(all.len() == 2048 && all.iter().all(|port| port == "2"), "{}", all.len());
+    assert_eq!(none, ["drop"]);
+}
+
 #[test]
 fn registers_stack_and_computed_outputs() {
     assert_eq!(ports(&["actions=load:3->NXM_NX_REG0[],output:NXM_NX_REG0[]"]), ["3"]);

@@ -171,6 +171,36 @@ pub(crate) fn add(
     });
 }
 
+/// Adds the command of tests that gives a port another number.
+pub(crate) fn add_for_tests(
+    commands: &mut Commands,
+    desired: &Arc<Desired>,
+    numbers: &Arc<Mutex<Numbers>>,
+    name: &'static str,
+) {
+    let (desired, numbers) = (desired.clone(), numbers.clone());
+    commands.add("dpif-dummy/change-port-number", "dp port new-number", 3..=3, move |words| {
+        let [datapath, port, number] = words else { return Err("expected datapath, port and number".into()) };
+        if !is_named(name, datapath) {
+            return Err(format!("unknown datapath {datapath}"));
+        }
+        let number: u32 = number.parse().map_err(|_| "port number must be in range 1 to 65534")?;
+        let mut numbers = numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = ports(&desired, &numbers);
+        let port = all.iter().find(|it| it.name == *port && it.number.is_some()).ok_or("unknown port")?;
+        if !(1..=65_534).contains(&number) || all.iter().any(|it| it.number == Some(number)) {
+            return Err("port number is in use or out of range (1 to 65534)".into());
+        }
+        numbers.datapath.insert((port.bridge.clone(), port.name.clone()), number);
+        Ok(String::new())
+    });
+}
+
+/// Whether a word names the datapath, with its type or without.
+pub(crate) fn is_named(datapath: &str, word: &str) -> bool {
+    word == datapath || datapath.split_once('@').is_some_and(|(_, short)| short == word)
+}
+
 /// Each packet is handled by the tables; none misses.
 fn hits(ports: &[DatapathPort]) -> u64 {
     ports.iter().map(|port| port.received).sum()
@@ -226,6 +256,10 @@ mod tests {
         assert_eq!(numbers, [Some(1), Some(2), Some(100)], "p1 finds its number taken");
         give(&mut given, &[port("p1")]);
         assert_eq!(given, [(port("p1"), 2)].into());
+        assert_eq!(
+            ["ovs-dummy", "dummy@ovs-dummy", "dummy"].map(|word| is_named("dummy@ovs-dummy", word)),
+            [true, true, false]
+        );
     }
 
     #[test]

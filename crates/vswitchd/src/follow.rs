@@ -29,6 +29,7 @@ use crate::datapath;
 use crate::detach::Readiness;
 use crate::dummy::Types;
 use crate::facts::{self, Facts};
+use crate::fdb::Departed;
 use crate::link_watch::LinkWatch;
 use crate::log::Log;
 use crate::mirrors;
@@ -306,9 +307,17 @@ impl Follower {
         }
         tokio::task::block_in_place(|| monitor.prepare(&plan));
         let (subject, its) = (desired.clone(), monitor.clone());
+        let owned = applied.plan.ports();
+        let planned = plan.ports();
         let set = tokio::task::spawn_blocking(move || {
             its.tell();
+            let stays = |bridge: &str, port: &str| {
+                let at = (bridge.to_owned(), port.to_owned());
+                planned.contains(&at) || !owned.contains(&at)
+            };
+            let departed = Departed::list(&subject, stays);
             let set = subject.set_database(bridges);
+            departed.forget(&subject);
             its.join();
             set
         });

@@ -12,7 +12,7 @@
 //! - [`bonds`]: bonds and LACP at their times, with the commands and the rows that tell of them;
 //! - [`dummy`], [`testing`]: what is within the process for tests; [`datapath`], [`trace`], [`odp`]: the datapath as
 //!   Open vSwitch's commands show it;
-//! - [`link_watch`]: changes of the host's interfaces; [`commands`], [`mdb`]: those of `ovs-appctl`.
+//! - [`link_watch`]: changes of the host's interfaces; [`commands`], [`fdb`], [`mdb`]: those of `ovs-appctl`.
 
 mod answer;
 mod args;
@@ -23,6 +23,7 @@ mod datapath;
 mod detach;
 mod dummy;
 mod facts;
+mod fdb;
 mod follow;
 mod link_watch;
 mod log;

@@ -141,6 +141,15 @@ struct Rows<'a> {
 }
 
 impl Plan {
+    /// Returns all ports, by bridge and name.
+    pub(crate) fn ports(&self) -> BTreeSet<(String, String)> {
+        let its = |bridge: &PlannedBridge| {
+            let names = bridge.interfaces.iter().map(|it| it.name.clone());
+            names.map(|name| (bridge.name.clone(), name)).collect::<Vec<_>>()
+        };
+        self.bridges.iter().flat_map(its).collect()
+    }
+
     /// Makes a plan for the rows of a replica, with sockets in `rundir`. `last` has the port number that was given last
     /// in each bridge, and is kept up to date. Fails if the row of the table `Open_vSwitch` cannot be read: without it,
     /// no bridge is known.

@@ -42,6 +42,7 @@ pub(crate) fn add(
     });
     commands.add("time/stop", "", 0..=0, |_| {
         ofagent::clock::stop();
+        fabric::clock::stop_seconds();
         Ok(String::new())
     });
     let (subject, bonds, monitor, pulse) = (desired.clone(), bonds.clone(), monitor.clone(), pulse.clone());
@@ -114,7 +115,7 @@ fn conn_state(dummies: &Dummies, name: Option<&String>) -> String {
     states.into_iter().map(line).collect()
 }
 
-/// Advances the stopped clock in steps, and looks at what is due after each of them.
+/// Advances the stopped clocks in steps, and looks at what is due after each of them.
 fn warp(desired: &Desired, bonds: &Bonds, monitor: &Monitor, words: &[String]) -> Reply {
     let number = |text: &String| text.parse::<u64>().ok().filter(|number| *number > 0);
     let (total, step) = match words {
@@ -131,6 +132,7 @@ fn warp(desired: &Desired, bonds: &Bonds, monitor: &Monitor, words: &[String]) -
         let next = step.min(left);
         left -= next;
         ofagent::clock::warp(Duration::from_millis(next));
+        fabric::clock::warp_seconds(Duration::from_millis(next));
         desired.state().look_at_clock();
         bonds.step();
         monitor.advance();

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use control::desired::Desired;
 use control::proto::TracePacketRequest;
 use fabric::port::VlanEgress;
-use ofswitch::{Dependency, Effect};
+use ofswitch::{Dependency, Effect, Failure};
 use openflow::{PortNo, Version};
 use ports::Spec;
 use unixctl::{Commands, Reply};
@@ -120,7 +120,9 @@ impl<'a> Tracer<'a> {
         let mut text = format!("bridge(\"{}\")\n", subject.port.bridge);
         let mut actions = odp::Sequence::of(&subject.packet);
         self.bridge(&subject.port, &subject.packet, BRIDGES, &mut text, &mut actions)?;
-        self.close(&subject, &mut text, &actions);
+        let (bridge, number) = (&subject.port.bridge, subject.port.openflow_number());
+        let failure = self.desired.state().foresee_failure(bridge, number, &subject.packet);
+        self.close(&subject, failure, &mut text, &actions);
         if subject.generates {
             let dummies = self.desired.state().dummies();
             dummies.receive(&subject.port.name, vec![subject.packet]).map_err(|error| error.to_string())?;
@@ -141,12 +143,12 @@ impl<'a> Tracer<'a> {
         let mut actions = odp::Sequence::of(&subject.packet);
         self.depend(&subject.port, &subject.packet);
         self.execute(&subject.port, &steps, &effects, BRIDGES, &mut text, &mut actions)?;
-        self.close(&subject, &mut text, &actions);
+        self.close(&subject, None, &mut text, &actions);
         Ok(text)
     }
 
     /// Ends a trace.
-    fn close(&self, subject: &Subject, text: &mut String, actions: &odp::Sequence) {
+    fn close(&self, subject: &Subject, failure: Option<Failure>, text: &mut String, actions: &odp::Sequence) {
         let port = match subject.port.openflow {
             Some(LOCAL) => "LOCAL".into(),
             None if subject.port.is_nowhere() => "ANY".into(),
@@ -158,7 +160,13 @@ impl<'a> Tracer<'a> {
         };
         let megaflow = odp::Megaflow::of(&subject.packet, self.depends.take()).matching(&port);
         let actions = actions.text();
+        if let Some(failure) = failure {
+            let _ = writeln!(text, "    it exceeds a limit: {}", failure.limit());
+        }
         let _ = write!(text, "\nFinal flow: {changed}\nMegaflow: {megaflow}\nDatapath actions: {actions}\n");
+        if let Some(failure) = failure {
+            let _ = writeln!(text, "Translation failed ({failure}), packet is dropped.");
+        }
     }
 
     /// Reads what is to be traced; `name`: the datapath's.
@@ -189,8 +197,7 @@ impl<'a> Tracer<'a> {
             _ => return Err("expected a bridge and a flow".into()),
         };
         let is_datapath = text.contains('(');
-        let is_datapaths =
-            |word| word == name || name.split_once('@').is_some_and(|(_, short)| short == word);
+        let is_datapaths = |word| datapath::is_named(name, word);
         let is_bridge = |word: &str| self.ports.iter().any(|port| port.bridge == word);
         match bridge {
             Some(word) if is_datapath && !is_datapaths(word) => return Err("Cannot find the datapath".into()),

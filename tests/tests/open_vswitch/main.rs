@@ -9,6 +9,7 @@ mod interfaces;
 mod mirrors;
 mod monitoring;
 mod sflow;
+mod stations;
 
 use std::path::Path;
 

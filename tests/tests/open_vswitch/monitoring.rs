@@ -45,6 +45,10 @@ fn bfd_follows_the_link_and_tells_controllers() {
     assert_eq!(host.get("Interface", "p1", "bfd_status"), "{}");
     host.vsctl(&["set", "interface", "p1", "bfd:enable=true"]);
     until_is("up");
+    // One kind of monitoring that finds the link up suffices.
+    host.vsctl(&["set", "interface", "p0", "cfm_mpid=1", "other_config:cfm_interval=100"]);
+    host.until_is("p0", "cfm_fault_status", "[recv]");
+    assert!(live());
 }
 
 #[test]

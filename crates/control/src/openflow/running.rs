@@ -79,7 +79,8 @@ impl Running {
     /// Makes the logic, with sockets and without controllers: those come with the first call of [`Running::follow`],
     /// when the ports are known.
     pub(crate) fn start(place: &Place, name: &str, config: &OpenFlowConfig) -> Result<Arc<Self>, String> {
-        let logic = OpenFlow::new(settings(place, name, config)).map_err(|error| error.to_string())?;
+        let logic = OpenFlow::with_stations(settings(place, name, config), config.stations)
+            .map_err(|error| error.to_string())?;
         let kept = Kept::new(name, datapath_id(&place.control, name));
         let kept_in = kept.as_ref().map(|kept| kept.path().to_owned());
         let kept = Mutex::new(kept);
@@ -155,6 +156,7 @@ impl Running {
             table_limits: wanted.table_limits.clone(),
             bundle_idle: wanted.bundle_idle,
             ageing: wanted.ageing,
+            stations: wanted.stations,
             snooping: wanted.snooping,
             ..config.clone()
         };
@@ -185,6 +187,14 @@ impl Running {
 
     /// Has `NORMAL` learn as the settings say.
     fn learn(&self, config: &OpenFlowConfig) -> Result<(), String> {
+        let room = self.logic.set_stations(config.stations);
+        if let Some(wanted) = config.stations.filter(|wanted| *wanted > room) {
+            tracing::info!(
+                "bridge {}: its MAC table has room for {room} stations; the {wanted} that are configured take effect \
+                 when the bridge or the daemon starts again",
+                self.name
+            );
+        }
         self.logic.set_learning(config.ageing, config.snooping)
     }
 

@@ -48,6 +48,9 @@ pub struct OpenFlowConfig {
     pub buffers: bool,
     /// Seconds after which `NORMAL` forgets a silent station. The configuration file has no key for it.
     pub ageing: u32,
+    /// Most stations that `NORMAL` knows, all of which may be at one port; `None`: the default of the logic `learning`,
+    /// and its share of a port. The configuration file has no key for it.
+    pub stations: Option<u32>,
     /// Snooping of groups by `NORMAL`. The configuration file has no key for it.
     pub snooping: Option<SnoopingSettings>,
     /// Names of flow tables, all different.
@@ -74,6 +77,7 @@ impl Default for OpenFlowConfig {
             bundle_idle: DEFAULT_BUNDLE_IDLE,
             buffers: true,
             ageing: AGEING,
+            stations: None,
             snooping: None,
             tables: BTreeMap::new(),
             tls: [None, None, None],

@@ -16,8 +16,14 @@ impl Fdb {
         let key = self.placer.key(bucket, word)?;
         let (fixed, is_sticky) = (word & STATIC != 0, word & STICKY != 0);
         let age_seconds = if fixed { 0 } else { age(slot, now) };
-        let (port, is_static) = (word::port(word), fixed && !is_sticky);
-        Some(FdbEntry { mac: key.mac(), vid: key.vid(), port, age_seconds, is_static, is_sticky })
+        let (port, is_static, rank) = (word::port(word), fixed && !is_sticky, self.rank(bucket, slot));
+        Some(FdbEntry { mac: key.mac(), vid: key.vid(), port, age_seconds, is_static, is_sticky, rank })
+    }
+
+    /// Returns the rank of a slot's station by the time of its use ([`FdbEntry::rank`]).
+    pub(super) fn rank(&self, bucket: usize, slot: Slot<'_>) -> u64 {
+        let change = self.buckets.get(bucket).map_or(0, |bucket| bucket.change.load(Ordering::Relaxed));
+        u64::from(slot.seen.load(Ordering::Relaxed)) << 32 | u64::from(change)
     }
 
     /// Describes all stations, one after the other.
@@ -47,14 +53,21 @@ impl MacTable for Fdb {
             return Err(FdbError::Vid(vid));
         }
         let low = STATIC | word::pack_port(port).ok_or(FdbError::Port(port))?;
-        let first = self.placer.first(Key::new(vid, mac));
+        let (first, now) = (self.placer.first(Key::new(vid, mac)), fabric::clock::seconds());
         // An attempt fails only if a worker learns, moves or evicts in these very slots: hardly ever twice.
         for _ in 0..64 {
             let done = match self.find(first) {
-                Some((_, slot, word)) => self.change(slot, word, word::with_low(word, low)),
+                Some((place, slot, word)) => {
+                    let changed = self.change(slot, word, word::with_low(word, low));
+                    if changed {
+                        slot.seen.store(now, Ordering::Relaxed);
+                        self.number_change(place.bucket);
+                    }
+                    changed
+                }
                 None => {
                     self.reserve(low, u32::MAX);
-                    let inserted = self.insert(first, low, Newcomer::by_hand(), 0, self.buckets.len());
+                    let inserted = self.insert(first, low, Newcomer::by_hand(), now, self.buckets.len());
                     if !inserted {
                         self.release(low);
                     }
@@ -66,7 +79,7 @@ impl MacTable for Fdb {
                 return Ok(());
             }
         }
-        Err(FdbError::Full(self.capacity))
+        Err(FdbError::Full(self.capacity()))
     }
 
     fn entry(&self, vid: u16, mac: MacAddr) -> Option<FdbEntry> {
@@ -107,7 +120,7 @@ impl MacTable for Fdb {
     }
 
     fn port_limit(&self) -> u32 {
-        self.port_limit()
+        self.port_limit().min(u32::try_from(self.capacity()).unwrap_or(u32::MAX))
     }
 
     fn ports_at_limit(&self) -> Vec<PortIndex> {
@@ -133,6 +146,6 @@ impl MacTable for Fdb {
     }
 
     fn capacity(&self) -> usize {
-        self.capacity
+        self.capacity.load(Ordering::Relaxed)
     }
 }

@@ -18,7 +18,7 @@ use super::word::{self, Place, STATIC};
 use super::{Fdb, FdbChange, Slot, age, count};
 use crate::MacTable;
 
-/// Buckets searched for a station to evict if a new station's own buckets have none.
+/// Occupied buckets searched for a station to evict if a new station's own buckets have none.
 pub(super) const SWEEP: usize = 32;
 
 /// A station that is about to be learned.
@@ -57,27 +57,54 @@ pub(super) struct Victim<'a> {
 
 impl Fdb {
     /// Sets the number of stations that can be learned at one port, at least 1.
-    pub fn with_port_limit(mut self, limit: u32) -> Self {
-        self.port_limit = limit.max(1);
+    pub fn with_port_limit(self, limit: u32) -> Self {
+        self.port_limit.store(limit.max(1), Ordering::Relaxed);
         self
+    }
+
+    /// Changes the largest number of stations, of the table and of each port. The oldest of those that are too many go.
+    /// Returns the largest number in effect: the table's memory stays as it was made, and has room for so many.
+    pub fn resize(&self, stations: u32, at_port: u32) -> u32 {
+        // Twice the number of buckets: two fifths of the slots.
+        let room = u32::try_from(self.buckets.len() * 2).unwrap_or(u32::MAX);
+        let stations = stations.clamp(1, room);
+        self.capacity.store(stations as usize, Ordering::Relaxed);
+        self.port_limit.store(at_port.max(1), Ordering::Relaxed);
+        let surplus = self.len().saturating_sub(stations as usize);
+        if surplus > 0 {
+            let slots = (0..).zip(&self.buckets).flat_map(|(i, it)| it.slots().map(move |slot| (i, slot)));
+            let learned = slots.filter_map(|(i, slot)| {
+                let word = slot.word.load(Ordering::Acquire);
+                (word != 0 && word & STATIC == 0).then_some((i, slot, word))
+            });
+            let mut learned: Vec<_> = learned.collect();
+            learned.sort_by_key(|(i, slot, _)| self.rank(*i, *slot));
+            for (bucket, slot, word) in learned.into_iter().take(surplus) {
+                if self.take(slot, word) {
+                    self.count_eviction(Newcomer::by_hand(), bucket, word);
+                }
+            }
+        }
+        stations
     }
 
     /// Returns the largest number of stations learned at one port.
     pub fn port_limit(&self) -> u32 {
-        self.port_limit
+        self.port_limit.load(Ordering::Relaxed)
     }
 
     /// Returns the table's limit for a port with its own limit of `most`, which refuses stations instead of replacing
     /// them.
     pub(super) fn limit_beside(&self, most: u32) -> u32 {
-        if most == u32::MAX { self.port_limit } else { u32::MAX }
+        if most == u32::MAX { self.port_limit() } else { u32::MAX }
     }
 
     /// Lets ports that are well below their limit be noted again. A port that stays close to its limit is so noted
     /// once. Conflicts are noted again at every port.
     pub fn rearm(&self) {
         self.in_conflict.ports().for_each(|port| self.in_conflict.forget(port));
-        let enough = self.port_limit - self.port_limit / 8;
+        let limit = self.port_limit();
+        let enough = limit - limit / 8;
         for port in self.at_limit.ports() {
             if self.stations_at(port) < enough {
                 self.at_limit.forget(port);
@@ -91,7 +118,8 @@ impl Fdb {
     }
 
     /// Finds a station to make room for a new one. Searches slots other than the new one's candidates, in `sweep`
-    /// buckets from `hand()` on, if emptying one of them would help and the candidates do not settle it.
+    /// occupied buckets from `hand()` on, if emptying one of them would help and the candidates do not settle it. So
+    /// the table's oldest station of those that may go is found if there are no more than `sweep`.
     pub(super) fn victim(
         &self,
         first: Place,
@@ -109,16 +137,25 @@ impl Fdb {
         }
         // Without a free slot among the candidates, an empty one elsewhere is no use. A port with half of all stations
         // has most.
-        let settled = |victim: &Victim<'_>| new.exceeds_limit() || victim.rank.0 as usize >= self.len() / 2;
+        let settled = |victim: &Victim<'_>| {
+            self.len() > sweep && (new.exceeds_limit() || victim.rank.0 as usize >= self.len() / 2)
+        };
         if !free || !(new.exceeds_limit() || self.is_full()) || best.as_ref().is_some_and(settled) {
             return best;
         }
-        let from = hand();
-        for i in (0..sweep).map(|i| from.wrapping_add(i) % self.buckets.len()) {
+        for i in self.occupied.buckets_from(hand() % self.buckets.len()).take(sweep) {
             let Some(bucket) = self.buckets.get(i) else { continue };
+            let mut any = false;
             for slot in bucket.slots() {
                 let word = slot.word.load(Ordering::Acquire);
+                any |= word != 0;
                 best = larger(best, self.judge(new, i, slot, word, now, None));
+            }
+            if !any {
+                self.occupied.clear(i);
+                if bucket.slots().any(|slot| slot.word.load(Ordering::SeqCst) != 0) {
+                    self.occupied.set(i);
+                }
             }
         }
         best

@@ -42,7 +42,7 @@ impl Fdb {
             return Foresight::Stays(owner, fixed);
         }
         match found {
-            None => self.foresee_insertion(first, self.newcomer(port, self.port_limit), now),
+            None => self.foresee_insertion(first, self.newcomer(port, self.port_limit()), now),
             Some((_, _, word)) if word::port(word) == port => Foresight::Known,
             Some((_, _, word)) => Foresight::Moves(word::port(word)),
         }

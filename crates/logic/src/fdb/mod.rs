@@ -22,7 +22,7 @@
 //! The table holds at most [`MacTable::capacity`] stations (a worker in the middle of an insertion may count one more
 //! for an instant). Only [`MacTable::add_static`], [`MacTable::remove`] and [`MacTable::flush`] change a static entry.
 //! Each word in the table is counted at its port, from before it is inserted until after it is removed. `eviction.rs`
-//! chooses the stations that make room for others.
+//! chooses the stations that make room for others; `occupancy.rs` knows the buckets to search for them.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -38,11 +38,13 @@ mod control;
 mod events;
 mod eviction;
 mod foresee;
+mod occupancy;
 mod word;
 
 pub use events::{FdbChange, FdbEvent};
 use eviction::{AtLimit, Newcomer, SWEEP};
 pub use foresee::Foresight;
+use occupancy::Occupancy;
 pub use word::Key;
 use word::{MIN_BUCKET_BITS, Place, Placer, STATIC, STICKY};
 
@@ -58,6 +60,8 @@ struct Bucket {
     words: [AtomicU64; WAYS],
     /// Second at which each word's station was last heard.
     seen: [AtomicU32; WAYS],
+    /// Number, among the table's changes, of the last one at which a station was learned here or moved.
+    change: AtomicU32,
 }
 
 const _: () = assert!(size_of::<Bucket>() == 64);
@@ -106,6 +110,9 @@ pub struct FdbEntry {
     pub is_static: bool,
     /// Whether it was learned at a port whose stations are sticky.
     pub is_sticky: bool,
+    /// Rank by the time of use: a station that was heard, learned or moved later has a higher one. Within a second,
+    /// only learning and moving count.
+    pub rank: u64,
 }
 
 /// Result of hearing a station at a port that restricts its stations.
@@ -186,6 +193,8 @@ struct Counters {
     conflicts: AtomicU64,
     /// Bucket at which the next search for a station to evict begins.
     hand: AtomicUsize,
+    /// Stations learned and moved, for [`Bucket::change`].
+    changes: AtomicU32,
 }
 
 fn count(counter: &AtomicU64) {
@@ -195,12 +204,13 @@ fn count(counter: &AtomicU64) {
 /// The table. See the module's documentation.
 pub struct Fdb {
     buckets: Box<[Bucket]>,
+    occupied: Occupancy,
     placer: Placer,
-    capacity: usize,
+    capacity: AtomicUsize,
     /// Stations by port.
     stations: Box<[AtomicU32]>,
     /// Largest number of stations learned at one port.
-    port_limit: u32,
+    port_limit: AtomicU32,
     at_limit: AtLimit,
     /// Ports whose conflict was reported.
     in_conflict: AtLimit,
@@ -215,10 +225,11 @@ impl Fdb {
         let bucket_bits = max_stations.next_power_of_two().ilog2().max(MIN_BUCKET_BITS);
         Self {
             buckets: (0..1usize << bucket_bits).map(|_| Bucket::default()).collect(),
+            occupied: Occupancy::new(1 << bucket_bits),
             placer: Placer::new(bucket_bits),
-            capacity: max_stations as usize,
+            capacity: AtomicUsize::new(max_stations as usize),
             stations: (0..MAX_PORTS).map(|_| AtomicU32::new(0)).collect(),
-            port_limit: u32::MAX,
+            port_limit: AtomicU32::new(u32::MAX),
             at_limit: AtLimit::default(),
             in_conflict: AtLimit::default(),
             counters: Counters::default(),
@@ -308,7 +319,7 @@ impl Fdb {
         }
         let Some((place, slot, word)) = found else {
             if let Some(stations) = self.reserve(port, u32::MAX) {
-                let new = Newcomer { port: word::port(port), stations, limit: self.port_limit };
+                let new = Newcomer { port: word::port(port), stations, limit: self.port_limit() };
                 self.insert_reserved(first, port, new, now);
             }
             return true; // a station may have been evicted even if this one was not learned
@@ -327,13 +338,14 @@ impl Fdb {
 
     fn count_move(&self, bucket: usize, old: u64, new: u64) {
         count(&self.counters.moved);
+        self.number_change(bucket);
         self.note_beside(FdbChange::Moved, bucket, new, Some(word::port(old)));
     }
 
     /// Learns from a frame that arrived at `port` from this station, which no port lists, where at most `most` stations
-    /// may be and stations of other ports are refused. A `sticky` station neither ages nor moves from then on. If the port has more than
-    /// `most`, because the limit is new, each surplus one is forgotten when it is heard. A `most` other than `u32::MAX`
-    /// replaces the limit of all ports.
+    /// may be and stations of other ports are refused. A `sticky` station neither ages nor moves from then on. If the
+    /// port has more than `most`, because the limit is new, each surplus one is forgotten when it is heard. A `most`
+    /// other than `u32::MAX` replaces the limit of all ports.
     pub fn learn_within(&self, key: Key, port: PortIndex, now: u32, most: u32, sticky: bool) -> Admission {
         self.learn_claimed(key, port, now, most, sticky, || Claim::Nobody)
     }
@@ -393,6 +405,13 @@ impl Fdb {
         }
         refresh(slot.seen, now);
         Admission::Known
+    }
+
+    /// Numbers a change at a bucket: a station was learned there or moved.
+    fn number_change(&self, bucket: usize) {
+        if let Some(bucket) = self.buckets.get(bucket) {
+            bucket.change.store(self.counters.changes.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        }
     }
 
     /// Returns the number of stations at a port.
@@ -477,16 +496,18 @@ impl Fdb {
     }
 
     fn is_full(&self) -> bool {
-        self.len() >= self.capacity
+        self.len() >= self.capacity()
     }
 
     /// Takes an empty slot, if the number of stations allows.
     fn insert_in_free_slot(&self, first: Place, low: u64, now: u32) -> bool {
-        if self.counters.len.fetch_add(1, Ordering::Relaxed) < self.capacity {
+        if self.counters.len.fetch_add(1, Ordering::Relaxed) < self.capacity() {
             for (place, slot) in self.candidates(first) {
                 if slot.word.load(Ordering::Relaxed) == 0 {
                     slot.seen.store(now, Ordering::Relaxed);
                     if slot.replace(0, place.tag | low) {
+                        self.occupied.set(place.bucket);
+                        self.number_change(place.bucket);
                         return true;
                     }
                 }
@@ -511,6 +532,7 @@ impl Fdb {
         victim.slot.seen.store(now, Ordering::Relaxed);
         let done = victim.slot.replace(victim.word, place.tag | low);
         if done {
+            self.number_change(place.bucket);
             self.release(victim.word);
             self.count_eviction(new, victim.bucket, victim.word);
         }
@@ -560,7 +582,7 @@ impl Fdb {
     pub fn adopt(&self, station: &Station, now: u32) -> bool {
         let Some(low) = low_of(station) else { return false };
         let first = self.placer.first(station.key);
-        let most = if low & STATIC == 0 { self.port_limit } else { u32::MAX };
+        let most = if low & STATIC == 0 { self.port_limit() } else { u32::MAX };
         if self.find(first).is_some() || self.reserve(low, most).is_none() {
             return false;
         }

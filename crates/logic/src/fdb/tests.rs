@@ -109,8 +109,11 @@ fn statics_stay() {
     fdb.add_static(1, mac(1), A).unwrap();
     assert_eq!(fdb.lookup(key(1)), Some(A));
     assert_eq!(fdb.len(), 1);
-    let entry = FdbEntry { mac: mac(1), vid: 1, port: A, age_seconds: 0, is_static: true, is_sticky: false };
-    assert_eq!(fdb.entries(), [entry]);
+    let found = fdb.entries();
+    let rank = found[0].rank;
+    let (mac_1, vid, port) = (mac(1), 1, A);
+    let entry = FdbEntry { mac: mac_1, vid, port, age_seconds: 0, is_static: true, is_sticky: false, rank };
+    assert_eq!(found, [entry]);
     assert_eq!(fdb.flush(None, true), 0);
     assert!(fdb.remove(1, mac(1)) && !fdb.remove(1, mac(1)));
     assert!(fdb.is_empty());
@@ -242,15 +245,40 @@ fn full_table_makes_room_and_counts() {
 }
 
 #[test]
-fn a_small_table_learns_new_stations_in_a_bounded_number_of_frames() {
+fn a_small_table_forgets_its_oldest_stations() {
     let fdb = Fdb::new(4);
-    (0..4).for_each(|n| assert!(fdb.learn(key(n), A, 0)));
-    let frames = (0..).find(|_| {
-        fdb.learn(key(77), B, 1);
-        fdb.lookup(key(77)) == Some(B)
-    });
-    assert!(frames.unwrap() <= fdb.buckets.len() / SWEEP);
-    assert_eq!((fdb.len(), fdb.stats().evicted), (4, 1));
+    (0..4).for_each(|n| assert!(fdb.learn(key(n), A, n as u32)));
+    // The first one is heard again.
+    fdb.learn(key(0), A, 4);
+    (77..79).for_each(|n| _ = fdb.learn(key(n), A, n as u32));
+    let known = [0, 1, 2, 3, 77, 78].map(|n| fdb.lookup(key(n)).is_some());
+    assert_eq!(known, [true, false, false, true, true, true]);
+    assert_eq!((fdb.len(), fdb.stats().evicted), (4, 2));
+}
+
+#[test]
+fn stations_are_ranked_by_their_use() {
+    let fdb = Fdb::new(100);
+    (0..6).for_each(|n| _ = fdb.learn(key(n), A, 7));
+    fdb.learn(key(2), B, 7);
+    fdb.learn(key(4), A, 8);
+    let mut entries = fdb.entries();
+    entries.sort_by_key(|entry| entry.rank);
+    let order: Vec<_> = entries.iter().map(|entry| entry.mac).collect();
+    assert_eq!(order, [0, 1, 3, 5, 2, 4].map(mac));
+}
+
+#[test]
+fn a_table_that_becomes_smaller_forgets_its_oldest_stations() {
+    let fdb = Fdb::new(8192);
+    (0..6).for_each(|n| _ = fdb.learn(key(n), A, n as u32));
+    fdb.add_static(1, mac(0), B).unwrap();
+    assert_eq!(fdb.resize(3, 2), 3);
+    let known = [0, 1, 2, 3, 4, 5].map(|n| fdb.lookup(key(n)).is_some());
+    assert_eq!(known, [true, false, false, false, true, true]);
+    fdb.learn(key(9), A, 9);
+    assert_eq!((fdb.len(), fdb.stations_at(A), fdb.lookup(key(4))), (3, 2, None));
+    assert_eq!((fdb.resize(1 << 20, 1 << 20), fdb.capacity()), (16_384, 16_384));
 }
 
 #[test]

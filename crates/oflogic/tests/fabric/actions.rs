@@ -56,6 +56,23 @@ fn outputs_reach_their_ports() {
 }
 
 #[test]
+fn a_packet_that_exceeds_a_limit_leaves_nowhere() {
+    for by in ALL {
+        assert_eq!(ports(by, &["actions=output:2,resubmit(,0),output:3"], &udp()), [0; 0]);
+        let doubling =
+            (0..12).map(|n| format!("table={n},actions=output:2,resubmit(,{0}),resubmit(,{0})", n + 1));
+        let flows: Vec<_> = doubling.chain(["table=12,actions=output:3".to_owned()]).collect();
+        assert_eq!(ports(by, &flows.iter().map(String::as_str).collect::<Vec<_>>(), &udp()), [0; 0]);
+    }
+    let rig = Rig::new(By::Code);
+    rig.add(&["actions=output:2,resubmit(,0)"]);
+    rig.run(1, [udp(), udp()]);
+    assert_eq!(rig.counter("dropped_recursion_too_deep"), 2);
+    // The log tells of one packet in a while.
+    assert_eq!(rig.counter("upcalls"), 1);
+}
+
+#[test]
 fn fields_are_set_with_their_checksums() {
     for by in ALL {
         let flow = "udp,actions=set_field:02:00:00:00:00:09->eth_dst,set_field:192.0.2.7->ip_dst,set_field:53->udp_dst,dec_ttl,output:2";

@@ -10,7 +10,7 @@ use openflow::oxm::Oxm;
 use openflow::{Version, version};
 use pipeline::state::Update;
 
-use super::{Flow, FlowTable, Selection};
+use super::{Before, Flow, FlowTable, Selection};
 use crate::datapath::{Counts, Datapath, Event, Transaction, entry};
 use crate::lower::matching::{Conditions, conditions, overlap};
 use crate::lower::{Owner, instructions};
@@ -222,6 +222,10 @@ impl Datapath {
             self.make_room(table, change.importance, now, transaction)?;
         }
         self.check_bytes(before.as_ref().map_or(0, |flow| flow.size), change.size)?;
+        let inherited = before.as_ref().map(|flow| self.counts(flow, now));
+        let resets = change.flags.contains(FlowModFlags::RESET_COUNTS);
+        let new = Before { used: now, packets: 0 };
+        let kept = inherited.as_ref().map_or(new, |counts| Before::of(counts, resets, now));
         let flow = Flow {
             table,
             priority: change.priority,
@@ -236,14 +240,13 @@ impl Datapath {
             version: change.version,
             created: now,
             modified: now,
+            before: kept,
             copies: vec![],
             learns: vec![],
             size: change.size,
         };
-        let inherited = before.as_ref().map(|flow| self.counts(flow, now));
         let flow = self.put_flow(flow, before.as_deref(), now, transaction)?;
         if let Some(counts) = inherited {
-            let resets = change.flags.contains(FlowModFlags::RESET_COUNTS);
             self.inherit(flow.clone(), if resets { Counts::default() } else { counts }, transaction);
         }
         // An addition is told of as one, even in the place of another flow.
@@ -269,8 +272,9 @@ impl Datapath {
         }
         let counts = self.counts(flow, now);
         let created = flow.created;
-        let new = self.put_flow(new, Some(flow), created, transaction)?;
         let resets = change.flags.contains(FlowModFlags::RESET_COUNTS);
+        new.before = Before::of(&counts, resets, now);
+        let new = self.put_flow(new, Some(flow), created, transaction)?;
         self.inherit(new.clone(), if resets { Counts::default() } else { counts }, transaction);
         transaction.events.push(Event::Modified(new, flow.clone()));
         Ok(())

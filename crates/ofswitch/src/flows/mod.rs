@@ -20,6 +20,7 @@ use openflow::message::FlowModFlags;
 use openflow::oxm::Oxm;
 use openflow::{PortNo, Version};
 
+use crate::datapath::Counts;
 use crate::lower::matching::Conditions;
 
 pub(crate) use change::{DELETED, FlowChange, no_table};
@@ -48,11 +49,29 @@ pub(crate) struct Flow {
     pub(crate) created: u64,
     /// Nanoseconds.
     pub(crate) modified: u64,
+    pub(crate) before: Before,
     /// Nested lists and learned flows that belong to it, by number.
     pub(crate) copies: Vec<u32>,
     pub(crate) learns: Vec<u32>,
     /// Bytes of the message that gave its match or its instructions.
     pub(crate) size: usize,
+}
+
+/// What a flow, when it was put there or changed, had from itself or from the flow in whose place it came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Before {
+    /// Time of the last packet, or of the addition. Nanoseconds.
+    pub(crate) used: u64,
+    /// Packets counted.
+    pub(crate) packets: u64,
+}
+
+impl Before {
+    /// What a flow with these statistics leaves, at a time.
+    fn of(counts: &Counts, resets: bool, now: u64) -> Self {
+        let packets = if resets { 0 } else { counts.packets };
+        Before { used: now.saturating_sub(counts.silent), packets }
+    }
 }
 
 impl Flow {

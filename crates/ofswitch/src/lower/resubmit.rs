@@ -6,8 +6,9 @@ use openflow::error::ErrorCode;
 use pipeline::ir::{BinOp, Stmt};
 
 use super::{Lowering, Step};
+use crate::failure::{MAX_DEPTH, MAX_RESUBMITS};
 use crate::program::outputs::PACKET_OUT;
-use crate::program::terms::{bit, set, var};
+use crate::program::terms::{bit, set, var, when};
 
 impl Lowering<'_> {
     pub(super) fn resubmit_action(&mut self, action: &Action) -> Option<Step> {
@@ -29,7 +30,8 @@ impl Lowering<'_> {
         })
     }
 
-    /// Looks the packet up, runs what is found, and continues. A miss has no consequence.
+    /// Looks the packet up, runs what is found, and continues. A miss has no consequence. Resubmissions are counted,
+    /// and the depth of those that do not lead to a later table: others end by themselves.
     pub(super) fn resubmit(&mut self, port: PortNo, table: u8) -> Step {
         // A packet-out has no table of its own.
         let table = if table == 0xff { 0 } else { table };
@@ -39,11 +41,23 @@ impl Lowering<'_> {
             PortNo::IN_PORT => var(v.in_port),
             port => self.number(32, port.0.into()),
         };
-        let v = &self.layout.vars;
+        let (v, reasons) = (&self.layout.vars, &self.layout.reasons);
+        let deepens = self.owner.table == 0xff || table <= self.owner.table;
+        if deepens {
+            let is_deep = var(v.recursion).op(BinOp::Ge, bit(8, MAX_DEPTH.into()));
+            self.push(when(is_deep, vec![Stmt::Drop(reasons.recursion)]));
+            self.push(set(v.recursion, var(v.recursion).op(BinOp::Add, bit(8, 1))));
+        }
+        let are_many = var(v.resubmits).op(BinOp::Ge, bit(16, MAX_RESUBMITS.into()));
+        self.push(when(are_many, vec![Stmt::Drop(reasons.resubmits)]));
+        self.push(set(v.resubmits, var(v.resubmits).op(BinOp::Add, bit(16, 1))));
         self.push(set(v.match_port, from));
         self.push(set(v.nested, var(v.nested).op(BinOp::Add, bit(16, 1))));
         self.push(Stmt::Call(block));
         self.push(set(v.nested, var(v.nested).op(BinOp::Sub, bit(16, 1))));
+        if deepens {
+            self.push(set(v.recursion, var(v.recursion).op(BinOp::Sub, bit(8, 1))));
+        }
         Ok(())
     }
 

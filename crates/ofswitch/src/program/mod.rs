@@ -59,6 +59,8 @@ pub(crate) struct Reasons {
     pub(crate) tunnel: ReasonId,
     pub(crate) unsupported: ReasonId,
     pub(crate) stack: ReasonId,
+    pub(crate) recursion: ReasonId,
+    pub(crate) resubmits: ReasonId,
 }
 
 /// The program, and the numbers of everything in it.
@@ -173,6 +175,8 @@ fn reasons(p: &mut Program) -> Reasons {
         tunnel: p.add_reason("tunnel fields are not supported"),
         unsupported: p.add_reason("action is not supported"),
         stack: p.add_reason("stack overflow"),
+        recursion: p.add_reason("recursion too deep"),
+        resubmits: p.add_reason("too many resubmits"),
     }
 }
 

@@ -63,6 +63,10 @@ pub(crate) struct Vars {
     /// How many `resubmit`s the lookup is in: then a miss has no consequence. The upper bit: it is a packet-out's
     /// output to the tables, whose miss may be told to controllers, but does not end the packet-out.
     pub(crate) nested: VarId,
+    /// How many of them do not lead to a later table: loops are of these.
+    pub(crate) recursion: VarId,
+    /// `resubmit`s so far.
+    pub(crate) resubmits: VarId,
     pub(crate) eth_type: VarId,
     pub(crate) nw_proto: VarId,
     /// Bit 0: a fragment; bit 1: not the first.
@@ -122,6 +126,8 @@ impl Vars {
             chosen: bits("chosen", 32),
             random: bits("random", 16),
             nested: p.add_var("nested", Type::Bit(16)),
+            recursion: p.add_var("recursion", Type::Bit(8)),
+            resubmits: p.add_var("resubmits", Type::Bit(16)),
             live: p.add_var("is_live", Type::Bool),
             kind: p.add_slot("kind", 64, Slot::Flags),
             ingress: p.add_slot("ingress", 32, Slot::IngressPort),

@@ -38,7 +38,7 @@ use crate::tables::Miss;
 pub use dependencies::Dependency;
 pub use packets::Effect;
 pub use plane::TableSummary;
-pub use rehearsal::Rehearsal;
+pub use rehearsal::{Rehearsal, Step};
 pub(crate) use saved::group_mods;
 pub use saved::{RestoreError, Saved, Snapshot};
 pub use usage::{Limit, PerWhat};
@@ -105,6 +105,11 @@ impl Switch {
         if let Ok(((), events)) = shrunk {
             self.tell(&events, None, now);
         }
+    }
+
+    /// Returns the bridge's name.
+    pub fn name(&self) -> &str {
+        &self.settings.name
     }
 
     /// Adds a connection and says hello; `None`: there are too many.

@@ -17,6 +17,7 @@ use crate::buffers::Buffers;
 use crate::connection::{ConnectionId, Notice};
 use crate::datapath::{Datapath, exact, exact_match};
 use crate::exec;
+use crate::failure::Failure;
 use crate::flows::{FlowChange, Selection};
 use crate::lower::{LEARNED_VERSION, Lowered, Lowering, Owner};
 use crate::program::Layout;
@@ -91,8 +92,10 @@ impl Switch {
         let (port, bytes) = (arrived.port, arrived.bytes);
         let received = Received::whole(bytes, port);
         let mut room = exec::EFFECTS;
+        let fails = failure(&outcome.effects).is_some();
         for effect in outcome.effects {
             match effect {
+                Raw::Output { .. } if fails => {}
                 Raw::Output { to, packet: form, queue, .. } => {
                     let bytes = form.bytes(&received);
                     let first = effects.len();
@@ -351,6 +354,14 @@ impl Switch {
         self.effects = effects;
         Ok(())
     }
+}
+
+/// The failure of a packet with these effects, if it is one.
+pub(super) fn failure(effects: &[Raw]) -> Option<Failure> {
+    effects.iter().find_map(|effect| match effect {
+        Raw::Drop(dropped) => Failure::of(*dropped),
+        _ => None,
+    })
 }
 
 /// Actions that give a packet the fields, other than its ingress port, that a controller states.

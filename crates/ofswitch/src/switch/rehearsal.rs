@@ -1,5 +1,6 @@
 //! What would happen to a packet, and why: nothing changes by it.
 
+use std::fmt;
 use std::sync::Arc;
 
 use openflow::error::ErrorCode;
@@ -11,18 +12,37 @@ use pipeline::ir::TableId;
 use pipeline::state::EntryId;
 
 use super::Switch;
-use super::packets::MIN_PACKET;
+use super::packets::{MIN_PACKET, failure};
 use crate::exec::{self, Surroundings};
+use crate::failure::Failure;
 use crate::flows::Flow;
 use crate::program::Layout;
 
 /// What would happen to a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rehearsal {
-    /// What happens on the way, a line each: flows that match, groups.
-    pub steps: Vec<String>,
-    /// What comes of it.
+    /// What happens on the way.
+    pub steps: Vec<Step>,
+    /// What comes of it; outputs of a failure are not executed.
     pub effects: Vec<Effect>,
+    /// The limit that the packet exceeds.
+    pub failure: Option<Failure>,
+}
+
+/// A step of a packet: a flow that matches, a table without one, a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// What it is.
+    pub what: String,
+    /// Instructions of a flow.
+    pub actions: Option<String>,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)?;
+        self.actions.iter().try_for_each(|actions| write!(f, " actions={actions}"))
+    }
 }
 
 impl Switch {
@@ -31,7 +51,7 @@ impl Switch {
     pub fn rehearse(&self, port: PortNo, visible: &[u8], len: u32, now: u64) -> Rehearsal {
         let (trace, effects) = self.rehearsed(port, visible, len, now);
         let steps = trace.iter().filter_map(|event| self.step(event)).collect();
-        Rehearsal { steps, effects }
+        Rehearsal { failure: failure(&effects), steps, effects }
     }
 
     /// The trace of a rehearsal, and its effects.
@@ -65,8 +85,14 @@ impl Switch {
     /// packets for each port.
     pub fn foresee(&self, port: PortNo, packet: &[u8], now: u64) -> (Vec<String>, Vec<super::Effect>) {
         let len = u32::try_from(packet.len()).unwrap_or(u32::MAX);
-        let Rehearsal { steps, effects } = self.rehearse(port, packet, len, now);
-        (steps, self.outputs(port, packet, effects))
+        let Rehearsal { steps, effects, .. } = self.rehearse(port, packet, len, now);
+        (steps.iter().map(Step::to_string).collect(), self.outputs(port, packet, effects))
+    }
+
+    /// Returns the limit that a packet would exceed, if it arrived at a port.
+    pub fn foresee_failure(&self, port: PortNo, packet: &[u8], now: u64) -> Option<Failure> {
+        let len = u32::try_from(packet.len()).unwrap_or(u32::MAX);
+        failure(&self.rehearsed(port, packet, len, now).1)
     }
 
     /// Rehearses a packet that a controller would send, as [`Switch::foresee`] does.
@@ -86,14 +112,17 @@ impl Switch {
         let len = u32::try_from(packet.len()).unwrap_or(u32::MAX);
         let (trace, effects) = self
             .injecting(request, now, |switch, flags| switch.rehearsed_with(flags, port, packet, len, now))?;
-        let steps = trace.iter().filter_map(|event| self.step(event)).collect();
-        Ok((steps, self.outputs(port, packet, effects)))
+        let steps = trace.iter().filter_map(|event| self.step(event));
+        Ok((steps.map(|step| step.to_string()).collect(), self.outputs(port, packet, effects)))
     }
 
     /// The packets that effects send to ports.
     fn outputs(&self, port: PortNo, packet: &[u8], effects: Vec<Effect>) -> Vec<super::Effect> {
         let received = Received::whole(packet, port.0);
         let mut outputs = Vec::new();
+        if failure(&effects).is_some() {
+            return outputs;
+        }
         for effect in effects {
             let Effect::Output { to, packet: form, queue, .. } = effect else { continue };
             let (packet, queue) = (form.bytes(&received), queue.unwrap_or(0));
@@ -112,18 +141,19 @@ impl Switch {
     }
 
     /// A step in the terms of OpenFlow, if it is one.
-    fn step(&self, event: &Event) -> Option<String> {
+    fn step(&self, event: &Event) -> Option<Step> {
         let layout = Layout::get();
+        let plain = |what| Some(Step { what, actions: None });
         match event {
             Event::Lookup(id, _, hit) => {
                 let table = layout.number(*id)?;
-                Some(match hit {
-                    Some(entry) => format!("table {table}: {}", self.flow_text(*id, table, *entry)),
-                    None => format!("table {table}: no flow matches"),
-                })
+                match hit {
+                    Some(entry) => Some(self.flow_step(*id, table, *entry)),
+                    None => plain(format!("table {table}: no flow matches")),
+                }
             }
             Event::Bucket(table, group, bucket) if *table == layout.groups => {
-                Some(format!("group {group}: bucket {bucket}"))
+                plain(format!("group {group}: bucket {bucket}"))
             }
             _ => None,
         }
@@ -137,17 +167,17 @@ impl Switch {
         flows.find(priority, &Arc::new(installed.entry.matches.clone()))
     }
 
-    /// The flow of an entry as text.
-    fn flow_text(&self, id: TableId, table: u8, entry: EntryId) -> String {
+    /// The step at the flow of an entry.
+    fn flow_step(&self, id: TableId, table: u8, entry: EntryId) -> Step {
         match self.flow_of(id, table, entry) {
             Some(flow) => {
                 let matching = match_text(&flow.fields);
                 let comma = if matching.is_empty() { "" } else { "," };
-                let instructions = instructions_text(&flow.instructions, flow.version);
-                format!("priority={}{comma}{matching} actions={instructions}", flow.priority)
+                let what = format!("table {table}: priority={}{comma}{matching}", flow.priority);
+                Step { what, actions: Some(instructions_text(&flow.instructions, flow.version)) }
             }
             // Flows with conjunctive matches share entries.
-            None => "a conjunctive match".to_owned(),
+            None => Step { what: format!("table {table}: a conjunctive match"), actions: None },
         }
     }
 }

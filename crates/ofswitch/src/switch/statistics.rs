@@ -259,7 +259,7 @@ impl Switch {
     fn flow_stats(&self, flow: &Flow, now: u64) -> FlowStats {
         let counts = self.datapath.counts(flow, now);
         let mut stats = counts.stats();
-        let (seconds, nanoseconds) = seconds(counts.idle);
+        let (seconds, nanoseconds) = seconds(counts.silent);
         stats.0.insert(1, Stat::IdleTime(seconds, nanoseconds));
         stats
     }
@@ -274,7 +274,7 @@ impl Switch {
             priority: flow.priority,
             idle_timeout: flow.idle_timeout,
             hard_timeout: flow.hard_timeout,
-            idle_age: age(counts.idle),
+            idle_age: age(counts.silent),
             hard_age: age(now.saturating_sub(flow.modified)),
             flags: flow.flags,
             importance: flow.importance,
@@ -358,7 +358,8 @@ impl Switch {
     }
 
     fn group_features(&self, version: Version) -> GroupFeatures {
-        // Weights, liveness, chaining, as Open vSwitch says; all actions of version 1.0, or output, copies, pushes, pops, queues, groups, TTLs, fields, PBB.
+        // Weights, liveness, chaining, as Open vSwitch says; all actions of version 1.0, or output, copies, pushes,
+        // pops, queues, groups, TTLs, fields, PBB.
         GroupFeatures {
             kinds: 0xf,
             capabilities: 0x7,

@@ -140,10 +140,16 @@ impl Link {
         }
     }
 
-    /// Whether the port may be used.
+    /// Whether the port may be used: it is not monitored, or one of BFD and CFM finds that it is up. The other may have
+    /// no peer.
     pub(super) fn forwards(&self) -> bool {
-        self.bfd.as_ref().is_none_or(bfd::Session::forwards)
-            && self.cfm.as_ref().is_none_or(cfm::Point::forwards)
+        match (&self.bfd, &self.cfm) {
+            (None, None) => true,
+            (bfd, cfm) => {
+                bfd.as_ref().is_some_and(bfd::Session::forwards)
+                    || cfm.as_ref().is_some_and(cfm::Point::forwards)
+            }
+        }
     }
 
     pub(super) fn status(&self) -> Status {

@@ -19,6 +19,13 @@ pub(super) fn ageing(bridge: &Bridge) -> u32 {
     seconds(&bridge.other_config, "mac-aging-time", 15..=3600)
 }
 
+/// Returns the most stations that a bridge knows (`mac-table-size`); `None`: not configured.
+pub(super) fn stations(bridge: &Bridge) -> Option<u32> {
+    let given: i64 = bridge.other_config.get("mac-table-size")?.parse().ok()?;
+    // As in Open vSwitch.
+    u32::try_from(given.clamp(10, 1_000_000)).ok()
+}
+
 /// Returns the settings of multicast snooping, if the bridge has it (`mcast_snooping_enable`).
 pub(super) fn snooping(bridge: &Bridge) -> Option<SnoopingSettings> {
     let drops = bridge.other_config.get("mcast-snooping-disable-flood-unregistered");
@@ -45,7 +52,9 @@ mod tests {
             ("mcast-snooping-aging-time", "99999"),
             ("mcast-snooping-disable-flood-unregistered", "true"),
         ]);
-        assert_eq!(ageing(&settings), 15);
+        assert_eq!((ageing(&settings), stations(&settings)), (15, None));
+        let size = |text| stations(&bridge(&[("mac-table-size", text)]));
+        assert_eq!(["3", "2048", "9999999", "many"].map(size), [Some(10), Some(2048), Some(1_000_000), None]);
         let expected = SnoopingSettings { timeout: 3600, flood_unregistered: false };
         assert_eq!(snooping(&settings), Some(expected));
     }

@@ -86,6 +86,7 @@ impl OpenFlowRows {
             table_limits: self.table_limits(bridge),
             bundle_idle: self.bundle_idle.unwrap_or(defaults.bundle_idle),
             ageing: super::learning::ageing(bridge),
+            stations: super::learning::stations(bridge),
             snooping: super::learning::snooping(bridge),
             // As in Open vSwitch, controllers get packets whole.
             buffers: false,
