@@ -81,7 +81,7 @@ fn change_ports(shared: &SharedSwitch) {
             is_up: true,
             is_enabled: true,
             speed: 0,
-            counts_errors: true,
+            is_dummy: false,
             queues: vec![],
         };
         shared.with(|switch, now| switch.set_port(info, now)).unwrap();
