@@ -38,7 +38,7 @@ impl Peer {
     fn new(shared: &Arc<SharedSwitch>, policy: Policy, pipe: usize) -> Self {
         let (stream, ours) = duplex(pipe);
         let (stop, receiver) = watch::channel(());
-        let connected = shared.connect(policy.kind).unwrap();
+        let connected = shared.connect(policy.kind, "unix#0").unwrap();
         let served = tokio::spawn(async move {
             let start = Instant::now();
             let end = serve(&connected, ours, &policy, receiver).await;
