@@ -61,7 +61,7 @@ pub(crate) async fn converse(
     state: &TargetState,
     stop: Stop,
 ) -> End {
-    let Some(connected) = shared.connect(policy.kind) else { return End::TooMany };
+    let Some(connected) = shared.connect(policy.kind, &peer) else { return End::TooMany };
     state.connected(connected.id(), peer);
     let end = serve(&connected, stream, policy, stop).await;
     state.disconnected(connected.id());

@@ -142,6 +142,7 @@ pub(crate) async fn serve(
                 end = take_turn(connected, &mut frames, &mut out, &mut timers);
             }
             () = connected.rung() => {}
+            () = connected.report() => {}
             () = &mut stop, if end.is_none() => end = Some(End::Stopped),
             due = reached(due) => match due {
                 Due::Probe => {

@@ -27,7 +27,7 @@
 //! - `shared`: the switch behind a lock, and a doorbell for each connection.
 //! - `frames`, `timers`, `connection`: one connection, whatever its transport.
 //! - `active`, `backoff`: connections that the agent makes; `passive`: those that it accepts.
-//! - `snoop`: copies of a controller's messages.
+//! - `snoop`: copies of a controller's messages; `talk`: a connection in the log.
 //! - [`clock`]: time, for tests stopped and moved by hand.
 //! - `state`: controllers for display; `agent`: all of it together.
 //!
@@ -48,6 +48,7 @@ mod settings;
 mod shared;
 mod snoop;
 mod state;
+mod talk;
 mod target;
 mod timers;
 mod tls;
@@ -57,5 +58,6 @@ pub use settings::{FailMode, Limits, Settings};
 pub use shared::SharedSwitch;
 pub use socket_file::{SocketAccess, SocketError};
 pub use state::{ControllerState, PeerState};
+pub use talk::LOG_OF_MESSAGES;
 pub use target::{DEFAULT_PORT, Target, TargetError};
 pub use tls::{TlsError, TlsFiles};

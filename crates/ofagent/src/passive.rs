@@ -19,6 +19,7 @@ use crate::settings::Settings;
 use crate::shared::SharedSwitch;
 use crate::snoop;
 use crate::state::TargetState;
+use crate::talk::unnamed_peer;
 use crate::target::Target;
 use crate::timers::Policy;
 use crate::tls::TlsError;
@@ -76,7 +77,7 @@ impl Listener {
                 Ok((Accepted::Tls(stream, acceptor.clone()), format!("ssl:{peer}")))
             }
             Listener::Unix { listener, .. } => {
-                Ok((Accepted::Plain(Box::new(listener.accept().await?.0)), "unix".to_owned()))
+                Ok((Accepted::Plain(Box::new(listener.accept().await?.0)), unnamed_peer()))
             }
         }
     }

@@ -11,14 +11,17 @@ use ofswitch::{ConnectionId, ConnectionKind, Effect, Switch};
 use openflow::Version;
 use openflow::message::Role;
 use tokio::sync::{Notify, watch};
-use tokio::time::{Duration, Instant};
+use tokio::time::{Duration, Instant, sleep_until};
 
 use crate::clock;
 use crate::snoop::Snoopers;
+use crate::talk::{Direction, Talk};
 
 /// A switch that connections and packets share.
 pub struct SharedSwitch {
     inner: Mutex<Inner>,
+    /// The switch's name.
+    name: String,
     pub(crate) snoopers: Snoopers,
     effects: Box<dyn Fn(Vec<Effect>) + Send + Sync>,
     /// Told when a controller says hello, changes roles, or goes.
@@ -69,9 +72,11 @@ impl fmt::Debug for SharedSwitch {
 impl SharedSwitch {
     /// Shares a switch. `effects` is called, without the lock, with what packets of controllers and tools cause.
     pub fn new(switch: Switch, effects: impl Fn(Vec<Effect>) + Send + Sync + 'static) -> Arc<Self> {
+        let name = switch.name().to_owned();
         let inner = Inner { switch, lines: BTreeMap::new(), without_controller: Instant::now() };
         Arc::new(SharedSwitch {
             inner: Mutex::new(inner),
+            name,
             snoopers: Snoopers::default(),
             effects: Box::new(effects),
             changes: watch::Sender::new(()),
@@ -113,14 +118,14 @@ impl SharedSwitch {
         self.needs_ticks.subscribe()
     }
 
-    /// Adds a connection; `None`: the switch has too many.
-    pub(crate) fn connect(self: &Arc<Self>, kind: ConnectionKind) -> Option<Connected> {
+    /// Adds a connection to a peer of this name; `None`: the switch has too many.
+    pub(crate) fn connect(self: &Arc<Self>, kind: ConnectionKind, peer: &str) -> Option<Connected> {
         let mut inner = self.lock();
         let id = inner.switch.connect(kind)?;
         let doorbell = Arc::new(Notify::new());
         inner.lines.insert(id, Line { kind, doorbell: doorbell.clone() });
         drop(inner);
-        Some(Connected { shared: self.clone(), id, kind, doorbell })
+        Some(Connected { shared: self.clone(), id, kind, doorbell, talk: Talk::new(peer.to_owned()) })
     }
 
     /// The controller to observe: the primary one, else an equal one, else a secondary one.
@@ -157,6 +162,7 @@ pub(crate) struct Connected {
     id: ConnectionId,
     kind: ConnectionKind,
     doorbell: Arc<Notify>,
+    talk: Talk,
 }
 
 /// What a connection may do next.
@@ -183,12 +189,19 @@ impl Connected {
     /// Processes a message. Returns whether the next one should be read.
     pub(crate) fn receive(&self, message: &[u8]) -> bool {
         self.shared.snoopers.copy(self.id, message);
-        let (is_ready, has_changed) = self.shared.with(|switch, now| {
+        self.talk.messages(Direction::Received, message);
+        let (is_ready, has_changed, agreed, counts) = self.shared.with(|switch, now| {
             let state = |switch: &Switch| (switch.version(self.id), switch.role(self.id));
             let before = state(switch);
             switch.receive(self.id, message, now);
-            (switch.is_ready(self.id), state(switch) != before)
+            let after = state(switch);
+            let agreed = after.0.filter(|_| before.0.is_none()).map(|version| (version, switch.versions()));
+            (switch.is_ready(self.id), after != before, agreed, switch.take_flow_mods(self.id))
         });
+        if let Some((version, ours)) = agreed {
+            self.talk.agreed(version, ours, message);
+        }
+        self.talk.changed(counts);
         if has_changed && self.kind == ConnectionKind::Controller {
             self.shared.changes.send_replace(());
         }
@@ -197,6 +210,7 @@ impl Connected {
 
     /// Appends waiting messages to `out`, until it has `most` bytes or more.
     pub(crate) fn fetch(&self, out: &mut Vec<u8>, most: usize) -> Status {
+        let old = out.len();
         let mut inner = self.shared.lock();
         while out.len() < most
             && let Some(message) = inner.switch.next_message(self.id)
@@ -204,21 +218,35 @@ impl Connected {
             self.shared.snoopers.copy(self.id, &message);
             out.extend_from_slice(&message);
         }
-        Status {
+        let status = Status {
             is_ready: inner.switch.is_ready(self.id),
             is_closed: inner.switch.is_closed(self.id),
             version: inner.switch.version(self.id),
-        }
+        };
+        drop(inner);
+        self.talk.messages(Direction::Sent, out.get(old..).unwrap_or_default());
+        status
     }
 
-    /// Copies a message to observers that the switch does not know of.
+    /// Copies a message that the switch does not know of to observers.
     pub(crate) fn copy(&self, message: &[u8]) {
         self.shared.snoopers.copy(self.id, message);
+        self.talk.messages(Direction::Sent, message);
+    }
+
+    /// Waits until the line about changes of flows is due, and logs it.
+    pub(crate) async fn report(&self) {
+        match self.talk.due() {
+            Some(due) => sleep_until(due).await,
+            None => std::future::pending().await,
+        }
+        self.talk.report(&self.shared.name);
     }
 }
 
 impl Drop for Connected {
     fn drop(&mut self) {
+        self.talk.report(&self.shared.name);
         let mut inner = self.shared.lock();
         inner.lines.remove(&self.id);
         let is_controller = self.kind == ConnectionKind::Controller;

@@ -117,7 +117,7 @@ mod tests {
 
     /// A controller that has said hello.
     fn controller(shared: &Arc<SharedSwitch>) -> crate::shared::Connected {
-        let connected = shared.connect(ConnectionKind::Controller).unwrap();
+        let connected = shared.connect(ConnectionKind::Controller, "tcp:127.0.0.1").unwrap();
         connected.receive(&[4, 0, 0, 8, 0, 0, 0, 1]);
         connected
     }

@@ -40,8 +40,8 @@ pub struct PortFacts {
     pub keeps_link: bool,
     /// Speed, kbit/s; 0: unknown.
     pub speed: u32,
-    /// Whether it counts errors and drops.
-    pub counts_errors: bool,
+    /// Whether it is a dummy: see [`PortInfo::is_dummy`].
+    pub is_dummy: bool,
     /// Its queues.
     pub queues: Vec<u32>,
     /// Bond that the configuration puts it into: for `NORMAL` the bond is one port ([`crate::OpenFlow::set_bonds`]).
@@ -222,7 +222,7 @@ impl Ports {
                 is_up: (facts.is_up || facts.keeps_link) && entry.settings.admin_up,
                 is_enabled: self.is_enabled(entry) && !facts.is_faulty,
                 speed: facts.speed,
-                counts_errors: facts.counts_errors,
+                is_dummy: facts.is_dummy,
                 queues: facts.queues.clone(),
             };
             Some((entry.number, info))
@@ -468,7 +468,7 @@ mod tests {
             is_faulty: false,
             keeps_link: false,
             speed: 0,
-            counts_errors: true,
+            is_dummy: false,
             queues: vec![],
             bond: None,
         }

@@ -349,6 +349,7 @@ impl Follower for Following {
         let statistics = self.0.statistics.load();
         let snapshot = (statistics.as_ref()?)(index)?;
         let drops = |queue: &fabric::counters::QueueSnapshot| queue.drops.iter().sum::<u64>();
+        let each = |queue: &fabric::counters::QueueSnapshot| (queue.packets, queue.bytes);
         let (rx, tx) = (&snapshot.rx, &snapshot.tx);
         Some(PortCounters {
             rx_packets: rx.iter().map(|queue| queue.packets).sum(),
@@ -357,6 +358,8 @@ impl Follower for Following {
             tx_bytes: tx.iter().map(|queue| queue.bytes).sum(),
             rx_dropped: rx.iter().map(drops).sum(),
             tx_dropped: tx.iter().map(drops).sum(),
+            rx_queues: rx.iter().map(each).collect(),
+            tx_queues: tx.iter().map(each).collect(),
         })
     }
 }

@@ -49,7 +49,7 @@ fn main() -> std::io::Result<()> {
             is_up: true,
             is_enabled: true,
             speed: 10_000_000,
-            counts_errors: true,
+            is_dummy: false,
             queues: vec![],
         };
         switch.set_port(info, 0).map_err(std::io::Error::other)?;

@@ -6,7 +6,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use openflow::message::Form;
-use openflow::message::{AsyncMasks, AsyncProperties, AsyncProperty, BundleFlags, Role};
+use openflow::message::{
+    AsyncMasks, AsyncProperties, AsyncProperty, BundleFlags, FlowModCommand, Role, TableFeatures,
+};
 use openflow::multipart::MonitorRequest;
 use openflow::{Message, Version};
 
@@ -151,6 +153,46 @@ pub(crate) struct OpenBundle {
     pub(crate) bytes: usize,
 }
 
+/// A request of several messages that is not complete.
+#[derive(Debug, Default)]
+pub(crate) struct Partial {
+    pub(crate) xid: u32,
+    pub(crate) messages: usize,
+    pub(crate) tables: Vec<TableFeatures>,
+}
+
+/// Changes of flows that took effect, by their kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FlowModCounts {
+    /// Additions.
+    pub adds: u64,
+    /// Deletions.
+    pub deletes: u64,
+    /// Modifications.
+    pub modifications: u64,
+}
+
+impl FlowModCounts {
+    /// A single change.
+    pub(crate) fn one(command: FlowModCommand) -> Self {
+        let mut counts = Self::default();
+        match command {
+            FlowModCommand::Add => counts.adds = 1,
+            FlowModCommand::Modify | FlowModCommand::ModifyStrict => counts.modifications = 1,
+            FlowModCommand::Delete | FlowModCommand::DeleteStrict => counts.deletes = 1,
+        }
+        counts
+    }
+}
+
+impl std::ops::AddAssign for FlowModCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.adds += other.adds;
+        self.deletes += other.deletes;
+        self.modifications += other.modifications;
+    }
+}
+
 /// A connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -172,6 +214,10 @@ pub(crate) struct Connection {
     pub(crate) waiting: VecDeque<Vec<u8>>,
     pub(crate) waiting_bytes: usize,
     pub(crate) dropped: u64,
+    /// A request whose end is still to come.
+    pub(crate) partial: Option<Partial>,
+    /// Those since [`crate::Switch::take_flow_mods`].
+    pub(crate) flow_mods: FlowModCounts,
 }
 
 impl Connection {
@@ -191,6 +237,8 @@ impl Connection {
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             dropped: 0,
+            partial: None,
+            flow_mods: FlowModCounts::default(),
         }
     }
 

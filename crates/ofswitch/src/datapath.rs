@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use openflow::error::ErrorCode;
+use openflow::field::FieldId;
 use pipeline::ir::{ActionCall, Entry, EntryResult, GroupTableId, KeyMatch, Match};
 use pipeline::state::{Bucket, Group, GroupKind, Installed, State, TableState, Update};
 
@@ -179,6 +180,7 @@ pub(crate) struct Datapath {
 struct Objects<'a> {
     groups: &'a BTreeMap<u32, Arc<GroupEntry>>,
     meters: &'a BTreeMap<u32, Arc<MeterEntry>>,
+    tunnels: &'a Tunnels,
     next: &'a mut u32,
     /// A group that is being changed, and may refer to itself: that is found later.
     pub(crate) also: Option<u32>,
@@ -191,6 +193,10 @@ impl World for Objects<'_> {
 
     fn has_meter(&self, meter: u32) -> bool {
         self.meters.contains_key(&meter)
+    }
+
+    fn tunnel_option(&self, id: FieldId) -> Option<(u16, u16)> {
+        self.tunnels.span(id)
     }
 
     fn number(&mut self) -> u32 {
@@ -330,6 +336,7 @@ impl Datapath {
         let mut objects = Objects {
             groups: &self.model.groups,
             meters: &self.model.meters,
+            tunnels: &self.model.tunnels,
             next: &mut self.next_number,
             also,
         };

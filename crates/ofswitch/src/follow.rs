@@ -9,7 +9,7 @@ use pipeline::ir::ActionId;
 use pipeline::state::{Bundle, Installed, LookupCounts, State};
 
 /// Counters of a port.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PortCounters {
     /// Packets received.
     pub rx_packets: u64,
@@ -23,6 +23,10 @@ pub struct PortCounters {
     pub rx_dropped: u64,
     /// Packets dropped on their way out.
     pub tx_dropped: u64,
+    /// Packets and bytes that each queue received.
+    pub rx_queues: Vec<(u64, u64)>,
+    /// Packets and bytes that each queue sent.
+    pub tx_queues: Vec<(u64, u64)>,
 }
 
 /// The one flow that every packet meets.

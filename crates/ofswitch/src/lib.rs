@@ -17,7 +17,7 @@
 //!         is_up: true,
 //!         is_enabled: true,
 //!         speed: 0,
-//!         counts_errors: true,
+//!         is_dummy: false,
 //!         queues: vec![],
 //!     };
 //!     switch.set_port(port, 0)?;
@@ -71,7 +71,7 @@ mod switch;
 mod tables;
 mod tunnels;
 
-pub use connection::{ConnectionId, ConnectionKind};
+pub use connection::{ConnectionId, ConnectionKind, FlowModCounts};
 pub use exec::{LIMITS, Surroundings};
 pub use failure::Failure;
 pub use follow::{Follower, OnlyFlow, PortCounters};

@@ -7,6 +7,9 @@ use openflow::{Mac, PortNo, Text, Version};
 
 use crate::follow::PortCounters;
 
+/// Queues of a direction that statistics tell of one by one, so that a port's fit a message.
+const NAMED_QUEUES: usize = 256;
+
 /// A port of the bridge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortInfo {
@@ -22,8 +25,9 @@ pub struct PortInfo {
     pub is_enabled: bool,
     /// Speed, kbit/s; 0: unknown.
     pub speed: u32,
-    /// Whether it counts errors and drops.
-    pub counts_errors: bool,
+    /// Whether it is a dummy for tests. As those of Open vSwitch, it counts neither errors nor drops, and received packets
+    /// by two names more.
+    pub is_dummy: bool,
     /// Its queues, whose counters are unknown.
     pub queues: Vec<u32>,
 }
@@ -95,7 +99,7 @@ impl PortEntry {
     pub(crate) fn stats(&self, now: u64) -> PortStats {
         let age = now.saturating_sub(self.created);
         let c = &self.counters;
-        let known = self.info.counts_errors;
+        let known = !self.info.is_dummy;
         let count = |number: u64| if known { number } else { u64::MAX };
         let errors = match known {
             true => EthernetErrors::default(),
@@ -103,6 +107,11 @@ impl PortEntry {
                 EthernetErrors { frame: u64::MAX, overrun: u64::MAX, crc: u64::MAX, collisions: u64::MAX }
             }
         };
+        let mut properties = vec![PortStatsProperty::Ethernet(errors)];
+        let named = self.named_counters();
+        if !named.is_empty() {
+            properties.push(PortStatsProperty::named(&named));
+        }
         PortStats {
             port: self.info.number,
             rx_packets: c.rx_packets,
@@ -115,8 +124,24 @@ impl PortEntry {
             tx_errors: count(0),
             duration_sec: (age / 1_000_000_000) as u32,
             duration_nsec: (age % 1_000_000_000) as u32,
-            properties: vec![PortStatsProperty::Ethernet(errors)],
+            properties,
         }
+    }
+
+    /// Counters that have names: those of queues.
+    fn named_counters(&self) -> Vec<(String, u64)> {
+        let c = &self.counters;
+        let mut named = Vec::new();
+        if self.info.is_dummy {
+            named.extend((1..=2).map(|n| (format!("rx_custom_packets_{n}"), c.rx_packets)));
+        }
+        for (direction, queues) in [("rx", &c.rx_queues), ("tx", &c.tx_queues)] {
+            for (n, (packets, bytes)) in queues.iter().enumerate().take(NAMED_QUEUES) {
+                named.push((format!("{direction}_q{n}_bytes"), *bytes));
+                named.push((format!("{direction}_q{n}_packets"), *packets));
+            }
+        }
+        named
     }
 
     /// Changes the configuration; whether anything changed.
@@ -138,6 +163,38 @@ impl PortEntry {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn queues_have_counters_by_name() {
+        let info = PortInfo {
+            number: PortNo(1),
+            name: "p1".into(),
+            address: [2; 6],
+            is_up: true,
+            is_enabled: true,
+            speed: 0,
+            is_dummy: false,
+            queues: vec![],
+        };
+        let counters = PortCounters {
+            rx_packets: 3,
+            rx_queues: vec![(1, 60), (2, 120)],
+            tx_queues: vec![(0, 0); 1000],
+            ..PortCounters::default()
+        };
+        let config = PortConfig::empty();
+        let mut entry = PortEntry { info, config, counters, is_cut: false, created: 0 };
+        let named = entry.named_counters();
+        assert_eq!(named[..2], [("rx_q0_bytes".to_owned(), 60), ("rx_q0_packets".to_owned(), 1)]);
+        assert_eq!((named[3].0.as_str(), named[3].1), ("rx_q1_packets", 2));
+        assert_eq!(named.len(), 4 + 2 * NAMED_QUEUES);
+        let reply = openflow::multipart::Reply::PortStats(vec![entry.stats(0)]);
+        let multipart = openflow::multipart::Multipart { more: false, content: reply };
+        let body = openflow::message::Body::MultipartReply(multipart);
+        assert!(openflow::Message::new(Version::V1_4, 1, body).into_bytes().is_ok(), "it fits");
+        entry.info.is_dummy = true;
+        assert_eq!(entry.named_counters()[1], ("rx_custom_packets_2".to_owned(), 3));
+    }
 
     #[test]
     fn modes_are_those_of_the_version() {

@@ -33,8 +33,9 @@ pub(crate) enum Miss {
 pub(crate) struct TableSettings {
     pub(crate) miss: Miss,
     pub(crate) evicts: bool,
-    /// Thresholds of vacancy events, and whether the table was below the lower one.
+    /// Thresholds of vacancy events.
     pub(crate) vacancy: Option<Vacancy>,
+    /// Whether the next vacancy event is that of enough free space, rather than that of too little.
     pub(crate) is_low: bool,
     pub(crate) name: Option<Text>,
     /// Flows at most, if a controller set a number.
@@ -123,6 +124,7 @@ impl Datapath {
             }
         }
         for number in numbers {
+            let free = self.vacancy(number);
             let Some(settings) = self.model.settings.get_mut(number) else { continue };
             if let Some(miss) = miss {
                 settings.miss = miss;
@@ -130,7 +132,12 @@ impl Datapath {
             if version >= Version::V1_4 {
                 settings.evicts = request.config.contains(TableConfig::EVICTION);
                 let wanted = request.config.contains(TableConfig::VACANCY_EVENTS);
-                settings.vacancy = if wanted { vacancy.or(settings.vacancy) } else { None };
+                let thresholds = if wanted { vacancy.or(settings.vacancy) } else { None };
+                // Which event comes first depends on the free space at the start (OpenFlow 1.4, section 7.3.4.1).
+                if let (None, Some(thresholds)) = (settings.vacancy, thresholds) {
+                    settings.is_low = free < thresholds.up;
+                }
+                settings.vacancy = thresholds;
             }
             let miss = settings.miss;
             self.set_miss(number, miss, transaction)?;

@@ -1,12 +1,13 @@
 //! Tunnel options: which of them are which field of tunnel metadata.
 //!
-//! All options share one key. A map gives its field a range of bits in it; a field without a map cannot be matched.
-//! No packet comes out of a tunnel here, so the key is always zero; controllers that match tunnels still work.
+//! All options share one key. A map gives its field a range of bits in it; a field without a map cannot be matched or
+//! set. No packet comes out of a tunnel here, so the key is zero until actions set it.
 
 use std::collections::BTreeMap;
 
 use openflow::error::ErrorCode;
 use openflow::field::FieldId;
+use openflow::instruction::Instructions;
 use openflow::message::{TlvMap, TlvTableCommand, TlvTableMod, TlvTableReply};
 use openflow::oxm::Oxm;
 use pipeline::bits::Bits;
@@ -73,19 +74,36 @@ impl Tunnels {
         TlvTableReply { max_space: TUNNEL_METADATA.into(), max_fields: 64, maps }
     }
 
+    /// Gives the options that instructions name the length of their maps.
+    pub(crate) fn fit(&self, instructions: &mut Instructions) {
+        if self.maps.is_empty() {
+            return;
+        }
+        instructions.for_each_header(&mut |header| {
+            let id = header.field().filter(|field| field.is_variable()).map(|field| field.id);
+            if let Some((_, bits)) = id.and_then(|id| self.span(id)) {
+                header.length = (bits / 8) as u8;
+            }
+        });
+    }
+
+    /// Where a field's option is among all options: its lowest bit, and bits. `None`: it has no map.
+    pub(crate) fn span(&self, id: FieldId) -> Option<(u16, u16)> {
+        let index = (id as u16).checked_sub(FieldId::TunMetadata0 as u16)?;
+        let (map, at) = self.maps.get(&index)?;
+        let length = u16::from(map.length);
+        Some(((TUNNEL_METADATA - at - length) * 8, length * 8))
+    }
+
     /// A pattern of a field: key, value and mask.
     pub(crate) fn condition(&self, id: FieldId, oxm: &Oxm) -> Result<(u32, Bits, Bits), ErrorCode> {
-        let index = (id as u16).saturating_sub(FieldId::TunMetadata0 as u16);
-        let (map, at) = self.maps.get(&index).ok_or(ErrorCode::NxFmfcInvalidTlvField)?;
-        if oxm.value.len() > usize::from(map.length) {
+        let (low, bits) = self.span(id).ok_or(ErrorCode::NxFmfcInvalidTlvField)?;
+        if oxm.value.len() * 8 > usize::from(bits) {
             return Err(ErrorCode::NxFmfcInvalidTlvField);
         }
         let keys = &Layout::get().keys.list;
         let key = keys.iter().position(|key| key.name == "tun_metadata").ok_or(ErrorCode::BmcBadField)?;
-        let place = |bytes: &[u8]| {
-            let low = (TUNNEL_METADATA - at - u16::from(map.length)) * 8;
-            Bits::from_bytes(TUNNEL_METADATA * 8, bytes).shl(low.into())
-        };
+        let place = |bytes: &[u8]| Bits::from_bytes(TUNNEL_METADATA * 8, bytes).shl(low.into());
         let ones = vec![0xff; oxm.value.len()];
         Ok((key as u32, place(&oxm.value), place(oxm.mask.as_deref().unwrap_or(&ones))))
     }

@@ -222,6 +222,92 @@ fn full_tables_refuse_or_evict() {
     assert!(world.switch.is_consistent());
 }
 
+#[test]
+fn the_first_vacancy_event_depends_on_the_free_space() {
+    let mut world = World::with(Version::V1_4, Limits { flows_per_table: 10, ..Limits::default() });
+    let table = |config, properties| Body::TableMod(TableMod { table_id: 0, config, properties });
+    let thresholds = TableModProperty::Vacancy(Vacancy { down: 20, up: 80, current: 0 });
+    (1..=3).for_each(|port| world.add(&format!("in_port={port},actions=drop")));
+    // 70 % are free, less than the upper threshold: what comes next is that it is exceeded.
+    world.send(table(TableConfig::VACANCY_EVENTS, vec![thresholds]));
+    (4..=10).for_each(|port| world.add(&format!("in_port={port},actions=drop")));
+    let reasons = |world: &mut World| -> Vec<u8> {
+        let reason = |message: Message| match message.body {
+            Body::TableStatus(status) => Some(status.reason),
+            _ => None,
+        };
+        world.messages().into_iter().filter_map(reason).collect()
+    };
+    assert_eq!(reasons(&mut world), [0; 0]);
+    (1..=9).for_each(|port| world.flow_mod(FlowModCommand::Delete, &format!("in_port={port}")));
+    assert_eq!(reasons(&mut world), [4]);
+    (1..=9).for_each(|port| world.flow_mod(FlowModCommand::Add, &format!("in_port={port},actions=drop")));
+    assert_eq!(reasons(&mut world), [3]);
+}
+
+#[test]
+fn changes_of_flows_are_counted_once_they_take_effect() {
+    let mut world = World::new(Version::V1_4);
+    world.add("in_port=1,actions=2");
+    world.flow_mod(FlowModCommand::Modify, "actions=3");
+    world.flow_mod(FlowModCommand::Add, "table=254,actions=2");
+    world.send(control(1, BundleControlKind::OpenRequest));
+    add_to(&mut world, 1, "in_port=2,actions=output:2");
+    add_to(&mut world, 1, "in_port=3,actions=output:2");
+    let counts = world.switch.take_flow_mods(world.connection);
+    assert_eq!((counts.adds, counts.modifications, counts.deletes), (1, 1, 0));
+    world.send(control(1, BundleControlKind::CommitRequest));
+    world.flow_mod(FlowModCommand::DeleteStrict, "in_port=2");
+    let counts = world.switch.take_flow_mods(world.connection);
+    assert_eq!((counts.adds, counts.modifications, counts.deletes), (2, 0, 1));
+    assert_eq!(world.switch.take_flow_mods(world.connection), Default::default());
+}
+
+#[test]
+fn tables_tell_which_fields_they_match_and_set() {
+    use openflow::field::{Field, FieldId};
+    use openflow::message::{FieldIds, TableFeature};
+    let mut world = World::new(Version::V1_3);
+    world.send(Body::MultipartRequest(Multipart { more: false, content: Request::TableFeatures(vec![]) }));
+    let tables = match world.messages().remove(0).body {
+        Body::MultipartReply(Multipart { content: Reply::TableFeatures(tables), .. }) => tables,
+        body => panic!("{body:?}"),
+    };
+    let names = |wanted: &dyn Fn(&TableFeature) -> Option<&FieldIds>| -> Vec<&str> {
+        let ids = tables[0].properties.iter().find_map(wanted).unwrap();
+        ids.0.iter().filter_map(|header| header.field().map(|field: &Field| field.name)).collect()
+    };
+    let matched = names(&|feature| match feature {
+        TableFeature::Match(ids) => Some(ids),
+        _ => None,
+    });
+    let set = names(&|feature| match feature {
+        TableFeature::ApplySetField(ids) => Some(ids),
+        _ => None,
+    });
+    for name in ["reg0", "tun_dst", "tun_metadata63", "ct_state", "eth_type", "tcp_flags"] {
+        assert!(matched.contains(&name), "{name}");
+    }
+    for name in ["reg15", "tun_dst", "tun_metadata63", "in_port_oxm", "nw_tos"] {
+        assert!(set.contains(&name), "{name}");
+    }
+    // What marks connections, and what says which header follows, is not offered.
+    for name in ["ct_mark", "eth_type", "nw_proto", "tcp_flags"] {
+        assert!(!set.contains(&name), "{name}");
+    }
+    let mut world = World::new(Version::V1_2);
+    world.send(Body::MultipartRequest(Multipart { more: false, content: Request::Table }));
+    let tables = match world.messages().remove(0).body {
+        Body::MultipartReply(Multipart { content: Reply::Table(tables), .. }) => tables,
+        body => panic!("{body:?}"),
+    };
+    let bit = |id: FieldId| 1u64 << id.field().number_in(Version::V1_2).field;
+    let (first, last) = (&tables[0], tables.last().unwrap());
+    assert_eq!(first.match_fields & bit(FieldId::MplsLabel), bit(FieldId::MplsLabel));
+    assert_eq!(first.apply_setfields & bit(FieldId::EthType), 0);
+    assert_eq!((first.instructions & 2, last.instructions & 2), (2, 0), "no table follows the last one");
+}
+
 fn control(bundle: u32, kind: BundleControlKind) -> Body {
     Body::BundleControl(BundleControl { bundle, kind, flags: BundleFlags::ATOMIC, properties: vec![] })
 }
@@ -342,6 +428,45 @@ fn a_secondary_controller_changes_neither_tables_nor_fragments() {
         panic!("{messages:?}")
     };
     assert_eq!((config.flags, config.miss_send_len), (0, 77));
+}
+
+#[test]
+fn a_request_of_several_messages_is_answered_once() {
+    let mut world = World::new(Version::V1_3);
+    let features =
+        |more, wanted| Body::MultipartRequest(Multipart { more, content: Request::TableFeatures(wanted) });
+    world.send(features(false, vec![]));
+    let tables: Vec<_> = world
+        .messages()
+        .into_iter()
+        .flat_map(|message| match message.body {
+            Body::MultipartReply(Multipart { content: Reply::TableFeatures(tables), .. }) => tables,
+            body => panic!("{body:?}"),
+        })
+        .collect();
+    let named = |at: usize, name: &str| {
+        let mut table = tables[at].clone();
+        table.name = openflow::Text(name.as_bytes().to_vec());
+        table
+    };
+    // All messages of a request have its number.
+    let send = |world: &mut World, xid, body| {
+        let bytes = Message::new(Version::V1_3, xid, body).encode().unwrap();
+        world.switch.receive(world.connection, &bytes, 0);
+        world.messages().len()
+    };
+    assert_eq!(send(&mut world, 7, features(true, vec![named(0, "zero")])), 0);
+    assert_eq!(world.switch.table_names().len(), 0, "nothing changes before the end");
+    assert!(send(&mut world, 7, features(false, vec![named(1, "one")])) > 1);
+    assert_eq!(world.switch.table_names().into_values().collect::<Vec<_>>(), ["zero", "one"]);
+    // Another request begins anew, and none grows without end.
+    assert_eq!(send(&mut world, 8, features(true, vec![named(0, "other")])), 0);
+    send(&mut world, 9, features(false, vec![]));
+    assert_eq!(world.switch.table_names()[&0], "zero");
+    (0..31).for_each(|_| assert_eq!(send(&mut world, 10, features(true, vec![])), 0));
+    let bytes = Message::new(Version::V1_3, 10, features(true, vec![])).encode().unwrap();
+    world.switch.receive(world.connection, &bytes, 0);
+    assert_eq!(world.errors(), ["OFPBRC_MULTIPART_BUFFER_OVERFLOW"]);
 }
 
 #[test]

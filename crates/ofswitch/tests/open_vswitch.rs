@@ -119,7 +119,7 @@ fn a_new_port_is_live_in_a_second_message() {
         is_up: true,
         is_enabled: true,
         speed: 0,
-        counts_errors: false,
+        is_dummy: true,
         queues: vec![0],
     };
     world.switch.set_port(info, 0).unwrap();

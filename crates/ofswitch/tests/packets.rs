@@ -301,10 +301,46 @@ fn reserved_ports() {
 #[test]
 fn what_is_only_stored_drops_with_its_reason() {
     assert_eq!(run(&["ip,actions=ct(commit)"], &udp()), ["drop: connection tracking is not supported"]);
-    assert_eq!(
-        run(&["actions=set_field:1.2.3.4->tun_dst,output:2"], &udp()),
-        ["drop: tunnel fields are not supported"]
-    );
+}
+
+#[test]
+fn fields_of_tunnels_stay_with_a_packet() {
+    let flows = [
+        "actions=set_field:1.2.3.4->tun_dst,set_field:5->tun_gbp_id,resubmit(,1)",
+        "table=1,tun_dst=1.2.3.4,tun_src=0.0.0.0,tun_gbp_id=5,actions=output:2",
+    ];
+    assert_eq!(ports(&flows), ["2"]);
+}
+
+#[test]
+fn options_of_tunnels_can_be_set_once_they_have_a_map() {
+    use openflow::message::{TlvMap, TlvTableCommand, TlvTableMod};
+    let mut world = World::new(Version::V1_3);
+    let add = |world: &mut World, flow: &str| {
+        world.flow_mod(FlowModCommand::Add, flow);
+        world.errors()
+    };
+    let set = "actions=move:NXM_OF_ETH_DST[0..31]->tun_metadata1[0..31],output:tun_metadata1[0..15]";
+    assert_eq!(add(&mut world, set), ["NXFMFC_INVALID_TLV_FIELD"]);
+    let map = |kind, index| TlvMap { class: 0xffff, kind, length: 4, index };
+    let maps = vec![map(1, 0), map(2, 1)];
+    world.send(Body::TlvTableMod(TlvTableMod { command: TlvTableCommand::Add, maps }));
+    assert_eq!(add(&mut world, set), [""; 0]);
+    assert_eq!(add(&mut world, "actions=load:1->tun_metadata1[32..63]"), ["OFPBAC_BAD_SET_LEN"]);
+    assert_eq!(add(&mut world, "ip,actions=ct(zone=tun_metadata2[0..15])"), ["NXFMFC_INVALID_TLV_FIELD"]);
+    assert!(world.packet(1, &udp())[0].starts_with("2: "));
+}
+
+#[test]
+fn controllers_get_the_fields_of_tunnels() {
+    let mut world = World::new(Version::V1_3);
+    world.add("actions=set_field:1.2.3.4->tun_dst,set_field:0x17->tun_id,controller");
+    world.packet(1, &udp());
+    let messages = world.messages();
+    let [openflow::Message { body: Body::PacketIn(packet), .. }] = messages.as_slice() else {
+        panic!("{messages:?}")
+    };
+    assert_eq!(openflow::text::match_text(&packet.fields), "tun_id=0x17,tun_dst=1.2.3.4,in_port=1");
 }
 
 #[test]
@@ -319,7 +355,7 @@ fn bundles_choose_live_ports() {
         is_up: false,
         is_enabled: true,
         speed: 0,
-        counts_errors: true,
+        is_dummy: false,
         queues: vec![],
     };
     world.switch.set_port(down, 0).unwrap();
@@ -502,7 +538,7 @@ fn outputs_to_all_ports_are_limited_together() {
             is_up: true,
             is_enabled: true,
             speed: 0,
-            counts_errors: true,
+            is_dummy: false,
             queues: vec![],
         };
         world.switch.set_port(info, 0).unwrap();

@@ -32,29 +32,33 @@ pub(crate) struct Args {
     pub(crate) ignored: Vec<String>,
 }
 
+/// Modules with a level of their own: those that write what Open vSwitch's modules of these names write.
+pub(crate) const MODULES: [&str; 2] = [crate::seen::TARGET, ofagent::LOG_OF_MESSAGES];
+
 /// Log levels of the destinations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Levels {
     pub(crate) console: LevelFilter,
     pub(crate) file: LevelFilter,
-    /// That of [`crate::seen`], if it has one of its own.
-    pub(crate) seen: Option<LevelFilter>,
+    /// Those of [`MODULES`] that have one of their own, in that order.
+    pub(crate) modules: [Option<LevelFilter>; MODULES.len()],
 }
 
 impl Default for Levels {
     fn default() -> Self {
-        Self { console: LevelFilter::INFO, file: LevelFilter::INFO, seen: None }
+        Self { console: LevelFilter::INFO, file: LevelFilter::INFO, modules: [None; MODULES.len()] }
     }
 }
 
 impl Levels {
-    /// Applies a specification such as `console:emer`, `dbg` or `bridge:file:warn`. Levels of single modules other than
-    /// `dpif_netdev` are ignored: modules have other names here.
+    /// Applies a specification such as `console:emer`, `dbg` or `bridge:file:warn`. Levels of modules other than
+    /// [`MODULES`] are ignored: modules have other names here.
     pub(crate) fn apply(&mut self, spec: &str) -> Result<(), String> {
         if spec.to_ascii_lowercase().starts_with("pattern:") {
             return Ok(());
         }
-        let (mut level, mut console, mut file, mut module, mut seen) = (None, false, false, false, false);
+        let (mut level, mut console, mut file, mut module) = (None, false, false, false);
+        let mut own = None;
         for word in spec.split([':', ',', ' ']).filter(|word| !word.is_empty()) {
             match word.to_ascii_lowercase().as_str() {
                 "off" | "emer" => level = Some(LevelFilter::OFF),
@@ -66,20 +70,22 @@ impl Levels {
                 "file" => file = true,
                 "any" => {}
                 "syslog" => module = true,
-                "dpif_netdev" => (module, seen) = (true, true),
-                other if other.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') => module = true,
+                other if other.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') => {
+                    module = true;
+                    own = MODULES.iter().position(|name| *name == other).or(own);
+                }
                 other => return Err(format!("`{other}` is not a module, a destination or a level")),
             }
         }
         let level = level.unwrap_or(LevelFilter::DEBUG);
-        if seen {
-            self.seen = Some(level);
+        if let Some(own) = own.and_then(|at| self.modules.get_mut(at)) {
+            *own = Some(level);
         }
         if module {
             return Ok(());
         }
-        // A level for all modules is one for this one, too.
-        self.seen = None;
+        // A level for all modules is one for these, too.
+        self.modules = [None; MODULES.len()];
         let both = !console && !file;
         if console || both {
             self.console = level;
@@ -273,7 +279,7 @@ mod tests {
         assert!(args.detach && args.monitor && args.no_chdir && !args.overwrite_pidfile);
         assert_eq!(args.pidfile.unwrap(), Path::new("/r/ovs-vswitchd.pid"));
         assert_eq!(args.log_file.unwrap(), Path::new("/l/ovs-vswitchd.log"));
-        assert_eq!(args.levels, Levels { console: LevelFilter::OFF, file: LevelFilter::INFO, seen: None });
+        assert_eq!(args.levels, Levels { console: LevelFilter::OFF, ..Levels::default() });
         assert_eq!(args.ignored, ["--mlockall"]);
     }
 
@@ -314,8 +320,13 @@ mod tests {
             ("ANY:any:off", LevelFilter::OFF, LevelFilter::OFF),
         ] {
             levels.apply(spec).unwrap();
-            assert_eq!(levels, Levels { console, file, seen: None }, "{spec}");
+            assert_eq!(levels, Levels { console, file, ..Levels::default() }, "{spec}");
         }
+        levels.apply("vconn").unwrap();
+        assert_eq!(levels.modules, [None, Some(LevelFilter::DEBUG)]);
+        assert_eq!(levels.file, LevelFilter::OFF);
+        levels.apply("info").unwrap();
+        assert_eq!(levels, Levels::default());
     }
 
     #[test]

@@ -26,6 +26,7 @@ use packet::MacAddr;
 
 pub(crate) use self::commands::add;
 use self::inbox::{Inbox, Received};
+use crate::line_limit::LineLimit;
 use crate::plan::Plan;
 
 /// The longest time for which the thread waits: a clock that was stopped or moved by hand wakes nobody.
@@ -33,6 +34,8 @@ const LONGEST_WAIT: Duration = Duration::from_millis(500);
 /// Time between two portions of announcements, and their frames: the switch takes 256 at once.
 const PORTION_WAIT: Duration = Duration::from_millis(10);
 const PORTION: usize = 128;
+/// Time between two messages to the database that something has changed.
+const NEWS_PAUSE: Duration = Duration::from_millis(100);
 /// Rounds of LACPDUs and answers in one step of the clock, and the time that a round may take.
 const MOST_ROUNDS: usize = 4;
 const ROUND_LIMIT: Duration = Duration::from_secs(1);
@@ -44,6 +47,14 @@ pub(crate) struct Bonds {
     inbox: Arc<Inbox>,
     /// Interfaces whose rows tell of LACP; `None` before the first look.
     told: Mutex<Option<BTreeSet<Uuid>>>,
+    news: Mutex<News>,
+}
+
+/// Whether the database has to be told something, and when that was last said.
+#[derive(Default)]
+struct News {
+    is_waiting: bool,
+    told: Option<Instant>,
 }
 
 /// The bonds of a bridge.
@@ -62,6 +73,20 @@ struct Numbered {
     told: (MacAddr, Vec<bool>),
     /// Announcements that are still to be sent, with their ports.
     pending: Vec<(String, Vec<u8>)>,
+    /// The log's lines about it, whose pace a partner may set.
+    lines: LineLimit,
+}
+
+impl Numbered {
+    fn log(&mut self, event: &str, now: Millis) {
+        match self.lines.take(now) {
+            Some(0) => tracing::info!("{event}"),
+            Some(left_out) => {
+                tracing::info!("{event}; {left_out} lines about bond {} were left out", self.bond.name());
+            }
+            None => {}
+        }
+    }
 }
 
 /// Milliseconds on OpenFlow's clock.
@@ -71,7 +96,13 @@ fn now() -> Millis {
 
 impl Bonds {
     pub(crate) fn new(desired: Arc<Desired>) -> Arc<Self> {
-        Arc::new(Self { desired, bridges: Mutex::default(), inbox: Arc::default(), told: Mutex::default() })
+        Arc::new(Self {
+            desired,
+            bridges: Mutex::default(),
+            inbox: Arc::default(),
+            told: Mutex::default(),
+            news: Mutex::default(),
+        })
     }
 
     fn bridges(&self) -> MutexGuard<'_, BTreeMap<String, BondedBridge>> {
@@ -113,7 +144,13 @@ impl Bonds {
                     let number = (1..).find(|number| !numbers.contains(number)).unwrap_or_default();
                     numbers.push(number);
                     let bond = Bond::new(&planned.name, planned.settings.clone());
-                    Numbered { number, bond, told: Default::default(), pending: Vec::new() }
+                    Numbered {
+                        number,
+                        bond,
+                        told: Default::default(),
+                        pending: Vec::new(),
+                        lines: LineLimit::default(),
+                    }
                 });
                 numbered.bond.configure(planned.settings.clone(), &planned.members, now());
             }
@@ -161,10 +198,22 @@ impl Bonds {
             is_change |= changed;
         }
         drop(bridges);
-        if is_change {
+        if self.is_news_due(is_change) {
             self.desired.state().note_change();
         }
         any
+    }
+
+    /// Returns whether the database is to be told now: partners decide how often something changes. `is_change`: there
+    /// is something new.
+    fn is_news_due(&self, is_change: bool) -> bool {
+        let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
+        news.is_waiting |= is_change;
+        let is_due = news.is_waiting && news.told.is_none_or(|told| told.elapsed() >= NEWS_PAUSE);
+        if is_due {
+            *news = News { is_waiting: false, told: Some(Instant::now()) };
+        }
+        is_due
     }
 
     /// Does what is due after the clock was moved by hand, answers to LACPDUs included.
@@ -189,6 +238,8 @@ impl Bonds {
 
     /// Returns how long nothing is due.
     fn wait(&self) -> Duration {
+        let has_news = self.news.lock().unwrap_or_else(PoisonError::into_inner).is_waiting;
+        let longest = if has_news { NEWS_PAUSE } else { LONGEST_WAIT };
         let bridges = self.bridges();
         let bonds = || bridges.values().flat_map(|bridge| bridge.bonds.values());
         if bonds().any(|it| !it.pending.is_empty()) {
@@ -197,7 +248,7 @@ impl Bonds {
         let due = bonds().filter_map(|it| it.bond.next_due()).min();
         // A due time that has passed already waits for a clock that is stopped, or for another thread.
         let left = due.map(|due| Duration::from_millis(due.saturating_sub(now()).max(1)));
-        left.map_or(LONGEST_WAIT, |left| left.min(LONGEST_WAIT))
+        left.map_or(longest, |left| left.min(longest))
     }
 }
 
@@ -225,7 +276,7 @@ impl BondedBridge {
                 it.bond.set_link(&member, up, MacAddr(address), now);
             }
             let outcome = it.bond.run(now);
-            outcome.events.iter().for_each(|event| tracing::info!("{event}"));
+            outcome.events.iter().for_each(|event| it.log(event, now));
             frames.extend(outcome.frames);
             if outcome.announce {
                 announced.push(name.clone());

@@ -17,8 +17,8 @@ use ovsdb::typed::Table;
 use ovsdb::vswitch::{self, OpenVSwitch};
 use ovsdb::{Change, ChangeKind, Event, Operation, Remote, Session, Settings};
 use ports::Spec;
-use tokio::sync::Notify;
-use tokio::time::MissedTickBehavior;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, MissedTickBehavior};
 use unixctl::Server;
 
 use crate::answer;
@@ -45,6 +45,9 @@ const TICK: Duration = Duration::from_secs(5);
 
 /// Shortest wait for the next time at which counters are written.
 const SHORTEST: Duration = Duration::from_millis(10);
+
+/// Time between two writes of the status of monitoring, at least.
+const MONITORED_PAUSE: Duration = Duration::from_millis(100);
 
 /// Columns that only this daemon writes: their changes are not configuration.
 const OWN: [&str; 29] = [
@@ -198,6 +201,7 @@ impl Follower {
         let mut applied = Applied::default();
         let mut due = Due::default();
         let mut followed = 0;
+        let mut quiet_until = Instant::now();
         loop {
             let pulsed = *pulses.borrow_and_update();
             due.state |= pulsed > followed;
@@ -261,7 +265,11 @@ impl Follower {
                     Ok(()) => due.state = true,
                     Err(_) => return,
                 },
-                _ = monitored.changed() => due.monitored = true,
+                // Peers decide how often the status of monitoring changes: the latest one is written, at intervals.
+                _ = changed_after(&mut monitored, quiet_until) => {
+                    due.monitored = true;
+                    quiet_until = Instant::now() + MONITORED_PAUSE;
+                }
                 _ = pulses.changed() => {}
                 _ = ticks.tick() => due.tick = true,
                 () = tokio::time::sleep(until_statistics) => {}
@@ -428,6 +436,15 @@ fn tell_added(before: &Plan, plan: &Plan) {
     }
 }
 
+/// Waits until a time, then for a change since the last one that was seen.
+async fn changed_after(changes: &mut watch::Receiver<()>, time: Instant) {
+    tokio::time::sleep_until(time).await;
+    // Without a sender, nothing changes any more.
+    if changes.changed().await.is_err() {
+        std::future::pending().await
+    }
+}
+
 /// Waits for a change of the host's interfaces; forever if they are not watched.
 async fn changed(links: Option<&LinkWatch>) -> std::io::Result<()> {
     match links {
@@ -463,4 +480,25 @@ fn reasons(plan: &Plan, refused: Vec<(Object, String)>) -> Refused {
         }
     }
     reasons
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn changes_that_come_too_soon_are_seen_as_one() {
+        let sender = watch::Sender::new(());
+        let mut changes = sender.subscribe();
+        let start = Instant::now();
+        let later = start + MONITORED_PAUSE;
+        sender.send_replace(());
+        changed_after(&mut changes, start).await;
+        assert_eq!(start.elapsed(), Duration::ZERO, "the first is seen at once");
+        (0..1000).for_each(|_| sender.send_replace(()));
+        changed_after(&mut changes, later).await;
+        assert_eq!(start.elapsed(), MONITORED_PAUSE);
+        let again = tokio::time::timeout(MONITORED_PAUSE, changed_after(&mut changes, later)).await;
+        assert!(again.is_err(), "nothing more has changed");
+    }
 }

@@ -18,7 +18,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, filter, reload};
 
-use crate::args::{Args, Levels};
+use crate::args::{Args, Levels, MODULES};
 
 /// A log file that can be opened again, after it has been moved away.
 #[derive(Debug, Clone)]
@@ -129,8 +129,8 @@ pub(crate) fn start(args: &Args) -> Result<Log, String> {
 fn targets(level: LevelFilter, levels: Levels) -> filter::Targets {
     // Libraries are verbose below warnings.
     let libraries = logging::LIBRARIES.iter().map(|name| (*name, level.min(LevelFilter::WARN)));
-    let seen = levels.seen.unwrap_or(level);
-    filter::Targets::new().with_default(level).with_targets(libraries).with_target(crate::seen::TARGET, seen)
+    let modules = MODULES.into_iter().zip(levels.modules).map(|(name, own)| (name, own.unwrap_or(level)));
+    filter::Targets::new().with_default(level).with_targets(libraries).with_targets(modules)
 }
 
 /// Format of a line, such as `2026-01-01T00:00:00.000Z|00001|plan|INFO|bridge "br0" added`.

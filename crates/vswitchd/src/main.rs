@@ -12,7 +12,8 @@
 //! - [`bonds`]: bonds and LACP at their times, with the commands and the rows that tell of them;
 //! - [`dummy`], [`testing`]: what is within the process for tests; [`datapath`], [`trace`], [`odp`]: the datapath as
 //!   Open vSwitch's commands show it;
-//! - [`link_watch`]: changes of the host's interfaces; [`commands`], [`fdb`], [`mdb`]: those of `ovs-appctl`.
+//! - [`link_watch`]: changes of the host's interfaces; [`line_limit`]: log lines that others cause;
+//! - [`commands`], [`fdb`], [`mdb`]: those of `ovs-appctl`.
 
 mod answer;
 mod args;
@@ -25,6 +26,7 @@ mod dummy;
 mod facts;
 mod fdb;
 mod follow;
+mod line_limit;
 mod link_watch;
 mod log;
 mod mdb;

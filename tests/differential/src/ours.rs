@@ -87,7 +87,7 @@ impl Ours {
                 is_up: true,
                 is_enabled: true,
                 speed: 0,
-                counts_errors: true,
+                is_dummy: false,
                 queues: vec![],
             };
             switch.set_port(port, 0).map_err(|error| Error::Other(error.to_string()))?;

@@ -90,9 +90,48 @@ fn flows_of_ovs_ofctl_forward_and_protocols_bound_versions() {
     assert!(flows.contains("in_port=va actions=output:vb"), "{flows}");
     ping_all(&a, "10.80.0.2", 1, "0.1").unwrap();
 
-    // Mistakes are said in the row that has them, and nothing else changes.
+    // A controller that cannot be reached is one: its row says why, and the flows of the bridge without one go.
+    let ofctl = |words: &[&str]| host.ofctl(&[&["-O", "OpenFlow13"], words].concat());
+    ofctl(&["add-group", "br0", "group_id=1,type=all,bucket=output:12"]);
     host.vsctl(&["set-controller", "br0", "unix:/etc/x"]);
     let error = host.get("Controller", "br0", "status:last_error");
     assert!(error.contains("`/etc/x` is not in the run directory"), "{error}");
+    assert!(!ofctl(&["dump-flows", "br0"]).contains("actions="));
+    assert!(!ofctl(&["dump-groups", "br0"]).contains("group_id"));
+    ofctl(&["add-flow", "br0", "in_port=11,actions=output:12"]);
+    ofctl(&["add-flow", "br0", "in_port=12,actions=output:11"]);
+    host.vsctl(&["set-controller", "br0", "unix:/etc/y"]);
     ping_all(&a, "10.80.0.2", 1, "0.1").unwrap();
+    host.vsctl(&["del-controller", "br0"]);
+    assert!(!ofctl(&["dump-flows", "br0"]).contains("actions="));
+}
+
+#[test]
+fn the_log_has_messages_on_request_and_counts_changes_of_flows() {
+    let host = Host::new();
+    let _daemon = host.start();
+    host.vsctl(&["add-br", "br0", "--", "set-fail-mode", "br0", "secure"]);
+    host.ofctl(&["add-flow", "br0", "priority=1,actions=drop"]);
+    assert!(!host.log().contains("|vconn|"), "no messages unless they are asked for");
+    assert_eq!(host.appctl(&["vlog/set", "vconn:dbg"]).0, Some(0));
+    host.ofctl(&["-O", "OpenFlow13", "add-flow", "br0", "in_port=7,actions=output:8"]);
+    host.ofctl(&["-O", "OpenFlow13", "dump-flows", "br0"]);
+    for line in [
+        "sent (Success): OFPT_HELLO (OF1.5) (xid=0x0):\n version bitmap: 0x01, 0x02, 0x03, 0x04, 0x05, 0x06\n",
+        "negotiated OpenFlow version 0x04 (we support version 0x06 and earlier, peer supports version 0x04)",
+        ": ADD in_port=7 actions=output:8\n",
+        "received: OFPST_FLOW request (OF1.3)",
+        "n_bytes=0, in_port=7 actions=output:8\n",
+    ] {
+        assert!(host.log().contains(line), "{line}\n{}", host.log());
+    }
+    // The management socket's connections have numbers; `ovs-ofctl` may make several.
+    let tells = |line: &str| {
+        line.contains("|connmgr|INFO|br0<->unix#")
+            && line.contains(": 1 flow_mods ")
+            && line.ends_with(" (1 adds)")
+    };
+    let told = || host.log().lines().filter(|line| tells(line)).count();
+    until("the end of connections", LIMIT, || Ok((told() == 2).then_some(())))
+        .unwrap_or_else(|error| panic!("{error}: {}", host.log()));
 }

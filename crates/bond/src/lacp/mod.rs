@@ -21,6 +21,9 @@ use pdu::{Frame, Info, Pdu, State};
 /// Interval of LACPDUs if the receiver asks for a short timeout, and if not.
 const FAST: Millis = 1_000;
 const SLOW: Millis = 30_000;
+/// LACPDUs that a member sends within [`FAST`] at most (IEEE 802.1AX §6.4.16): its partner decides how often something
+/// is to be answered.
+const MOST: usize = 3;
 /// Intervals without an LACPDU after which information is out of date.
 const TIMEOUT: Millis = 3;
 
@@ -85,6 +88,8 @@ pub struct Member {
     until: Millis,
     /// When the next LACPDU is due.
     next: Millis,
+    /// When the last ones were sent, the oldest first.
+    sent: [Option<Millis>; MOST],
 }
 
 /// LACP of a bond.
@@ -239,8 +244,15 @@ impl Lacp {
             .collect();
         let sent = due.into_iter().filter_map(|(name, actor)| {
             let member = self.members.get_mut(&name)?;
+            let earliest = member.earliest();
+            if now < earliest {
+                member.next = earliest;
+                return None;
+            }
             member.known = actor;
             member.counters.sent += 1;
+            member.sent.rotate_left(1);
+            member.sent.iter_mut().rev().take(1).for_each(|last| *last = Some(now));
             let is_fast = member.partner.state.contains(State::TIMEOUT);
             member.next = now + if is_fast { FAST } else { SLOW };
             Some((name, Pdu { actor, partner: member.partner }))
@@ -296,7 +308,13 @@ impl Member {
             known: Info::default(),
             until: 0,
             next: 0,
+            sent: [None; MOST],
         }
+    }
+
+    /// The time before which no LACPDU is sent.
+    fn earliest(&self) -> Millis {
+        self.sent.first().copied().flatten().map_or(0, |oldest| oldest + FAST)
     }
 
     /// Asks the partner to hurry, and no longer trusts it.

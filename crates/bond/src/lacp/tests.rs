@@ -50,6 +50,25 @@ fn enabled(lacp: &Lacp) -> Vec<&str> {
 }
 
 #[test]
+fn a_partner_that_contradicts_is_answered_three_times_a_second() {
+    let mut one = lacp(1, true, &["x"]);
+    let mut sent = Vec::new();
+    for now in (0..10_000).step_by(10) {
+        // It never knows what it was told.
+        let actor = Info { system: MacAddr([2, 0, 0, 0, 0, 9]), ..Info::default() };
+        let pdu = Pdu { actor, partner: Info::default() };
+        one.receive("x", &pdu.frame(MacAddr::ZERO), now);
+        sent.extend(one.run(now).iter().map(|_| now));
+    }
+    assert!(sent.len() >= 28, "{sent:?}");
+    for window in sent.windows(MOST + 1) {
+        assert!(window[MOST] - window[0] >= FAST, "{window:?}");
+    }
+    // What is held back is due once it may be sent.
+    assert!(one.next_due().is_some_and(|due| due <= 11_000), "{:?}", one.next_due());
+}
+
+#[test]
 fn two_systems_agree_and_a_silent_link_is_given_up() {
     let (mut a, mut b) = (lacp(1, true, &["x", "y"]), lacp(2, false, &["x", "y"]));
     talk(&mut a, &mut b, 0, 1000, &[]);

@@ -36,7 +36,7 @@ pub(crate) fn facts_of(
     faulty: &BTreeSet<(String, String)>,
 ) -> PortFacts {
     let name = &port.config.settings.name;
-    // Open vSwitch's dummies have a queue and count no errors, which its tests see.
+    // Open vSwitch's dummies have a queue, which its tests see.
     let is_dummy = matches!(port.config.spec, Spec::Dummy(_));
     let own = port.open.as_ref().and_then(|open| open.address()).map(|mac| mac.0);
     PortFacts {
@@ -51,7 +51,7 @@ pub(crate) fn facts_of(
         // As with Open vSwitch, on which LACP over patch ports builds.
         keeps_link: owner == Owner::Database && matches!(port.config.spec, Spec::Patch(_)),
         speed: port.open.as_ref().and_then(|open| open.speed()).map_or(0, |speed| speed.saturating_mul(1000)),
-        counts_errors: !is_dummy,
+        is_dummy,
         queues: if is_dummy { vec![0] } else { vec![] },
         bond: port.config.bond.clone(),
     }

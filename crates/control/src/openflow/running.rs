@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use fabric::switch::{BridgeId, PortRef};
 use fabric::{Switch, SwitchError};
-use ofagent::{Agent, ControllerState, FailMode, SharedSwitch, SocketAccess, Target};
+use ofagent::{Agent, ControllerState, FailMode, SharedSwitch, SocketAccess};
 use oflogic::OpenFlow;
 use ofswitch::{ConnectionKind, Limit};
-use openflow::message::{Body, FlowModCommand, Hello, Versions};
-use openflow::{Message, PortNo, text};
+use openflow::message::{Body, FlowMod, FlowModCommand, GroupModCommand, Hello, MeterModCommand, Versions};
+use openflow::{Message, PortNo, Version, text};
 use tokio::runtime::Handle;
 use tokio::sync::watch::Sender;
 use tokio::task::JoinHandle;
@@ -87,7 +87,7 @@ impl Running {
         let state = Mutex::default();
         let (name, place, needs_ticks) = (name.into(), place.clone(), Sender::new(false));
         let running = Self { name, place, logic, state, needs_ticks, kept, kept_in };
-        let first = OpenFlowConfig { controllers: Vec::new(), ..config.clone() };
+        let first = OpenFlowConfig { controllers: Vec::new(), has_unusable: false, ..config.clone() };
         let mut state = running.lock();
         if let Some(kept) = &mut *running.lock_kept() {
             match config.keep_flows {
@@ -99,7 +99,7 @@ impl Running {
         running.learn(&first)?;
         state.agent = Some(running.start_agent(&first)?);
         state.applied = Some(first);
-        if config.controllers.iter().all(Target::is_passive) {
+        if !config.has_active() {
             // The bridge's packets meet the logic before the next step.
             running.update_fail_mode(&mut state);
         }
@@ -140,8 +140,7 @@ impl Running {
 
     fn set_needs_ticks(&self, state: &State) {
         let needs = |config: &OpenFlowConfig| {
-            let has_active = config.controllers.iter().any(|target| !target.is_passive());
-            config.keep_flows || config.fail_mode == FailMode::Standalone && has_active
+            config.keep_flows || config.fail_mode == FailMode::Standalone && config.has_active()
         };
         self.needs_ticks.send_replace(state.applied.as_ref().is_some_and(needs));
     }
@@ -149,6 +148,7 @@ impl Running {
     fn apply(&self, state: &mut State, wanted: &OpenFlowConfig) -> Result<(), String> {
         let live = |config: &OpenFlowConfig| OpenFlowConfig {
             controllers: wanted.controllers.clone(),
+            has_unusable: wanted.has_unusable,
             fail_mode: wanted.fail_mode,
             tables: wanted.tables.clone(),
             keep_flows: wanted.keep_flows,
@@ -177,7 +177,7 @@ impl Running {
             state.agent = Some(self.start_agent(wanted)?);
         }
         if flushes {
-            change_flow(self.logic.switch(), FlowModCommand::Delete, "", PortNo::ANY);
+            flush(self.logic.switch());
             state.has_normal_flow = false;
         }
         let Some(agent) = &mut state.agent else { return Ok(()) };
@@ -300,8 +300,9 @@ impl Running {
     fn update_fail_mode(&self, state: &mut State) {
         let Some(agent) = &state.agent else { return };
         let standalone = state.applied.as_ref().is_some_and(|it| it.fail_mode == FailMode::Standalone);
-        self.logic.set_standalone(agent.has_active() && agent.is_standalone());
-        let wants_flow = standalone && !agent.has_active();
+        let has_active = state.applied.as_ref().is_some_and(OpenFlowConfig::has_active);
+        self.logic.set_standalone(has_active && agent.is_standalone());
+        let wants_flow = standalone && !has_active;
         if wants_flow != state.has_normal_flow {
             state.has_normal_flow = wants_flow;
             let is_empty = self.logic.switch().with(|switch, _| switch.flow_count() == 0);
@@ -380,9 +381,8 @@ fn settings(place: &Place, bridge: &str, config: &OpenFlowConfig) -> ofswitch::S
 
 /// Returns whether a change of settings removes all flows.
 fn flushes(before: &OpenFlowConfig, wanted: &OpenFlowConfig) -> bool {
-    let has_active = |config: &OpenFlowConfig| config.controllers.iter().any(|target| !target.is_passive());
-    let has_other_mode = before.fail_mode != wanted.fail_mode && !has_active(wanted);
-    wanted.flush_flows && (has_active(before) != has_active(wanted) || has_other_mode)
+    let has_other_mode = before.fail_mode != wanted.fail_mode && !wanted.has_active();
+    wanted.flush_flows && (before.has_active() != wanted.has_active() || has_other_mode)
 }
 
 /// Adds or removes the flow with which a bridge without controllers forwards like a learning switch. A flow in its
@@ -397,20 +397,38 @@ fn set_normal_flow(shared: &SharedSwitch, there: bool) {
 /// Makes a change of flows that no controller asks for. `line` has it in `ovs-ofctl`'s syntax; flows without an output
 /// to `out_port` stay.
 fn change_flow(shared: &SharedSwitch, command: FlowModCommand, line: &str, out_port: PortNo) {
+    change(shared, |version| {
+        let flow = text::parse_flow(line, command, version).ok();
+        flow.map(|flow| Body::FlowMod(Box::new(FlowMod { out_port, ..flow }))).into_iter().collect()
+    });
+}
+
+/// Removes all flows, groups and meters.
+fn flush(shared: &SharedSwitch) {
+    change(shared, |version| {
+        let flows = text::parse_flow("", FlowModCommand::Delete, version);
+        let groups = text::parse_group("", GroupModCommand::Delete, version);
+        let meters = text::parse_meter("", MeterModCommand::Delete);
+        let flows = flows.map(|flows| Body::FlowMod(Box::new(flows)));
+        let all = [flows, groups.map(Body::GroupMod), meters.map(Body::MeterMod)];
+        all.into_iter().flatten().collect()
+    });
+}
+
+/// Makes changes that no controller asks for. `bodies` has them in a version; what that version cannot express is left
+/// out.
+fn change(shared: &SharedSwitch, bodies: impl FnOnce(Version) -> Vec<Body>) {
     shared.with(|switch, now| {
         // A switch with too many connections has controllers that do this.
         let Some(connection) = switch.connect(ConnectionKind::Service) else { return };
         let hello = switch.next_message(connection);
-        let newest = hello.and_then(|hello| openflow::Version::from_number(*hello.first()?));
-        let messages = newest.and_then(|version| {
-            let mut flow = text::parse_flow(line, command, version).ok()?;
-            flow.out_port = out_port;
-            let hello = Message::new(version, 1, Body::Hello(Hello::new(Versions::from_iter([version]))));
-            let flow = Message::new(version, 2, Body::FlowMod(Box::new(flow)));
-            Some([hello.encode().ok()?, flow.encode().ok()?])
-        });
-        for message in messages.iter().flatten() {
-            switch.receive(connection, message, now);
+        let newest = hello.and_then(|hello| Version::from_number(*hello.first()?));
+        if let Some(version) = newest {
+            let hello = Body::Hello(Hello::new(Versions::from_iter([version])));
+            let messages = std::iter::once(hello).chain(bodies(version));
+            for message in messages.filter_map(|body| Message::new(version, 1, body).into_bytes().ok()) {
+                switch.receive(connection, &message, now);
+            }
         }
         switch.disconnect(connection);
     });

@@ -18,6 +18,9 @@ use ports::bounded::within;
 pub struct OpenFlowConfig {
     /// Controllers, without duplicates.
     pub controllers: Vec<Target>,
+    /// Whether there is a controller besides to which no connection is possible, so that the bridge is not one without
+    /// controllers. The configuration file has no key for it.
+    pub has_unusable: bool,
     /// Behaviour without a controller.
     pub fail_mode: FailMode,
     /// Versions that controllers may choose from, oldest first.
@@ -36,7 +39,7 @@ pub struct OpenFlowConfig {
     pub max_flows: u32,
     /// Whether flows, groups and meters outlive the daemon.
     pub keep_flows: bool,
-    /// Whether flows go when the bridge gets its first controller to connect to or loses its last one, and when its
+    /// Whether flows, groups and meters go when the bridge gets its first controller to connect to or loses its last one, and when its
     /// fail mode changes without one. The configuration file has no key for it.
     pub flush_flows: bool,
     /// Sizes of flow tables, and what happens when they are full. The configuration file has no key for it.
@@ -63,6 +66,7 @@ impl Default for OpenFlowConfig {
     fn default() -> Self {
         Self {
             controllers: Vec::new(),
+            has_unusable: false,
             fail_mode: FailMode::Standalone,
             versions: Version::ALL.to_vec(),
             datapath_id: None,
@@ -137,6 +141,11 @@ const MAX_SECONDS: u32 = 3600;
 pub const TLS_KEYS: [&str; 3] = ["private-key", "certificate", "ca-cert"];
 
 impl OpenFlowConfig {
+    /// Returns whether there is a controller to connect to, possible or not.
+    pub fn has_active(&self) -> bool {
+        self.has_unusable || self.controllers.iter().any(|target| !target.is_passive())
+    }
+
     /// Returns the files for controllers with TLS; `None` if one of them is missing.
     pub fn tls_files(&self) -> Option<TlsFiles> {
         let [Some(private_key), Some(certificate), Some(ca_certificate)] = self.tls.clone() else {

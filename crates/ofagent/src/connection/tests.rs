@@ -38,7 +38,7 @@ impl Peer {
     fn new(shared: &Arc<SharedSwitch>, policy: Policy, pipe: usize) -> Self {
         let (stream, ours) = duplex(pipe);
         let (stop, receiver) = watch::channel(());
-        let connected = shared.connect(policy.kind).unwrap();
+        let connected = shared.connect(policy.kind, "unix#0").unwrap();
         let served = tokio::spawn(async move {
             let start = Instant::now();
             let end = serve(&connected, ours, &policy, receiver).await;
@@ -81,7 +81,7 @@ fn change_ports(shared: &SharedSwitch) {
             is_up: true,
             is_enabled: true,
             speed: 0,
-            counts_errors: true,
+            is_dummy: false,
             queues: vec![],
         };
         shared.with(|switch, now| switch.set_port(info, now)).unwrap();

@@ -80,7 +80,7 @@ pub(crate) fn set_port(switch: &SharedSwitch, number: u32, is_up: bool) {
         address: [2, 0, 0, 0, 0, number as u8],
         is_up,
         speed: 0,
-        counts_errors: true,
+        is_dummy: false,
         queues: vec![],
     };
     switch.with(|switch, now| switch.set_port(info, now)).unwrap();

@@ -367,7 +367,7 @@ pub fn facts(index: PortIndex, is_up: bool) -> PortFacts {
         is_faulty: false,
         keeps_link: false,
         speed: 10_000_000,
-        counts_errors: true,
+        is_dummy: false,
         queues: vec![],
     }
 }

@@ -102,6 +102,8 @@ impl FlowChange {
         if table != version::table::ALL && table >= TABLES {
             return Err(no_table(table));
         }
+        let mut instructions = request.instructions.clone();
+        datapath.model.tunnels.fit(&mut instructions);
         Ok(FlowChange {
             version,
             command: request.command,
@@ -117,7 +119,7 @@ impl FlowChange {
             hard_timeout: request.hard_timeout,
             flags,
             importance: request.importance,
-            instructions: request.instructions.clone(),
+            instructions,
             size,
         })
     }

@@ -6,7 +6,7 @@ use openflow::field::FieldId;
 use openflow::oxm::{Oxm, Subfield};
 use pipeline::ir::{BinOp, Constant, Stmt, Type};
 
-use super::places::{constant, width_of};
+use super::places::constant;
 use super::{Lowering, Step};
 use crate::program::STACK;
 use crate::program::terms::{bit, resize, set, var, when};
@@ -33,7 +33,10 @@ impl Lowering<'_> {
 
     fn set_field(&mut self, oxm: &Oxm) -> Step {
         let field = oxm.field().ok_or(ErrorCode::BacBadSetType)?;
-        let width = width_of(field);
+        let width = self.width(field)?;
+        if field.is_variable() && oxm.value.len() * 8 > usize::from(width) {
+            return Err(ErrorCode::NxFmfcInvalidTlvField);
+        }
         let value = self.param(constant(width, &oxm.value));
         let mask = match &oxm.mask {
             Some(mask) => self.param(constant(width, mask)),

@@ -9,7 +9,7 @@ use openflow::action::{
     Action, FinTimeout, Learn, LearnDestination, LearnFlags, LearnSource, LearnSpec, Output, RegLoad,
 };
 use openflow::error::ErrorCode;
-use openflow::field::FieldId;
+use openflow::field::{Field, FieldId};
 use openflow::instruction::Instructions;
 use openflow::matching::Match;
 use openflow::message::{FlowMod, FlowModCommand, FlowModFlags};
@@ -75,9 +75,16 @@ impl Lowering<'_> {
         let mut values = None;
         for spec in &learn.specs {
             if let LearnDestination::Load(header, _) = spec.destination
-                && !header.field().is_some_and(|field| self.is_writable(field.id))
+                && !header.field().is_some_and(|field| self.is_writable(field))
             {
                 return Err(ErrorCode::BacBadSetArgument);
+            }
+            // The length of a tunnel's option is known only here.
+            if let LearnDestination::Match(header, offset) | LearnDestination::Load(header, offset) =
+                spec.destination
+                && header.field().is_some_and(Field::is_variable)
+            {
+                self.read_at(&header, offset, spec.bits)?;
             }
             let LearnSource::Field(header, offset) = spec.source else { continue };
             let value = self.read_at(&header, offset, spec.bits)?;

@@ -1,6 +1,6 @@
 //! The other actions: comments, sampling, lengths, meters, and what is only stored.
 
-use openflow::action::{Action, Observation, Sample};
+use openflow::action::{Action, Observation, Sample, Track, Zone};
 use openflow::error::ErrorCode;
 use pipeline::ir::{BinOp, Expr, LValue, Stmt};
 
@@ -33,11 +33,21 @@ impl Lowering<'_> {
                     (Err(code), _) | (_, Err(code)) => Err(code),
                 }
             }
-            Action::Track(_) | Action::Nat(_) | Action::CtClear => self.drop_for(reasons.tracking),
+            Action::Track(track) => self.track(track),
+            Action::Nat(_) | Action::CtClear => self.drop_for(reasons.tracking),
             Action::Encap(_) | Action::Decap(_) | Action::DecNshTtl => self.drop_for(reasons.unsupported),
-            Action::DeleteField(_) => self.drop_for(reasons.tunnel),
+            Action::DeleteField(_) => self.drop_for(reasons.unsupported),
             _ => return None,
         })
+    }
+
+    /// Tracking: packets are dropped, but what the action refers to has to be right.
+    fn track(&mut self, track: &Track) -> Step {
+        if let Zone::Field(part) = &track.zone {
+            self.read(part)?;
+        }
+        self.nested(|lowering| lowering.list(&track.actions))?;
+        self.drop_for(self.layout.reasons.tracking)
     }
 
     fn observation(&mut self, observation: &Observation) -> Result<Expr, ErrorCode> {

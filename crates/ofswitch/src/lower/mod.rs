@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 use openflow::action::Action;
 use openflow::error::ErrorCode;
+use openflow::field::FieldId;
 use pipeline::ir::{self, Constant, Expr, Param, Stmt};
 
 use crate::program::terms::var;
@@ -59,6 +60,8 @@ pub(crate) trait World {
     fn has_group(&self, group: u32) -> bool;
     /// Whether a meter exists.
     fn has_meter(&self, meter: u32) -> bool;
+    /// Where the option of a tunnel field is among all options: its lowest bit, and bits.
+    fn tunnel_option(&self, id: FieldId) -> Option<(u16, u16)>;
     /// A number for a nested list or a learned flow, never given twice.
     fn number(&mut self) -> u32;
 }

@@ -4,11 +4,11 @@ use openflow::error::ErrorCode;
 use openflow::field::{Field, FieldId};
 use openflow::oxm::{OxmHeader, Subfield};
 use pipeline::bits::Bits;
-use pipeline::ir::{BinOp, Constant, Expr, Stmt, Type};
+use pipeline::ir::{BinOp, Constant, Expr, LValue, Stmt, Type};
 
 use super::{Lowering, Step};
 use crate::program::outputs;
-use crate::program::terms::{bit, resize, var, when};
+use crate::program::terms::{bit, complement, resize, var, when};
 use crate::program::{field_values, is_hidden_by_labels, unlabelled};
 
 impl Lowering<'_> {
@@ -28,6 +28,10 @@ impl Lowering<'_> {
                 let tos = field_values(&self.layout.keys, [FieldId::NwTos]).pop();
                 (tos.ok_or(ErrorCode::BacBadSetType)?.op(BinOp::And, bit(8, 0xfc)), 0, 8)
             }
+            id if field.is_variable() => {
+                let (low, bits) = self.tunnel_option(id)?;
+                (var(self.layout.vars.tunnel_metadata), low, bits)
+            }
             id => {
                 let spot = self.layout.keys.spot(id).ok_or(ErrorCode::BacBadSetType)?;
                 let key = self.layout.keys.list.get(spot.key as usize).ok_or(ErrorCode::BacBadSetType)?;
@@ -42,7 +46,7 @@ impl Lowering<'_> {
     /// Writes part of a field: a value of as many bits.
     pub(super) fn write(&mut self, part: &Subfield, value: Expr) -> Step {
         let field = part.header.field().ok_or(ErrorCode::BacBadSetType)?;
-        let width = width_of(field);
+        let width = self.width(field)?;
         if u32::from(part.offset) + u32::from(part.bits) > u32::from(width) || part.bits == 0 {
             return Err(ErrorCode::BacBadSetLen);
         }
@@ -58,6 +62,14 @@ impl Lowering<'_> {
             FieldId::NwTos => {
                 let action = self.layout.stores.get(&FieldId::IpDscp).ok_or(ErrorCode::BacBadSetType)?;
                 Stmt::Do(*action, vec![value.slice(7, 2), mask.slice(7, 2)])
+            }
+            id if field.is_variable() => {
+                let (low, bits) = self.tunnel_option(id)?;
+                let options = self.layout.vars.tunnel_metadata;
+                let high = low + bits.saturating_sub(1);
+                let kept = var(options).slice(high, low).op(BinOp::And, complement(mask.clone()));
+                let merged = kept.op(BinOp::Or, value.op(BinOp::And, mask));
+                Stmt::Set(LValue::Slice(Box::new(LValue::Var(options)), high, low), merged)
             }
             id => match self.layout.stores.get(&id) {
                 Some(action) => Stmt::Do(*action, vec![value, mask]),
@@ -77,18 +89,30 @@ impl Lowering<'_> {
     fn absent(&self, id: FieldId) -> Result<pipeline::ir::ReasonId, ErrorCode> {
         match id {
             FieldId::CtMark | FieldId::CtLabel => Ok(self.layout.reasons.tracking),
-            id if (FieldId::TunId..=FieldId::TunMetadata63).contains(&id) => Ok(self.layout.reasons.tunnel),
             _ => Err(ErrorCode::BacBadSetType),
         }
     }
 
     /// Whether actions may write a field.
-    pub(super) fn is_writable(&self, id: FieldId) -> bool {
-        id == FieldId::NwTos || self.layout.stores.contains_key(&id)
+    pub(super) fn is_writable(&self, field: &Field) -> bool {
+        field.id == FieldId::NwTos || field.is_variable() || self.layout.stores.contains_key(&field.id)
+    }
+
+    /// Bits of a field as actions write it.
+    pub(super) fn width(&self, field: &Field) -> Result<u16, ErrorCode> {
+        match field.is_variable() {
+            true => self.tunnel_option(field.id).map(|(_, bits)| bits),
+            false => Ok(width_of(field)),
+        }
+    }
+
+    /// Where the option of a tunnel field is among all options: its lowest bit, and bits.
+    fn tunnel_option(&self, id: FieldId) -> Result<(u16, u16), ErrorCode> {
+        self.world.tunnel_option(id).ok_or(ErrorCode::NxFmfcInvalidTlvField)
     }
 }
 
-/// Bits of a field as actions write it.
+/// Bits of a field of fixed length, as actions write it.
 pub(super) fn width_of(field: &Field) -> u16 {
     match field.id {
         // With the bit that says that there is a tag.

@@ -34,7 +34,7 @@ pub(crate) use edits::Edits;
 pub(crate) use fields::Keys;
 pub(crate) use headers::Headers;
 pub(crate) use kept::Kept;
-pub(crate) use vars::{STACK, TUNNEL_METADATA, Vars};
+pub(crate) use vars::{STACK, TUNNEL, TUNNEL_METADATA, Vars};
 
 use terms::{bit, both, set, var, when};
 
@@ -56,7 +56,6 @@ pub(crate) struct Reasons {
     pub(crate) fragment: ReasonId,
     pub(crate) no_room: ReasonId,
     pub(crate) tracking: ReasonId,
-    pub(crate) tunnel: ReasonId,
     pub(crate) unsupported: ReasonId,
     pub(crate) stack: ReasonId,
     pub(crate) recursion: ReasonId,
@@ -172,7 +171,6 @@ fn reasons(p: &mut Program) -> Reasons {
         fragment: p.add_reason("IP fragment"),
         no_room: p.add_reason("no room for another header"),
         tracking: p.add_reason("connection tracking is not supported"),
-        tunnel: p.add_reason("tunnel fields are not supported"),
         unsupported: p.add_reason("action is not supported"),
         stack: p.add_reason("stack overflow"),
         recursion: p.add_reason("recursion too deep"),

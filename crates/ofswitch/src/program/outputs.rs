@@ -6,8 +6,8 @@ use openflow::PortNo;
 use openflow::field::FieldId;
 use pipeline::ir::{ActionId, BinOp, Constant, Dest, Expr, Program, Send, Stmt, Type, Via};
 
-use super::terms::{bit, items, var, when};
-use super::vars::Vars;
+use super::terms::{bit, items, resize, var, when};
+use super::vars::{TUNNEL, Vars};
 
 /// Reason of a packet that no flow matched, for [`Stmt::Controller`].
 pub(crate) const NO_MATCH: u8 = 0;
@@ -38,7 +38,8 @@ pub(crate) struct Record {
     pub(crate) cookie: u64,
     pub(crate) in_port: u32,
     pub(crate) metadata: u64,
-    pub(crate) tunnel: u64,
+    /// Fields of tunnels that are not zero.
+    pub(crate) tunnel: Vec<(FieldId, u128)>,
     pub(crate) mark: u32,
     /// `xxreg0` to `xxreg3`.
     pub(crate) registers: [u128; 4],
@@ -61,7 +62,16 @@ impl Record {
             cookie: number::<8>(d)? as u64,
             in_port: number::<4>(d)? as u32,
             metadata: number::<8>(d)? as u64,
-            tunnel: number::<8>(d)? as u64,
+            tunnel: {
+                let mut fields = Vec::new();
+                for id in TUNNEL {
+                    let (value, rest) = d.split_at_checked(id.field().bytes)?;
+                    *d = rest;
+                    let value = value.iter().fold(0, |number, byte| number << 8 | u128::from(*byte));
+                    fields.extend((value != 0).then_some((id, value)));
+                }
+                fields
+            },
             mark: number::<4>(d)? as u32,
             registers: [number::<16>(d)?, number::<16>(d)?, number::<16>(d)?, number::<16>(d)?],
             user_data: data.to_vec(),
@@ -93,7 +103,9 @@ pub(crate) fn to_controller(
 ) -> Stmt {
     let meta = |id| v.fields.get(&id).map_or_else(|| bit(64, 0), |id| var(*id));
     let mut data = vec![sender.table, sender.controller, sender.cookie, var(v.in_port)];
-    data.extend([meta(FieldId::Metadata), meta(FieldId::TunId)]);
+    data.push(meta(FieldId::Metadata));
+    // In whole bytes.
+    data.extend(TUNNEL.into_iter().map(|id| resize(meta(id), id.field().bytes as u16 * 8)));
     data.push(v.fields.get(&FieldId::PktMark).map_or_else(|| bit(32, 0), |id| var(*id)));
     data.extend(v.registers.iter().map(|id| var(*id)));
     data.extend(user_data);

@@ -14,7 +14,7 @@ use super::terms::{
     bit, both, complement, concat, field, items, mux, not, place, set, set_field, valid, var, when,
 };
 use super::types;
-use super::vars::Vars;
+use super::vars::{TUNNEL, Vars};
 
 /// What depends on a header's field.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -129,7 +129,7 @@ pub(super) fn declare(
         let name = format!("set_{}", id.field().name);
         actions.insert(id, p.add_action(&name, &[("value", ty), ("mask", ty)], body));
     };
-    for id in [FieldId::Metadata, FieldId::TunId, FieldId::PktMark] {
+    for id in [FieldId::Metadata, FieldId::PktMark].into_iter().chain(TUNNEL) {
         if let Some(target) = v.fields.get(&id) {
             add(id, id.field().bits, vec![set(*target, merged(var(*target)))]);
         }
@@ -149,6 +149,7 @@ pub(super) fn declare(
         }
     }
     add(FieldId::InPort, 16, set_in_port(v));
+    add(FieldId::InPortOxm, 32, vec![set(v.in_port, merged(var(v.in_port)))]);
     for (id, bits, targets) in header_fields(h) {
         let update = |target: &Target| target.update(h, v, merged(field(target.header, target.number)));
         add(id, bits, targets.iter().map(update).collect());

@@ -12,9 +12,27 @@ pub(crate) const STACK: u16 = 16;
 /// Bytes of tunnel metadata, of all options together.
 pub(crate) const TUNNEL_METADATA: u16 = 256;
 
+/// Fields of tunnels that actions may set and that controllers get with a packet, but for the options.
+///
+/// No port is a tunnel's here, so they begin as zero and are more registers: they stay with the packet within a bridge.
+pub(crate) const TUNNEL: [FieldId; 12] = [
+    FieldId::TunId,
+    FieldId::TunSrc,
+    FieldId::TunDst,
+    FieldId::TunIpv6Src,
+    FieldId::TunIpv6Dst,
+    FieldId::TunFlags,
+    FieldId::TunGbpId,
+    FieldId::TunGbpFlags,
+    FieldId::TunErspanIdx,
+    FieldId::TunErspanVer,
+    FieldId::TunErspanDir,
+    FieldId::TunErspanHwid,
+];
+
 /// Fields that are variables of their own, with their own width.
 ///
-/// Those of tunnels and of connection tracking stay zero: no packet comes out of a tunnel, none is tracked.
+/// Those of connection tracking stay zero: no packet is tracked.
 pub(crate) const METADATA: &[FieldId] = &[
     FieldId::DpHash,
     FieldId::RecircId,

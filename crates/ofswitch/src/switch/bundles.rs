@@ -7,7 +7,7 @@ use openflow::version::table;
 
 use super::Switch;
 use super::packets::check_packet_out;
-use crate::connection::{Connection, ConnectionId, OpenBundle};
+use crate::connection::{Connection, ConnectionId, FlowModCounts, OpenBundle};
 use crate::flows::{FlowChange, no_table};
 use crate::program::TABLES;
 
@@ -155,6 +155,7 @@ impl Switch {
         let ports = self.ports.clone();
         let mut changed_ports = Vec::new();
         let mut packets = Vec::new();
+        let mut counts = FlowModCounts::default();
         let mut failed: Option<(usize, ErrorCode)> = None;
         let (own_ports, buffers) = (&mut self.ports, &self.buffers);
         let result = self.datapath.change_many(now, |datapath, transaction| {
@@ -166,6 +167,7 @@ impl Switch {
                             let (size, version) = (bytes.len(), inner.version);
                             let change =
                                 FlowChange::new(&flow, size, version, inner.form, names_tables, datapath)?;
+                            counts += FlowModCounts::one(change.command);
                             datapath.flow_mod(&change, now, transaction)
                         }
                         Body::GroupMod(group) => datapath.group_mod(&group, now, transaction),
@@ -194,6 +196,7 @@ impl Switch {
         });
         match result {
             Ok(((), events)) => {
+                self.count_flow_mods(id, counts);
                 self.tell(&events, Some((id, message.xid)), now);
                 if !changed_ports.is_empty() {
                     self.ports_configured();

@@ -3,17 +3,23 @@
 use std::collections::BTreeMap;
 
 use openflow::error::ErrorCode;
-use openflow::field::{Access, FIELDS, Field, Masks};
+use openflow::field::{Access, FIELDS, Field, FieldId, Masks};
 use openflow::message::{
-    FieldIds, TableConfig, TableFeature, TableFeatures, TableIds, TypeId, TypeIds, Words,
+    Body, FieldIds, TableConfig, TableFeature, TableFeatures, TableIds, TypeId, TypeIds, Words,
 };
 use openflow::oxm::{OxmHeader, OxmId};
-use openflow::{Text, Version};
+use openflow::{Message, Text, Version};
 
 use super::Switch;
+use crate::connection::{ConnectionId, Partial};
 use crate::ports::text;
 use crate::program::{Layout, TABLES};
 
+/// Messages of a request at most: all tables, with all that they can do, take about a dozen.
+const MOST_MESSAGES: usize = 32;
+
+/// The last action of version 1.2: its number is that of `set_field`.
+const LAST_OF_V1_2: u16 = 25;
 /// Actions of the standard in the set and at once: all but those of later versions.
 const ACTIONS: [u16; 16] = [0, 11, 12, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27];
 
@@ -21,13 +27,43 @@ fn types(kinds: impl Iterator<Item = u16>) -> TypeIds {
     TypeIds(kinds.map(|kind| TypeId { kind, body: vec![] }).collect())
 }
 
-/// Fields of the standard that tables match.
-fn standard(version: Version) -> impl Iterator<Item = (&'static Field, OxmId)> {
+/// Fields that tables match, with their numbers in a version. Tunnels' options can be matched once they have a map.
+fn matched(version: Version) -> impl Iterator<Item = (&'static Field, OxmId)> {
     let keys = &Layout::get().keys;
-    FIELDS.iter().filter(|field| keys.spot(field.id).is_some()).filter_map(move |field| {
-        let id = field.number_in(version);
-        (id.class == OxmId::BASIC).then_some((field, id))
-    })
+    let is_matched = |field: &&Field| keys.spot(field.id).is_some() || field.is_variable();
+    FIELDS.iter().filter(is_matched).map(move |field| (field, field.number_in(version)))
+}
+
+/// Fields that actions set. Those that say what follows, such as types, can be set too; that makes packets that others
+/// misread, and is not offered.
+fn settable(version: Version) -> impl Iterator<Item = (&'static Field, OxmId)> {
+    let layout = Layout::get();
+    let has_action = |field: &Field| {
+        field.is_variable() || field.id == FieldId::NwTos || layout.stores.contains_key(&field.id)
+    };
+    matched(version).filter(move |(field, _)| field.access == Access::Settable && has_action(field))
+}
+
+/// What all tables can do, as the bitmaps of version 1.2.
+pub(super) struct Bitmaps {
+    pub(super) matched: u64,
+    pub(super) settable: u64,
+    pub(super) actions: u32,
+}
+
+impl Bitmaps {
+    pub(super) fn new(version: Version) -> Self {
+        let of_standard = |bits: u64, (_, id): (&Field, OxmId)| match id.class {
+            OxmId::BASIC => bits | 1u64.checked_shl(id.field.into()).unwrap_or(0),
+            _ => bits,
+        };
+        let actions = ACTIONS.iter().filter(|kind| **kind <= LAST_OF_V1_2);
+        Bitmaps {
+            matched: matched(version).fold(0, of_standard),
+            settable: settable(version).fold(0, of_standard),
+            actions: actions.fold(0, |bits, kind| bits | 1 << kind),
+        }
+    }
 }
 
 fn header(field: &Field, id: OxmId, masked: bool) -> OxmHeader {
@@ -66,16 +102,10 @@ impl Switch {
         };
         let actions = || types(ACTIONS.into_iter());
         let next = || TableIds((number + 1..TABLES).collect());
+        let wildcards = matched(version).map(|(field, id)| header(field, id, false)).collect();
         let matched =
-            standard(version).map(|(field, id)| header(field, id, field.masks == Masks::Masked)).collect();
-        let wildcards = standard(version).map(|(field, id)| header(field, id, false)).collect();
-        let settable = || {
-            let layout = Layout::get();
-            let fields = standard(version).filter(|(field, _)| {
-                field.access >= Access::SetField && layout.stores.contains_key(&field.id)
-            });
-            FieldIds(fields.map(|(field, id)| header(field, id, false)).collect())
-        };
+            matched(version).map(|(field, id)| header(field, id, field.masks == Masks::Masked)).collect();
+        let settable = || FieldIds(settable(version).map(|(field, id)| header(field, id, false)).collect());
         let mut properties = vec![
             TableFeature::Instructions(instructions()),
             TableFeature::InstructionsMiss(instructions()),
@@ -111,6 +141,29 @@ impl Switch {
             max_entries: settings.map_or(0, |settings| settings.size(&self.settings.limits)),
             properties,
         }
+    }
+
+    /// Puts a request of several messages together, which is answered once; `None`: more of it follows.
+    pub(super) fn whole_request(
+        &mut self,
+        id: ConnectionId,
+        message: &Message,
+        part: &[TableFeatures],
+    ) -> Result<Option<Vec<TableFeatures>>, ErrorCode> {
+        let more = matches!(&message.body, Body::MultipartRequest(request) if request.more);
+        let Some(connection) = self.connections.get_mut(&id) else { return Ok(None) };
+        let before = connection.partial.take().filter(|partial| partial.xid == message.xid);
+        let mut partial = before.unwrap_or_else(|| Partial { xid: message.xid, ..Partial::default() });
+        partial.messages += 1;
+        partial.tables.extend_from_slice(part);
+        if !more {
+            return Ok(Some(partial.tables));
+        }
+        if partial.messages >= MOST_MESSAGES {
+            return Err(ErrorCode::BrcMultipartBufferOverflow);
+        }
+        connection.partial = Some(partial);
+        Ok(None)
     }
 
     /// Names and sizes of tables can be changed; what they can do stays as it is.

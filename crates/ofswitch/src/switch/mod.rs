@@ -29,7 +29,7 @@ use openflow::message::{Body, Header, Hello, Role, Versions};
 use openflow::{Message, PortNo, Version};
 
 use crate::buffers::Buffers;
-use crate::connection::{Connection, ConnectionId, ConnectionKind};
+use crate::connection::{Connection, ConnectionId, ConnectionKind, FlowModCounts};
 use crate::datapath::Datapath;
 use crate::ports::{PortEntry, PortInfo};
 use crate::settings::Settings;
@@ -260,7 +260,21 @@ impl Switch {
         }
     }
 
-    fn versions(&self) -> Versions {
+    /// The switch's name.
+    pub fn name(&self) -> &str {
+        &self.settings.name
+    }
+
+    /// Takes the number of changes of flows that a connection has made since the last call.
+    pub fn take_flow_mods(&mut self, id: ConnectionId) -> FlowModCounts {
+        self.connections
+            .get_mut(&id)
+            .map(|connection| std::mem::take(&mut connection.flow_mods))
+            .unwrap_or_default()
+    }
+
+    /// The versions that the switch speaks.
+    pub fn versions(&self) -> Versions {
         self.settings.versions.iter().copied().collect()
     }
 

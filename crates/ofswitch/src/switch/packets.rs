@@ -406,11 +406,8 @@ fn metadata(version: Version, record: &Record) -> Vec<Oxm> {
         (true, Some(port)) => Oxm::number(FieldId::InPort, version, port.into()),
         _ => Oxm::number(FieldId::InPortOxm, version, record.in_port.into()),
     }];
-    let numbers = [
-        (FieldId::Metadata, u128::from(record.metadata)),
-        (FieldId::TunId, record.tunnel.into()),
-        (FieldId::PktMark, record.mark.into()),
-    ];
+    let numbers = [(FieldId::Metadata, u128::from(record.metadata)), (FieldId::PktMark, record.mark.into())];
+    fields.extend(record.tunnel.iter().map(|(id, value)| Oxm::number(*id, version, *value)));
     fields.extend(numbers.into_iter().filter(|(_, n)| *n != 0).map(|(id, n)| Oxm::number(id, version, n)));
     for (n, words) in (0u8..).zip(record.registers) {
         for (word, part) in (0u8..4).zip([96, 64, 32, 0]) {

@@ -21,8 +21,8 @@ use pipeline::ir::VarId;
 use super::Switch;
 use super::packets::MIN_PACKET;
 use crate::exec::{self, Packet, Surroundings};
-use crate::program::Layout;
 use crate::program::outputs;
+use crate::program::{Layout, TUNNEL};
 
 /// Packets that wait at most, and their bytes.
 const PACKETS: usize = 256;
@@ -229,9 +229,9 @@ fn metadata(fields: &[Oxm], len: usize) -> Vec<(VarId, Bits)> {
     let mut vars = vec![(v.length, wide(32, len as u128))];
     let in_port = value(FieldId::InPortOxm).or_else(|| value(FieldId::InPort));
     vars.extend(in_port.map(|port| (v.in_port, wide(32, port))));
-    for (id, width) in [(FieldId::Metadata, 64), (FieldId::TunId, 64), (FieldId::PktMark, 32)] {
+    for id in [FieldId::Metadata, FieldId::PktMark].into_iter().chain(TUNNEL) {
         let var = v.fields.get(&id).copied();
-        vars.extend(var.map(|var| (var, wide(width, value(id).unwrap_or(0)))));
+        vars.extend(var.map(|var| (var, wide(id.field().bits, value(id).unwrap_or(0)))));
     }
     for (n, var) in (0u8..).zip(v.registers) {
         let word = |word: u8| FieldId::reg(n * 4 + word).and_then(value).unwrap_or(0) & 0xffff_ffff;

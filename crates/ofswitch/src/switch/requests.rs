@@ -9,7 +9,7 @@ use openflow::multipart::{Multipart, Request};
 use openflow::{Message, PortNo, Version, version};
 
 use super::Switch;
-use crate::connection::{ConnectionId, Notice};
+use crate::connection::{ConnectionId, FlowModCounts, Notice};
 use crate::flows::FlowChange;
 use crate::program::TABLES;
 
@@ -222,6 +222,7 @@ impl Switch {
         let change =
             FlowChange::new(flow, bytes.len(), message.version, message.form, names_tables, &self.datapath)?;
         let events = self.datapath.apply_flow_mod(&change, now)?;
+        self.count_flow_mods(id, FlowModCounts::one(change.command));
         self.tell(&events, Some((id, message.xid)), now);
         if flow.buffer_id != version::NO_BUFFER
             && !matches!(change.command, FlowModCommand::Delete | FlowModCommand::DeleteStrict)
@@ -232,6 +233,13 @@ impl Switch {
             }
         }
         Ok(())
+    }
+
+    /// Counts changes of flows that a connection has made.
+    pub(super) fn count_flow_mods(&mut self, id: ConnectionId, counts: FlowModCounts) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.flow_mods += counts;
+        }
     }
 
     fn object_mod(&mut self, id: ConnectionId, message: &Message, bytes: &[u8], now: u64) -> Done {

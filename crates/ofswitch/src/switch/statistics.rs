@@ -11,6 +11,7 @@ use openflow::multipart::{
 use openflow::stats::{FlowStats, Stat};
 use openflow::{Message, PortNo, Version, version};
 
+use super::features::Bitmaps;
 use super::notices::seconds;
 use super::requests::queue_of;
 use super::{Switch, translate};
@@ -18,7 +19,7 @@ use crate::connection::ConnectionId;
 use crate::flows::{Flow, Selection};
 use crate::lower::matching::conditions;
 use crate::ports::text;
-use crate::program::{BANDS, Layout};
+use crate::program::{BANDS, Layout, TABLES};
 
 type Done = Result<(), ErrorCode>;
 
@@ -165,7 +166,8 @@ impl Switch {
                 self.one(id, message, Reply::MeterFeatures(features))
             }
             Request::TableFeatures(wanted) => {
-                self.set_table_features(wanted, message.version)?;
+                let Some(wanted) = self.whole_request(id, message, wanted)? else { return Ok(()) };
+                self.set_table_features(&wanted, message.version)?;
                 let features = self.table_features(message.version);
                 self.answer_list(id, message, features, Reply::TableFeatures)
             }
@@ -291,6 +293,8 @@ impl Switch {
     fn table_stats(&self, version: Version) -> Vec<TableStats> {
         let layout = Layout::get();
         let all = if version == Version::V1_0 { 0x003f_ffff } else { u32::MAX.into() };
+        let Bitmaps { matched: fields, settable, actions } = Bitmaps::new(version);
+        let (fields, actions) = if version == Version::V1_2 { (fields, actions) } else { (all, u32::MAX) };
         let model = &self.datapath.model;
         let stats = |(number, table): (usize, &crate::flows::FlowTable)| {
             let state = layout.tables.get(number).and_then(|id| self.datapath.state.table(*id));
@@ -303,13 +307,14 @@ impl Switch {
                 matched,
                 max_entries: settings.map_or(0, |settings| settings.size(&self.settings.limits)),
                 name: self.table_name(number as u8),
-                match_fields: all,
-                wildcards: all,
-                instructions: 0x3f,
-                write_actions: u32::MAX,
-                apply_actions: u32::MAX,
-                write_setfields: all,
-                apply_setfields: all,
+                match_fields: fields,
+                wildcards: fields,
+                // No table follows the last one.
+                instructions: if number + 1 == usize::from(TABLES) { 0x3c } else { 0x3e },
+                write_actions: actions,
+                apply_actions: actions,
+                write_setfields: settable,
+                apply_setfields: settable,
                 metadata_match: u64::MAX,
                 metadata_write: u64::MAX,
                 config: settings.map_or(0, |settings| settings.config(version).bits()),

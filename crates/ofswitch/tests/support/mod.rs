@@ -31,7 +31,7 @@ impl World {
                 is_up: true,
                 is_enabled: true,
                 speed: 0,
-                counts_errors: true,
+                is_dummy: false,
                 queues: vec![],
             };
             switch.set_port(info, 0).unwrap();

@@ -8,6 +8,7 @@ mod check;
 mod controller;
 mod encap;
 mod learn;
+mod parts;
 mod registers;
 mod sample;
 mod spread;

@@ -3,7 +3,7 @@
 use crate::error::ErrorCode;
 use crate::message::table::NAME;
 use crate::property::{Property, properties};
-use crate::version::{PortNo, Version};
+use crate::version::{PortNo, Version, vendor};
 use crate::wire::{Coder, Record, Step, Text, layout};
 
 /// A switch's description.
@@ -151,6 +151,26 @@ properties! {
     pub enum PortStatsProperty {
         /// An Ethernet port's errors.
         0 => Ethernet(EthernetErrors),
+    }
+}
+
+/// Type of Intel's property with named counters.
+const NAMED_COUNTERS: u32 = 2;
+
+impl PortStatsProperty {
+    /// Counters that have names (Intel's extension, which Open vSwitch has for counters of single drivers). Names are cut
+    /// after 255 bytes.
+    pub fn named(counters: &[(String, u64)]) -> Self {
+        let count = u16::try_from(counters.len()).unwrap_or(u16::MAX);
+        let mut content = vec![0, 0];
+        content.extend(count.to_be_bytes());
+        for (name, value) in counters.iter().take(count.into()) {
+            let name = name.as_bytes().get(..255).unwrap_or(name.as_bytes());
+            content.push(name.len() as u8);
+            content.extend(name);
+            content.extend(value.to_be_bytes());
+        }
+        PortStatsProperty::Other(Property::experimenter(vendor::INTEL, NAMED_COUNTERS, &content))
     }
 }
 

@@ -4,12 +4,14 @@
 //! `ovs-ofctl`'s arguments; [`parse_packet_out`] reads a packet to send.
 //!
 //! [`match_text`] and [`actions_text`] write what `ovs-ofctl` writes for the same bytes; [`flow_mod_text`] is a line of
-//! `ovs-ofctl snoop`, [`flow_entry_text`] one of `dump-flows`. [`replace_tables`] writes tables by name, and back.
+//! `ovs-ofctl snoop`, [`flow_entry_text`] one of `dump-flows`, [`message_text`] any message. [`replace_tables`] writes
+//! tables by name, and back.
 
 mod actions;
 mod fields;
 mod flows;
 mod groups;
+mod messages;
 mod meters;
 mod packets;
 mod parse;
@@ -21,6 +23,7 @@ pub use actions::{actions_text, instructions_text};
 pub use fields::match_text;
 pub use flows::{flow_entry_text, flow_mod_text};
 pub use groups::{group_stats_text, group_text, parse_group};
+pub use messages::{message_text, versions_text};
 pub use meters::{meter_stats_text, meter_text, parse_meter};
 pub use packets::parse_packet_out;
 pub use parse::parse_flow;

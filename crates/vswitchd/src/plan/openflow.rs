@@ -74,8 +74,11 @@ impl OpenFlowRows {
         }
         let defaults = OpenFlowConfig::default();
         let secure = bridge.fail_mode.as_deref() == Some("secure");
+        let planned = rows.iter().zip(&controllers);
+        let has_unusable = planned.into_iter().any(|(row, it)| it.target.is_err() && is_active(&row.target));
         let config = OpenFlowConfig {
             controllers: targets,
+            has_unusable,
             fail_mode: if secure { FailMode::Secure } else { FailMode::Standalone },
             versions: versions(bridge).unwrap_or_else(|| defaults.versions.clone()),
             datapath_id: Some(datapath_id),
@@ -150,6 +153,11 @@ fn max_backoff(controllers: &[&Controller], default: u32) -> u32 {
 /// Returns seconds, rounded up; `None` for less than none.
 fn seconds(milliseconds: i64) -> Option<i64> {
     u64::try_from(milliseconds).ok().and_then(|count| i64::try_from(count.div_ceil(1000)).ok())
+}
+
+/// Returns whether an address, right or not, is that of a controller to connect to.
+fn is_active(target: &str) -> bool {
+    target.split_once(':').is_some_and(|(kind, _)| ["tcp", "ssl", "unix"].contains(&kind))
 }
 
 /// Parses a controller's address. As in Open vSwitch, sockets are in the run directory, so that whoever may change the
@@ -244,6 +252,8 @@ mod tests {
             let error = controllers.first().unwrap().target.clone().unwrap_err();
             assert!(error.starts_with(reason), "{error}");
             assert_eq!(config.controllers, []);
+            let is_active = target.starts_with("unix:") || target.starts_with("ssl:");
+            assert_eq!((config.has_unusable, config.has_active()), (is_active, is_active), "{target}");
         }
         let many = (0..20).map(|at| controller(at, &format!("ptcp:{}", 7000 + u16::from(at)), None, None));
         let (controllers, config) = settings(many.collect(), Bridge::default());
