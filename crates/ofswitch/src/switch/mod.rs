@@ -260,11 +260,6 @@ impl Switch {
         }
     }
 
-    /// The switch's name.
-    pub fn name(&self) -> &str {
-        &self.settings.name
-    }
-
     /// Takes the number of changes of flows that a connection has made since the last call.
     pub fn take_flow_mods(&mut self, id: ConnectionId) -> FlowModCounts {
         self.connections
