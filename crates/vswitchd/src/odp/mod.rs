@@ -15,7 +15,7 @@ mod parse;
 mod sequence;
 mod show;
 
-pub(crate) use megaflow::Megaflow;
+pub(crate) use megaflow::{Detail, Megaflow};
 pub(crate) use sequence::Sequence;
 pub(crate) use show::matching;
 
