@@ -7,6 +7,7 @@ use ofswitch::Dependency;
 use packet::MacAddr;
 
 use super::extract::fields;
+use super::hexadecimal;
 use super::flow::{ARP, Flow, Fragment, ICMP, ICMPV6, IPV4, IPV6, MPLS, RARP, SCTP, TCP, UDP};
 
 /// What a packet's way depends on.
@@ -93,11 +94,6 @@ impl List {
 
 fn ones(bits: u32) -> u128 {
     u128::MAX >> (128 - bits.clamp(1, 128))
-}
-
-/// A number with its prefix, which zero does without.
-fn hexadecimal(number: u128) -> String {
-    if number == 0 { "0".into() } else { format!("{number:#x}") }
 }
 
 impl Megaflow {
