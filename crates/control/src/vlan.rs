@@ -78,7 +78,9 @@ fn trunk(list: &str) -> Result<VlanMode, VlanError> {
     }
     if let Some(native) = native {
         if allowed.contains(0) {
-            return Err(error("frames of no VLAN belong to the native VLAN: 0 and `native` exclude each other".into()));
+            return Err(error(
+                "frames of no VLAN belong to the native VLAN: 0 and `native` exclude each other".into(),
+            ));
         }
         allowed.insert(native.get());
     }

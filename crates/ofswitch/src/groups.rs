@@ -341,7 +341,8 @@ fn log_method(id: u32, method: Option<&SelectionMethod>, has_own: bool) {
             let name = method.method.to_string();
             tracing::debug!(target: LOG, "Selection method specified: {}.", name.escape_debug());
             if has_own {
-                let fields: Vec<_> = method.fields.iter().filter_map(|oxm| oxm.field()).map(|it| it.name).collect();
+                let fields: Vec<_> =
+                    method.fields.iter().filter_map(|oxm| oxm.field()).map(|it| it.name).collect();
                 tracing::debug!(target: LOG, "Hash fields: {}.", fields.join(","));
             } else {
                 tracing::debug!(target: LOG, "No hash fields. Falling back to default hash method.");

@@ -340,7 +340,11 @@ mod tests {
             ("ANY:any:off", LevelFilter::OFF, LevelFilter::OFF),
         ] {
             levels.apply(spec).unwrap();
-            assert_eq!((levels.console, levels.file), (Verbosity::of(console), Verbosity::of(file)), "{spec}");
+            assert_eq!(
+                (levels.console, levels.file),
+                (Verbosity::of(console), Verbosity::of(file)),
+                "{spec}"
+            );
         }
         levels.apply("dpif:file:dbg").unwrap();
         assert_eq!(levels.console, Verbosity::of(LevelFilter::OFF));

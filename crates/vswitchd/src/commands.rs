@@ -36,7 +36,8 @@ pub(crate) struct Subjects {
 
 /// Returns the commands.
 pub(crate) fn commands(subjects: Subjects) -> Commands {
-    let Subjects { desired, numbers, bonds, types, exit, log, monitor, pulse, seen, datapath: name } = subjects;
+    let Subjects { desired, numbers, bonds, types, exit, log, monitor, pulse, seen, datapath: name } =
+        subjects;
     let mut commands = Commands::new(crate::VERSION);
     commands.add("exit", "[--cleanup]", 0..=1, move |_| {
         exit.notify_one();

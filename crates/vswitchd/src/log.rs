@@ -22,8 +22,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, filter, reload};
 
 use crate::args::{Args, Levels, MODULES, Verbosity};
-use pattern::{Line, Shared};
 pub(crate) use pattern::Patterns;
+use pattern::{Line, Shared};
 
 /// A log file that can be opened again, after it has been moved away.
 #[derive(Debug, Clone)]

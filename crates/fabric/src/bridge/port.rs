@@ -99,7 +99,9 @@ impl VlanMode {
             VlanMode::NativeTagged { allowed, .. } if allowed.contains(vid) => VlanEgress::Tagged,
             VlanMode::NativeTagged { .. } => VlanEgress::Refused,
             VlanMode::Trunk { native: Some(native), .. } if native.get() == vid => VlanEgress::Untagged,
-            VlanMode::Trunk { native: None, allowed } if vid == 0 && allowed.contains(0) => VlanEgress::Untagged,
+            VlanMode::Trunk { native: None, allowed } if vid == 0 && allowed.contains(0) => {
+                VlanEgress::Untagged
+            }
             VlanMode::Trunk { .. } if vid == 0 => VlanEgress::Refused,
             VlanMode::Trunk { allowed, .. } if allowed.contains(vid) => VlanEgress::Tagged,
             VlanMode::Trunk { .. } => VlanEgress::Refused,

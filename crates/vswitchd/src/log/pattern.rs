@@ -189,7 +189,10 @@ mod tests {
         let patterns = Patterns::default();
         assert_eq!(patterns.apply("dpif:dbg"), None);
         assert_eq!(patterns.apply("PATTERN:file:%m"), Some(Ok(())));
-        assert_eq!((patterns.file.get().line(&LINE), patterns.console.get().line(&LINE).len()), ("hello".into(), 22));
+        assert_eq!(
+            (patterns.file.get().line(&LINE), patterns.console.get().line(&LINE).len()),
+            ("hello".into(), 22)
+        );
         assert_eq!(patterns.apply("pattern:ANY:a:%p"), Some(Ok(())));
         assert_eq!(patterns.console.get().line(&LINE), "a:DBG");
         assert!(patterns.apply("PATTERN:paper:%m").unwrap().is_err());

@@ -8,8 +8,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use packet::MacAddr;
 
-use super::hexadecimal;
 use super::flow::{ARP, ICMP, ICMPV6, IPV4, IPV6, MPLS, SCTP, TCP, UDP, VLAN};
+use super::hexadecimal;
 
 /// The headers of a packet, as far as actions change them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -330,7 +330,11 @@ mod tests {
         let exactly = "set(ipv4(src=0.0.0.7/0.0.0.255)),set(udp(src=33346)),";
         assert_eq!(between(&from, &to, &mask(0xff)), exactly.replace("33346", "66/0xff"));
         assert_eq!(between(&from, &to, &mask(0xffff)), exactly);
-        assert_eq!(between(&from, &to, &mask(0)), exactly, "a change that nothing explains is shown as it is");
+        assert_eq!(
+            between(&from, &to, &mask(0)),
+            exactly,
+            "a change that nothing explains is shown as it is"
+        );
     }
 
     #[test]

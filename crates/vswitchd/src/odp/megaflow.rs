@@ -7,8 +7,8 @@ use ofswitch::Dependency;
 use packet::MacAddr;
 
 use super::extract::fields;
-use super::hexadecimal;
 use super::flow::{ARP, Flow, Fragment, ICMP, ICMPV6, IPV4, IPV6, MPLS, RARP, SCTP, TCP, UDP};
+use super::hexadecimal;
 
 /// What a packet's way depends on.
 pub(crate) struct Megaflow {
@@ -495,7 +495,9 @@ mod tests {
             &[("vlan_tci", 0x1fff)],
         );
         assert!(
-            tagged.datapath(1, Detail::Brief).ends_with("eth_type(0x8100),vlan(vid=11,pcp=7/0x0),encap(eth_type(0x1234))")
+            tagged
+                .datapath(1, Detail::Brief)
+                .ends_with("eth_type(0x8100),vlan(vid=11,pcp=7/0x0),encap(eth_type(0x1234))")
         );
         assert_ne!(nothing.identity(), some.identity());
     }
