@@ -189,9 +189,10 @@ pub const PORT: &[Key] = &[
     ),
     key(
         "vlan",
-        "`transparent`, `access:10`, `trunk:10,20-29`, `trunk:all,native:1`, `trunk:all,native-tagged:1`, `tunnel:10`",
+        "`transparent`, `access:10`, `trunk:10,20-29`, `trunk:0,10`, `trunk:all,native:1`, \
+         `trunk:all,native-tagged:1`, `tunnel:10`",
         "`transparent`",
-        "Its VLAN membership (IEEE 802.1Q).",
+        "Its VLAN membership (IEEE 802.1Q); 0 in a trunk stands for frames of no VLAN.",
     ),
     key(
         "isolated",

@@ -4,6 +4,7 @@
 //! transparent             frames pass as they are
 //! access:10               untagged member of VLAN 10
 //! trunk:10,20-29          tagged member of VLANs 10 and 20 to 29
+//! trunk:0,10              tagged member of VLAN 10; frames of no VLAN pass, too
 //! trunk:all,native:1      tagged member of all VLANs; untagged frames belong to VLAN 1
 //! trunk:all,native-tagged:1  the same, but VLAN 1 is sent tagged
 //! tunnel:10               untagged member of VLAN 10, to which all frames belong: their tags are payload
@@ -57,7 +58,9 @@ fn trunk(list: &str) -> Result<VlanMode, VlanError> {
     let (mut native, mut is_tagged, mut allowed) = (None, false, VidSet::empty());
     for item in list.split(',') {
         if item == "all" {
-            allowed = VidSet::all();
+            (1..=4094).for_each(|vid| allowed.insert(vid));
+        } else if item == "0" {
+            allowed.insert(0);
         } else if let Some((kind @ ("native" | "native-tagged"), number)) = item.split_once(':') {
             is_tagged = kind == "native-tagged";
             if native.replace(vid(number)?).is_some() {
@@ -74,6 +77,11 @@ fn trunk(list: &str) -> Result<VlanMode, VlanError> {
         }
     }
     if let Some(native) = native {
+        if allowed.contains(0) {
+            return Err(error(
+                "frames of no VLAN belong to the native VLAN: 0 and `native` exclude each other".into(),
+            ));
+        }
         allowed.insert(native.get());
     }
     Ok(match native {
@@ -100,6 +108,9 @@ mod tests {
             "access:10",
             "access:4094",
             "trunk:10,20-29",
+            "trunk:0",
+            "trunk:0,10-11",
+            "trunk:0,all",
             "trunk:all",
             "trunk:all,native:1",
             "trunk:7,native:7",
@@ -140,6 +151,8 @@ mod tests {
             ("access:4095", "`4095` is not a VLAN id from 1 to 4094"),
             ("trunk:", "`` is not a VLAN id from 1 to 4094"),
             ("trunk:20-10", "the range `20-10` ends before it starts"),
+            ("trunk:0,native:1", "frames of no VLAN belong to the native VLAN"),
+            ("trunk:0-5", "`0` is not a VLAN id from 1 to 4094"),
             ("trunk:all,native:1,native:2", "a trunk can have only one native VLAN"),
         ] {
             let message = parse(text).unwrap_err().to_string();

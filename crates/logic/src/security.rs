@@ -68,7 +68,7 @@ impl Unrestricted {
 impl Sources for Unrestricted {
     #[inline(always)]
     fn heard(&mut self, fdb: &Fdb, batch: &mut Batch<'_>, _: VersionId, src: MacAddr, key: Key) -> Heard {
-        if self.last != Some(key) && !src.is_multicast() {
+        if self.last != Some(key) && src.is_station() {
             self.last = Some(key);
             let claim = |key: Key| batch.claim(key.vid(), key.mac());
             if fdb.learn_unclaimed(key, self.ingress, self.now, claim) {
@@ -153,7 +153,7 @@ impl<'a> Explained<'a> {
                 let most = restricted.security.max_stations.unwrap_or(u32::MAX);
                 Some(fdb.foresee_within(key, ingress, now, most, claim))
             }
-            None => (!src.is_multicast()).then(|| fdb.foresee(key, ingress, now, claim)),
+            None => src.is_station().then(|| fdb.foresee(key, ingress, now, claim)),
         }
     }
 }
@@ -245,7 +245,10 @@ fn remark_station(batch: &mut Batch<'_>, v: VersionId, src: MacAddr, foreseen: O
     // A rehearsal changes nothing.
     let tense = |is: &'static str, would_be: &'static str| if batch.is_rehearsal() { would_be } else { is };
     match foreseen {
-        None => batch.remark(v, "its source, {}, is a group address: nothing is learned", &[mac]),
+        None if src.is_multicast() => {
+            batch.remark(v, "its source, {}, is a group address: nothing is learned", &[mac]);
+        }
+        None => batch.remark(v, "its source, {}, is no station's address: nothing is learned", &[mac]),
         Some(Foresight::Known) => batch.remark(v, "its source, {}, is known at {}", &[mac, here]),
         Some(Foresight::Surplus) => {
             let text = tense(

@@ -242,7 +242,7 @@ impl Executor<'_> {
             return false;
         }
         if !batch.is_rehearsal()
-            && !src.is_multicast()
+            && src.is_station()
             && let Some(lead) = bonds.lead(member.bond)
         {
             learning.fdb().learn_unclaimed(key, lead, now, |key| batch.claim(key.vid(), key.mac()));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use openflow::action::Action;
 use openflow::error::ErrorCode;
+use openflow::field::FieldId;
 use openflow::message::{
     Bucket, GroupDesc, GroupKind, GroupMod, GroupModCommand, SelectionMethod, bucket as bucket_id,
 };
@@ -16,11 +17,14 @@ use pipeline::state::{Bucket as IrBucket, Group, GroupKind as IrKind, Update};
 use crate::datapath::{Datapath, Transaction, exact, exact_match};
 use crate::flows::Flow;
 use crate::lower::{Body, Owner, bucket};
-use crate::program::{Layout, field_values, hash_into, outputs};
+use crate::program::{HASHED, Layout, field_values, hash_into, outputs};
 use crate::switch::group_mods;
 
 /// Reason of flow-removed messages: the flow's group was deleted.
 pub(crate) const GROUP_DELETED: u8 = 3;
+
+/// The module of messages in the log, after the one of Open vSwitch that has such messages.
+const LOG: &str = "ofproto_dpif";
 
 /// Bytes that a group counts at least: an empty one takes as much memory.
 const LEAST_SIZE: usize = 512;
@@ -48,6 +52,12 @@ impl GroupEntry {
             buckets: self.buckets.clone(),
             properties: self.properties.clone(),
         }
+    }
+
+    /// The fields whose hash chooses a bucket.
+    pub(crate) fn hashed(&self) -> Vec<FieldId> {
+        let method = if self.has_method { chosen_method(&self.properties).ok().flatten() } else { None };
+        method.map_or_else(|| HASHED.to_vec(), |method| fields_of(&method).collect())
     }
 
     /// Groups that its buckets' actions refer to.
@@ -173,12 +183,16 @@ impl Datapath {
                 transaction.updates.push(Update::DeleteMatch(layout.methods, exact_match(id), 0));
             }
         }
-        let method = method_of(&properties)?;
-        if let Some(body) = &method {
-            let call = self.define(body.clone())?;
+        let method = chosen_method(&properties)?;
+        let hash = method.as_ref().and_then(hash_of);
+        let has_method = hash.is_some();
+        if let Some(body) = hash {
+            let call = self.define(body)?;
             transaction.updates.push(Update::Insert(layout.methods, exact(id, call)));
         }
-        let has_method = method.is_some();
+        if kind == GroupKind::Select {
+            log_method(id, method.as_ref(), has_method);
+        }
         let mut entry = GroupEntry { kind, buckets, properties, copies, learns, has_method, size: 0 };
         entry.size = group_mods(id, &entry).iter().map(Vec::len).sum::<usize>().max(LEAST_SIZE);
         let size_before = before.as_ref().map_or(0, |before| before.size);
@@ -294,22 +308,45 @@ fn removed(before: &[Bucket], which: u32) -> Result<Vec<Bucket>, ErrorCode> {
     Ok(buckets)
 }
 
-/// The action that computes a group's hash, if its properties choose one.
-fn method_of(properties: &[Property]) -> Result<Option<Body>, ErrorCode> {
+/// The selection method that a group's properties choose.
+fn chosen_method(properties: &[Property]) -> Result<Option<SelectionMethod>, ErrorCode> {
+    properties.iter().find_map(SelectionMethod::from_property).transpose()
+}
+
+/// The fields that a selection method hashes.
+fn fields_of(method: &SelectionMethod) -> impl Iterator<Item = FieldId> {
+    method.fields.iter().filter_map(|oxm| oxm.field()).map(|field| field.id)
+}
+
+/// The action that computes a group's hash, if its method has fields.
+fn hash_of(method: &SelectionMethod) -> Option<Body> {
     let layout = Layout::get();
-    for property in properties {
-        let Some(method) = SelectionMethod::from_property(property) else { continue };
-        let method = method?;
-        let fields = method.fields.iter().filter_map(|oxm| oxm.field()).map(|field| field.id);
-        let mut values = field_values(&layout.keys, fields);
-        if values.is_empty() {
-            continue;
-        }
-        // The parameter makes groups with the same fields choose differently.
-        values.push(ir::Expr::bit(64, method.parameter));
-        let body = vec![hash_into(layout.select_hash, values)];
-        let action = ir::Action { name: "method".to_owned(), params: vec![], body };
-        return Ok(Some(Body { action, args: vec![] }));
+    let mut values = field_values(&layout.keys, fields_of(method));
+    if values.is_empty() {
+        return None;
     }
-    Ok(None)
+    // The parameter makes groups with the same fields choose differently.
+    values.push(ir::Expr::bit(64, method.parameter));
+    let body = vec![hash_into(layout.select_hash, values)];
+    let action = ir::Action { name: "method".to_owned(), params: vec![], body };
+    Some(Body { action, args: vec![] })
+}
+
+/// Logs how a select group chooses among its buckets.
+fn log_method(id: u32, method: Option<&SelectionMethod>, has_own: bool) {
+    tracing::debug!(target: LOG, "Constructing select group {id}");
+    match method {
+        None => tracing::debug!(target: LOG, "No selection method specified. Using default hash method."),
+        Some(method) => {
+            let name = method.method.to_string();
+            tracing::debug!(target: LOG, "Selection method specified: {}.", name.escape_debug());
+            if has_own {
+                let fields: Vec<_> =
+                    method.fields.iter().filter_map(|oxm| oxm.field()).map(|it| it.name).collect();
+                tracing::debug!(target: LOG, "Hash fields: {}.", fields.join(","));
+            } else {
+                tracing::debug!(target: LOG, "No hash fields. Falling back to default hash method.");
+            }
+        }
+    }
 }

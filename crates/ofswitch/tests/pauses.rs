@@ -213,6 +213,24 @@ fn depends_in(world: &World, packet: &[u8]) -> Vec<(&'static str, u128)> {
 }
 
 #[test]
+fn ways_depend_on_the_hash_that_chooses_a_bucket() {
+    let of = |method: &str| {
+        let mut world = World::new(Version::V1_5);
+        let group =
+            format!("group_id=1,type=select,{method}bucket=bucket_id:1,output:2,bucket=bucket_id:2,output:3");
+        world.send(Body::GroupMod(text::parse_group(&group, GroupModCommand::Add, Version::V1_5).unwrap()));
+        world.add("actions=group:1");
+        assert_eq!(world.errors(), [""; 0], "{method}");
+        depends_in(&world, &udp())
+    };
+    assert_eq!(of("selection_method=hash,fields(ip_src),"), [("ip_src", 0xffff_ffff)]);
+    // The default hash covers addresses and ports.
+    let all = of("");
+    assert!(all.contains(&("eth_src", 0xffff_ffff_ffff)) && all.contains(&("tp_dst", 0xffff)), "{all:?}");
+    assert_eq!(of("selection_method=dp_hash,"), all);
+}
+
+#[test]
 fn ways_depend_on_what_lookups_compare() {
     let all = 0xffff_ffff;
     assert_eq!(depends(&["actions=output:2"], &udp()), []);

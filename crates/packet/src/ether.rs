@@ -35,6 +35,12 @@ impl MacAddr {
         self.0[0] & 1 != 0
     }
 
+    /// Whether it can be the address of a station: neither that of a group nor the null address.
+    #[inline]
+    pub const fn is_station(self) -> bool {
+        !self.is_multicast() && self.to_u64() != 0
+    }
+
     /// Whether this is the broadcast address (IEEE 802.3 §3.2.3).
     #[inline]
     pub const fn is_broadcast(self) -> bool {
@@ -280,6 +286,7 @@ mod tests {
         assert!(mac.is_multicast() && !mac.is_broadcast());
         assert!(MacAddr::BROADCAST.is_multicast() && MacAddr::BROADCAST.is_broadcast());
         assert!(!MacAddr([2, 0, 0, 0, 0, 1]).is_multicast());
+        assert!(MacAddr([2, 0, 0, 0, 0, 1]).is_station() && !mac.is_station() && !MacAddr::ZERO.is_station());
     }
 
     #[test]

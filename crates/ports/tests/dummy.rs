@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use fabric::switch::BridgeId;
@@ -111,8 +111,15 @@ fn streams_join_two_bridges_and_reconnect() {
     };
     let connected = || lab.env.dummies.stream_state("a") == StreamState::Connected;
     wait("the stream connects", &connected);
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let list = told.clone();
+    let observe =
+        move |port: &str, frame: &[u8]| list.lock().unwrap().push((port.to_owned(), frame.to_vec()));
+    lab.env.dummies.observe(Some(Arc::new(observe)));
     lab.env.dummies.receive("in", vec![FRAME.to_vec()]).unwrap();
     wait("the frame crosses", &|| captured(&path("tx")) == [FRAME.to_vec()]);
+    assert_eq!(*told.lock().unwrap(), [("b".to_owned(), FRAME.to_vec())], "of streams only");
+    lab.env.dummies.observe(None);
 
     b.close();
     wait("the stream ends", &|| !connected());

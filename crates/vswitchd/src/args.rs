@@ -10,6 +10,7 @@ use ovsdb::Remote;
 use tracing::level_filters::LevelFilter;
 
 use crate::dummy::{Level, Types};
+use crate::log::Patterns;
 
 const PROGRAM: &str = "ovs-vswitchd";
 
@@ -26,41 +27,66 @@ pub(crate) struct Args {
     pub(crate) unixctl: Option<PathBuf>,
     pub(crate) log_file: Option<PathBuf>,
     pub(crate) levels: Levels,
+    /// Formats of the log's lines.
+    pub(crate) patterns: Patterns,
     /// Types of datapaths and interfaces.
     pub(crate) types: Types,
     /// Options that have no effect here.
     pub(crate) ignored: Vec<String>,
 }
 
-/// Modules with a level of their own: those that write what Open vSwitch's modules of these names write.
-pub(crate) const MODULES: [&str; 2] = [crate::seen::TARGET, ofagent::LOG_OF_MESSAGES];
+/// Modules of Open vSwitch that this daemon's log has, too; each can have a level of its own.
+pub(crate) const MODULES: [&str; 4] =
+    [crate::seen::DPIF, crate::seen::DPIF_NETDEV, "ofproto_dpif", ofagent::LOG_OF_MESSAGES];
+
+/// Log levels of a destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Verbosity {
+    /// That of modules without one of their own.
+    pub(crate) all: LevelFilter,
+    /// Those of [`MODULES`].
+    pub(crate) own: [Option<LevelFilter>; MODULES.len()],
+}
+
+impl Verbosity {
+    const fn of(all: LevelFilter) -> Self {
+        Self { all, own: [None; MODULES.len()] }
+    }
+
+    /// Sets the level of modules by their places, or of all.
+    fn set(&mut self, modules: &[usize], level: LevelFilter) {
+        match modules {
+            [] => *self = Self::of(level),
+            modules => {
+                let own = self.own.iter_mut().enumerate().filter(|(at, _)| modules.contains(at));
+                own.for_each(|(_, own)| *own = Some(level));
+            }
+        }
+    }
+}
 
 /// Log levels of the destinations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Levels {
-    pub(crate) console: LevelFilter,
-    pub(crate) file: LevelFilter,
-    /// Those of [`MODULES`] that have one of their own, in that order.
-    pub(crate) modules: [Option<LevelFilter>; MODULES.len()],
+    pub(crate) console: Verbosity,
+    pub(crate) file: Verbosity,
 }
 
 impl Default for Levels {
     fn default() -> Self {
-        Self { console: LevelFilter::INFO, file: LevelFilter::INFO, modules: [None; MODULES.len()] }
+        Self { console: Verbosity::of(LevelFilter::INFO), file: Verbosity::of(LevelFilter::INFO) }
     }
 }
 
 impl Levels {
-    /// Applies a specification such as `console:emer`, `dbg` or `bridge:file:warn`. Levels of modules other than
+    /// Applies a specification such as `console:emer`, `dbg` or `dpif:file:warn`. Levels of modules other than
     /// [`MODULES`] are ignored: modules have other names here.
     pub(crate) fn apply(&mut self, spec: &str) -> Result<(), String> {
-        if spec.to_ascii_lowercase().starts_with("pattern:") {
-            return Ok(());
-        }
-        let (mut level, mut console, mut file, mut module) = (None, false, false, false);
-        let mut own = None;
+        let (mut level, mut console, mut file, mut other) = (None, false, false, false);
+        let mut modules = Vec::new();
         for word in spec.split([':', ',', ' ']).filter(|word| !word.is_empty()) {
-            match word.to_ascii_lowercase().as_str() {
+            let word = word.to_ascii_lowercase();
+            match word.as_str() {
                 "off" | "emer" => level = Some(LevelFilter::OFF),
                 "err" => level = Some(LevelFilter::ERROR),
                 "warn" => level = Some(LevelFilter::WARN),
@@ -69,29 +95,21 @@ impl Levels {
                 "console" => console = true,
                 "file" => file = true,
                 "any" => {}
-                "syslog" => module = true,
-                other if other.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') => {
-                    module = true;
-                    own = MODULES.iter().position(|name| *name == other).or(own);
-                }
-                other => return Err(format!("`{other}` is not a module, a destination or a level")),
+                name if MODULES.contains(&name) => modules.extend(MODULES.iter().position(|it| *it == name)),
+                name if name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') => other = true,
+                name => return Err(format!("`{name}` is not a module, a destination or a level")),
             }
         }
-        let level = level.unwrap_or(LevelFilter::DEBUG);
-        if let Some(own) = own.and_then(|at| self.modules.get_mut(at)) {
-            *own = Some(level);
-        }
-        if module {
+        if other {
             return Ok(());
         }
-        // A level for all modules is one for these, too.
-        self.modules = [None; MODULES.len()];
+        let level = level.unwrap_or(LevelFilter::DEBUG);
         let both = !console && !file;
         if console || both {
-            self.console = level;
+            self.console.set(&modules, level);
         }
         if file || both {
-            self.file = level;
+            self.file.set(&modules, level);
         }
         Ok(())
     }
@@ -138,10 +156,10 @@ impl Args {
             Some(text) => text.parse().map_err(|error: ovsdb::RemoteError| error.to_string())?,
             None => Remote::Unix(rundir.join("db.sock")),
         };
-        let mut levels = Levels::default();
+        let (mut levels, patterns) = (Levels::default(), Patterns::default());
         if found.get_flag("detach") {
             // Whoever starts a daemon reads its errors; the rest is in the file.
-            levels.console = LevelFilter::WARN;
+            levels.console = Verbosity::of(LevelFilter::WARN);
         }
         let level = match present("enable-dummy") {
             true => Level::of(found.get_one::<String>("enable-dummy").map(String::as_str))?,
@@ -149,7 +167,8 @@ impl Args {
         };
         let types = Types { level, no_system: found.get_flag("disable-system") };
         for spec in found.get_many::<String>("verbose").into_iter().flatten() {
-            levels.apply(spec).map_err(|error| format!("--verbose={spec}: {error}"))?;
+            let done = patterns.apply(spec).unwrap_or_else(|| levels.apply(spec));
+            done.map_err(|error| format!("--verbose={spec}: {error}"))?;
         }
         let unixctl = match found.get_one::<PathBuf>("unixctl") {
             Some(path) if path.as_os_str() == "none" => None,
@@ -172,6 +191,7 @@ impl Args {
             rundir,
             unixctl,
             levels,
+            patterns,
             types,
         })
     }
@@ -279,7 +299,8 @@ mod tests {
         assert!(args.detach && args.monitor && args.no_chdir && !args.overwrite_pidfile);
         assert_eq!(args.pidfile.unwrap(), Path::new("/r/ovs-vswitchd.pid"));
         assert_eq!(args.log_file.unwrap(), Path::new("/l/ovs-vswitchd.log"));
-        assert_eq!(args.levels, Levels { console: LevelFilter::OFF, ..Levels::default() });
+        assert_eq!(args.levels.console, Verbosity::of(LevelFilter::OFF));
+        assert_eq!(args.levels.file, Verbosity::of(LevelFilter::INFO));
         assert_eq!(args.ignored, ["--mlockall"]);
     }
 
@@ -316,17 +337,22 @@ mod tests {
             ("dbg", LevelFilter::DEBUG, LevelFilter::DEBUG),
             ("file:warn", LevelFilter::DEBUG, LevelFilter::WARN),
             ("bridge:file:dbg", LevelFilter::DEBUG, LevelFilter::WARN),
-            ("PATTERN:console:%m", LevelFilter::DEBUG, LevelFilter::WARN),
             ("ANY:any:off", LevelFilter::OFF, LevelFilter::OFF),
         ] {
             levels.apply(spec).unwrap();
-            assert_eq!(levels, Levels { console, file, ..Levels::default() }, "{spec}");
+            assert_eq!(
+                (levels.console, levels.file),
+                (Verbosity::of(console), Verbosity::of(file)),
+                "{spec}"
+            );
         }
+        levels.apply("dpif:file:dbg").unwrap();
+        assert_eq!(levels.console, Verbosity::of(LevelFilter::OFF));
+        assert_eq!(levels.file.own, [Some(LevelFilter::DEBUG), None, None, None]);
         levels.apply("vconn").unwrap();
-        assert_eq!(levels.modules, [None, Some(LevelFilter::DEBUG)]);
-        assert_eq!(levels.file, LevelFilter::OFF);
-        levels.apply("info").unwrap();
-        assert_eq!(levels, Levels::default());
+        assert_eq!(levels.console.own[3], Some(LevelFilter::DEBUG));
+        levels.apply("file:info").unwrap();
+        assert_eq!(levels.file, Verbosity::of(LevelFilter::INFO), "a level of all modules is one of each");
     }
 
     #[test]

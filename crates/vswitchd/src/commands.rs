@@ -29,11 +29,15 @@ pub(crate) struct Subjects {
     pub(crate) log: Log,
     pub(crate) monitor: Arc<Monitor>,
     pub(crate) pulse: Arc<Pulse>,
+    pub(crate) seen: Seen,
+    /// The datapath's name.
+    pub(crate) datapath: &'static str,
 }
 
 /// Returns the commands.
 pub(crate) fn commands(subjects: Subjects) -> Commands {
-    let Subjects { desired, numbers, bonds, types, exit, log, monitor, pulse } = subjects;
+    let Subjects { desired, numbers, bonds, types, exit, log, monitor, pulse, seen, datapath: name } =
+        subjects;
     let mut commands = Commands::new(crate::VERSION);
     commands.add("exit", "[--cleanup]", 0..=1, move |_| {
         exit.notify_one();
@@ -54,7 +58,6 @@ pub(crate) fn commands(subjects: Subjects) -> Commands {
     commands.add("vlog/set", "{spec | PATTERN:destination:pattern}", 1..=usize::MAX, move |words| {
         words.iter().try_for_each(|spec| log.set(spec)).map(|()| String::new())
     });
-    let seen = Seen::new(&desired, &numbers);
     seen.add(&mut commands);
     let name = if types.level > Level::Off { "dummy@ovs-dummy" } else { "system@ovs-system" };
     if types.level > Level::Off {

@@ -27,7 +27,7 @@ use crate::commands::{self, Subjects};
 use crate::controllers;
 use crate::datapath;
 use crate::detach::Readiness;
-use crate::dummy::Types;
+use crate::dummy::{Level, Types};
 use crate::facts::{self, Facts};
 use crate::fdb::Departed;
 use crate::link_watch::LinkWatch;
@@ -36,6 +36,7 @@ use crate::mirrors;
 use crate::monitor::{self, Monitor};
 use crate::plan::{LastNumbers, Plan, PlannedInterface};
 use crate::pulse::Pulse;
+use crate::seen::Seen;
 
 /// The lock that Open vSwitch's daemon holds.
 const LOCK: &str = "ovs_vswitchd";
@@ -150,6 +151,14 @@ impl Follower {
             Err(error) => return tracing::error!("monitoring of interfaces does not start: {error}"),
         };
         let pulse = Arc::new(Pulse::new());
+        let has_dummies = self.types.level > Level::Off;
+        let datapath = if has_dummies { "dummy@ovs-dummy" } else { "system@ovs-system" };
+        let seen = Seen::new(&desired, &numbers, datapath);
+        let dummies = desired.state().dummies();
+        if has_dummies {
+            let subject = seen.clone();
+            dummies.observe(Some(Arc::new(move |interface, packet| subject.note(interface, packet))));
+        }
         let (exit, log) = (self.exit.clone(), self.log.clone());
         let subjects = Subjects {
             desired: desired.clone(),
@@ -160,6 +169,8 @@ impl Follower {
             log,
             monitor: monitor.clone(),
             pulse: pulse.clone(),
+            seen: seen.clone(),
+            datapath,
         };
         let commands = commands::commands(subjects);
         let until_exit = async {
@@ -176,7 +187,9 @@ impl Follower {
         tokio::select! {
             () = until_exit => {}
             () = self.follow(&desired, &bonds, &numbers, &monitor, &pulse) => {}
+            () = seen.log(), if has_dummies => {}
         }
+        dummies.observe(None);
         monitor.end();
     }
 

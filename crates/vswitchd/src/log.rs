@@ -1,11 +1,14 @@
 //! The log in Open vSwitch's format: time, number, module, level and message, separated by `|` (ovs-vswitchd(8)).
 
+mod pattern;
+
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use control::logging;
 use tracing::{Event, Level, Subscriber};
@@ -18,7 +21,9 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, filter, reload};
 
-use crate::args::{Args, Levels, MODULES};
+use crate::args::{Args, Levels, MODULES, Verbosity};
+pub(crate) use pattern::Patterns;
+use pattern::{Line, Shared};
 
 /// A log file that can be opened again, after it has been moved away.
 #[derive(Debug, Clone)]
@@ -64,13 +69,17 @@ impl Write for LogFile {
 pub(crate) struct Log {
     pub(crate) file: Option<LogFile>,
     levels: Arc<Mutex<Levels>>,
+    patterns: Patterns,
     /// Applies levels.
     apply: Arc<dyn Fn(Levels) + Send + Sync>,
 }
 
 impl Log {
-    /// Changes levels; see [`Levels::apply`].
+    /// Changes levels or patterns; see [`Levels::apply`] and [`Patterns::apply`].
     pub(crate) fn set(&self, spec: &str) -> Result<(), String> {
+        if let Some(done) = self.patterns.apply(spec) {
+            return done;
+        }
         let mut levels = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
         levels.apply(spec)?;
         (self.apply)(*levels);
@@ -80,14 +89,14 @@ impl Log {
     /// Describes the levels of the destinations.
     pub(crate) fn list(&self) -> String {
         let levels = *self.levels.lock().unwrap_or_else(PoisonError::into_inner);
-        let file = if self.file.is_some() { name(levels.file) } else { "OFF" };
+        let file = if self.file.is_some() { name(levels.file.all) } else { "OFF" };
         let rule = "-------";
         format!(
             "{:<17}console    syslog    file\n{:<17}{rule}    ------    ------\n{:<17}{:<11}OFF       {file}\n",
             "",
             "",
             "all",
-            name(levels.console)
+            name(levels.console.all)
         )
     }
 }
@@ -101,41 +110,52 @@ fn name(level: LevelFilter) -> &'static str {
 pub(crate) fn start(args: &Args) -> Result<Log, String> {
     let open = |path: &PathBuf| LogFile::open(path).map_err(|error| format!("{}: {error}", path.display()));
     let file = args.log_file.as_ref().map(open).transpose()?;
-    let writer = file.clone();
-    let (file_levels, set_file) = reload::Layer::new(targets(args.levels.file, args.levels));
-    let (console_levels, set_console) = reload::Layer::new(targets(args.levels.console, args.levels));
+    let (writer, patterns) = (file.clone(), args.patterns.clone());
+    let (file_levels, set_file) = reload::Layer::new(targets(args.levels.file));
+    let (console_levels, set_console) = reload::Layer::new(targets(args.levels.console));
     let to_file = writer.map(|file| {
         tracing_subscriber::fmt::layer()
             .with_ansi(false)
-            .event_format(Vlog::default())
+            .event_format(Vlog::new(&patterns.file))
             .with_writer(move || file.clone())
             .with_filter(file_levels)
     });
     let console = tracing_subscriber::fmt::layer()
         .with_ansi(false)
-        .event_format(Vlog::default())
+        .event_format(Vlog::new(&patterns.console))
         .with_writer(io::stderr)
         .with_filter(console_levels);
     tracing_subscriber::registry().with(to_file).with(console).init();
     logging::log_panics();
     let apply = move |wanted: Levels| {
         // The layers live as long as the process.
-        let _ = set_file.reload(targets(wanted.file, wanted));
-        let _ = set_console.reload(targets(wanted.console, wanted));
+        let _ = set_file.reload(targets(wanted.file));
+        let _ = set_console.reload(targets(wanted.console));
     };
-    Ok(Log { file, levels: Arc::new(Mutex::new(args.levels)), apply: Arc::new(apply) })
+    Ok(Log { file, patterns, levels: Arc::new(Mutex::new(args.levels)), apply: Arc::new(apply) })
 }
 
-fn targets(level: LevelFilter, levels: Levels) -> filter::Targets {
+fn targets(levels: Verbosity) -> filter::Targets {
+    let level = levels.all;
     // Libraries are verbose below warnings.
     let libraries = logging::LIBRARIES.iter().map(|name| (*name, level.min(LevelFilter::WARN)));
-    let modules = MODULES.into_iter().zip(levels.modules).map(|(name, own)| (name, own.unwrap_or(level)));
-    filter::Targets::new().with_default(level).with_targets(libraries).with_targets(modules)
+    // All are named: one's name may start with another's.
+    let own = MODULES.into_iter().zip(levels.own).map(|(name, own)| (name, own.unwrap_or(level)));
+    filter::Targets::new().with_default(level).with_targets(libraries).with_targets(own)
 }
 
-/// Format of a line, such as `2026-01-01T00:00:00.000Z|00001|plan|INFO|bridge "br0" added`.
-#[derive(Default)]
-struct Vlog(AtomicU64);
+/// Writes lines such as `2026-01-01T00:00:00.000Z|00001|plan|INFO|bridge "br0" added`.
+struct Vlog {
+    written: AtomicU64,
+    pattern: Shared,
+    start: Instant,
+}
+
+impl Vlog {
+    fn new(pattern: &Shared) -> Self {
+        Self { written: AtomicU64::new(0), pattern: pattern.clone(), start: Instant::now() }
+    }
+}
 
 impl<S, N> FormatEvent<S, N> for Vlog
 where
@@ -150,17 +170,20 @@ where
     ) -> fmt::Result {
         let mut time = String::new();
         SystemTime.format_time(&mut Writer::new(&mut time))?;
-        let number = self.0.fetch_add(1, Relaxed) + 1;
+        let number = self.written.fetch_add(1, Relaxed) + 1;
         let target = event.metadata().target();
         let module = target.rsplit("::").next().unwrap_or(target);
-        write!(
-            writer,
-            "{}Z|{number:05}|{module}|{}|",
-            milliseconds(&time),
-            level(*event.metadata().level())
-        )?;
-        context.format_fields(writer.by_ref(), event)?;
-        writeln!(writer)
+        let mut message = String::new();
+        context.format_fields(Writer::new(&mut message), event)?;
+        let line = Line {
+            time: &format!("{}Z", milliseconds(&time)),
+            number,
+            module,
+            level: level(*event.metadata().level()),
+            message: &message,
+            running: self.start.elapsed().as_millis(),
+        };
+        writeln!(writer, "{}", self.pattern.get().line(&line))
     }
 }
 

@@ -100,7 +100,7 @@ impl<'a> Tracer<'a> {
     }
 
     /// Adds what a packet's way through a bridge depends on.
-    fn depend(&self, from: &DatapathPort, packet: &[u8]) {
+    fn depend(&self, from: &DatapathPort, packet: &[u8], actions: &mut odp::Sequence) {
         let number = from.openflow_number();
         let mut depends = self.depends.borrow_mut();
         let mut parts = self.desired.state().dependencies(&from.bridge, number, packet);
@@ -113,7 +113,9 @@ impl<'a> Tracer<'a> {
                 None => depends.push(part),
             }
         }
+        actions.depend(&depends);
     }
+
     /// Traces a packet that a port receives.
     fn run(&self, words: &[String], name: &str) -> Reply {
         let subject = self.subject(words, name)?;
@@ -141,7 +143,7 @@ impl<'a> Tracer<'a> {
         let (steps, effects) = foreseen.ok_or("the bridge has no flow tables")??;
         let mut text = format!("bridge(\"{bridge}\")\n");
         let mut actions = odp::Sequence::of(&subject.packet);
-        self.depend(&subject.port, &subject.packet);
+        self.depend(&subject.port, &subject.packet, &mut actions);
         self.execute(&subject.port, &steps, &effects, BRIDGES, &mut text, &mut actions)?;
         self.close(&subject, None, &mut text, &actions);
         Ok(text)
@@ -274,7 +276,7 @@ impl<'a> Tracer<'a> {
         // Copies that bridges flood to each other multiply at every crossing.
         let left = self.left.get().checked_sub(1).ok_or("copies of the packet pass too many bridges")?;
         self.left.set(left);
-        self.depend(from, packet);
+        self.depend(from, packet, actions);
         if from.is_absent() {
             return self.rehearse(from, packet, depth, text, actions);
         }

@@ -1,6 +1,7 @@
 //! VLAN settings of a port, from the columns `tag`, `trunks`, `vlan_mode` and `cvlans` (ovs-vswitchd.conf.db(5)).
 
 use fabric::VlanMode;
+use fabric::port::VidSet;
 use ovsdb::vswitch::Port;
 
 /// Returns the settings, or why there are none here.
@@ -15,13 +16,23 @@ pub(crate) fn mode(port: &Port) -> Result<VlanMode, String> {
             Err("other_config:priority-tags is not supported; expected `never`".into())
         }
         (None | Some("access"), Some(tag)) => Ok(VlanMode::Access(vid(tag)?)),
-        (None | Some("trunk" | "native-untagged" | "native-tagged"), None) if port.trunks.is_empty() => {
+        // A member of no VLAN.
+        (None | Some("access"), None) if port.tag == Some(0) => {
+            let mut allowed = VidSet::empty();
+            allowed.insert(0);
+            Ok(VlanMode::Trunk { native: None, allowed })
+        }
+        (Some("trunk"), _) | (None | Some("native-untagged" | "native-tagged"), None)
+            if port.trunks.is_empty() =>
+        {
             Ok(VlanMode::Transparent)
         }
         (None | Some("trunk"), _) => Ok(VlanMode::Trunk { native: None, allowed: allowed(port) }),
         (Some(mode @ ("native-untagged" | "native-tagged")), tag) => {
             let native = tag.map(vid).transpose()?;
             let mut allowed = allowed(port);
+            // Frames of no VLAN belong to the native one.
+            allowed.remove(0);
             if let Some(native) = native {
                 allowed.insert(native.get());
             }
@@ -53,11 +64,11 @@ fn has_priority_tags(port: &Port) -> bool {
     matches!(value, Some("if-nonzero" | "true" | "always"))
 }
 
-fn allowed(port: &Port) -> fabric::port::VidSet {
+fn allowed(port: &Port) -> VidSet {
     if port.trunks.is_empty() {
-        return fabric::port::VidSet::all();
+        return VidSet::all();
     }
-    let mut allowed = fabric::port::VidSet::empty();
+    let mut allowed = VidSet::empty();
     for vid in &port.trunks {
         allowed.insert(u16::try_from(*vid).unwrap_or_default());
     }
@@ -95,6 +106,14 @@ mod tests {
         assert_eq!(text(port(None, &[], None)), "all");
         assert_eq!(text(port(Some(5), &[], None)), "access 5");
         assert_eq!(text(port(Some(5), &[], Some("access"))), "access 5");
+        let untagged = |mode| match super::mode(&port(Some(0), &[7], mode)) {
+            Ok(VlanMode::Trunk { native: None, allowed }) => allowed.to_string(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!((untagged(None), untagged(Some("access"))), ("0".into(), "0".into()));
+        assert_eq!(untagged(Some("native-untagged")), "7");
+        assert_eq!(text(port(Some(5), &[], Some("trunk"))), "all", "of all VLANs, and of none");
+        assert_eq!(text(port(None, &[0, 5], None)), "native None, 1 false, 5 true");
         assert_eq!(text(port(None, &[5], None)), "native None, 1 false, 5 true");
         assert_eq!(text(port(Some(5), &[1], Some("trunk"))), "native None, 1 true, 5 false");
         assert_eq!(text(port(Some(5), &[], Some("native-untagged"))), "native Some(\"5\"), 1 true, 5 true");

@@ -177,12 +177,16 @@ impl Lacp {
         member.is_attached && (member.partner.state.contains(State::SYNCHRONIZATION) || falls_back)
     }
 
-    /// Tells of a member's link. Its partner has to be heard again after each change.
+    /// Tells of a member's link. Its partner has to be heard again after each change, and is asked at once: it answers
+    /// a member that no longer trusts it, so that the link carries packets without waiting for the next interval.
     pub fn set_link(&mut self, name: &str, up: bool, now: Millis) {
         let is_active = self.settings.active;
         let Some(member) = self.members.get_mut(name).filter(|member| member.has_link != up) else { return };
         if member.status == Status::Current || is_active {
             member.expire(now);
+        }
+        if up {
+            member.next = now;
         }
         member.has_link = up;
         member.counters.link_changes += 1;

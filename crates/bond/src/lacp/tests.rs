@@ -92,6 +92,19 @@ fn two_systems_agree_and_a_silent_link_is_given_up() {
 }
 
 #[test]
+fn a_link_that_comes_back_is_used_at_once() {
+    let (mut a, mut b) = (lacp(1, true, &["x", "y"]), lacp(2, true, &["x", "y"]));
+    talk(&mut a, &mut b, 0, 1000, &[]);
+    // Just before the next LACPDUs would be due.
+    a.set_link("y", false, 1100);
+    talk(&mut a, &mut b, 1100, 1100, &[]);
+    assert_eq!(enabled(&a), ["x"]);
+    a.set_link("y", true, 1200);
+    talk(&mut a, &mut b, 1200, 1300, &[]);
+    assert_eq!(enabled(&a), ["x", "y"]);
+}
+
+#[test]
 fn passive_systems_wait() {
     let (mut a, mut b) = (lacp(1, false, &["x"]), lacp(2, false, &["x"]));
     talk(&mut a, &mut b, 0, 40_000, &[]);

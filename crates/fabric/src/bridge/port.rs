@@ -43,7 +43,7 @@ pub enum VlanMode {
     Trunk {
         /// VLAN of untagged frames, sent untagged.
         native: Option<Vid>,
-        /// VLANs carried, native included.
+        /// VLANs carried, native included. With 0 in it and no native VLAN, frames of no VLAN are carried, too.
         allowed: VidSet,
     },
     /// A trunk whose native VLAN is sent tagged, as all others.
@@ -79,7 +79,7 @@ impl VlanMode {
             VlanMode::Transparent => Some(vid),
             VlanMode::Access(access) => (vid == 0).then_some(access.get()),
             VlanMode::Trunk { native, allowed } => match vid {
-                0 => native.map(Vid::get),
+                0 => native.map(Vid::get).or_else(|| allowed.contains(0).then_some(0)),
                 _ => allowed.contains(vid).then_some(vid),
             },
             VlanMode::NativeTagged { native, .. } if vid == 0 => Some(native.get()),
@@ -99,6 +99,10 @@ impl VlanMode {
             VlanMode::NativeTagged { allowed, .. } if allowed.contains(vid) => VlanEgress::Tagged,
             VlanMode::NativeTagged { .. } => VlanEgress::Refused,
             VlanMode::Trunk { native: Some(native), .. } if native.get() == vid => VlanEgress::Untagged,
+            VlanMode::Trunk { native: None, allowed } if vid == 0 && allowed.contains(0) => {
+                VlanEgress::Untagged
+            }
+            VlanMode::Trunk { .. } if vid == 0 => VlanEgress::Refused,
             VlanMode::Trunk { allowed, .. } if allowed.contains(vid) => VlanEgress::Tagged,
             VlanMode::Trunk { .. } => VlanEgress::Refused,
         }
@@ -154,6 +158,13 @@ impl VidSet {
         }
     }
 
+    /// Removes a VLAN.
+    pub fn remove(&mut self, vid: u16) {
+        if let Some(word) = self.0.get_mut(usize::from(vid / 64)) {
+            *word &= !(1 << (vid % 64));
+        }
+    }
+
     /// Whether `vid` is in the set.
     #[inline]
     pub fn contains(&self, vid: u16) -> bool {
@@ -173,13 +184,17 @@ impl fmt::Debug for VidSet {
 }
 
 impl fmt::Display for VidSet {
-    /// `all`, or VLANs and ranges of them: `10,20-29`.
+    /// `all`, or VLANs and ranges of them: `10,20-29`; 0 for frames of no VLAN comes first, on its own.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if (1..=4094).all(|vid| self.contains(vid)) {
-            return f.write_str("all");
-        }
-        let mut vids = self.iter().peekable();
         let mut separator = "";
+        if self.contains(0) {
+            f.write_str("0")?;
+            separator = ",";
+        }
+        if (1..=4094).all(|vid| self.contains(vid)) {
+            return write!(f, "{separator}all");
+        }
+        let mut vids = self.iter().filter(|vid| *vid > 0).peekable();
         while let Some(first) = vids.next() {
             let mut last = first;
             while let Some(next) = vids.next_if_eq(&(last + 1)) {

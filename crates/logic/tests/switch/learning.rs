@@ -104,6 +104,17 @@ fn bridges_are_independent() {
 }
 
 #[test]
+fn the_null_address_is_no_station() {
+    let logic = make("learning", &[]);
+    let rig = Rig::new(1, logic.clone());
+    let [a, b] = rig.plain_ports();
+    let mut frame = plain(0, 1, 0);
+    frame[..12].fill(0);
+    a.send_and_settle([frame.clone()]);
+    assert_eq!((b.take(), stations(&logic).len()), (vec![frame], 0));
+}
+
+#[test]
 fn static_entries_hold() {
     let logic = make("learning", &[]);
     let rig = Rig::new(1, logic.clone());

@@ -51,6 +51,24 @@ fn one_flood_leaves_in_both_forms() {
 }
 
 #[test]
+fn trunks_may_carry_frames_of_no_vlan() {
+    let rig = Rig::new(1, make("learning", &[]));
+    let a = rig.port("a", trunk(None, &[0]));
+    let both = rig.port("both", trunk(None, &[0, 10]));
+    let tagged_only = rig.port("tagged", trunk(None, &[10]));
+    let native = rig.port("native", trunk(Some(10), &[10]));
+    let x = rig.port("x", VlanMode::Transparent);
+    a.send_and_settle([plain(0, 1, 0)]);
+    assert_eq!([both.take(), x.take()], [const { NOTHING }; 2].map(|_| vec![plain(0, 1, 0)]));
+    assert_eq!([tagged_only.take(), native.take()], [const { NOTHING }; 2]);
+    let tag = VlanTag::new(vid(10));
+    a.send_and_settle([tagged(0, 1, tag, 1)]);
+    both.send_and_settle([tagged(0, 2, tag, 2)]);
+    assert_eq!((a.take(), tagged_only.take()), (NOTHING, vec![tagged(0, 2, tag, 2)]));
+    assert_eq!(native.take(), vec![plain(0, 2, 2)]);
+}
+
+#[test]
 fn a_priority_tag_is_no_membership_but_keeps_its_priority() {
     let rig = Rig::new(1, make("learning", &[]));
     let a = rig.port("a", access(10));

@@ -55,9 +55,8 @@ impl Switch {
                     let entry = self.datapath.model.groups.get(group);
                     let bucket = entry.and_then(|entry| entry.buckets.get(*at));
                     bucket.iter().for_each(|bucket| way.actions(&bucket.actions));
-                    if entry.is_some_and(|entry| entry.kind == openflow::message::GroupKind::Select) {
-                        crate::program::HASHED.into_iter().for_each(|id| way.read(id));
-                    }
+                    let select = entry.filter(|it| it.kind == openflow::message::GroupKind::Select);
+                    select.iter().flat_map(|it| it.hashed()).for_each(|id| way.read(id));
                 }
                 _ => {}
             }

@@ -41,13 +41,23 @@ const FIRST_ADDRESS: u32 = 0xaa55_0000;
 #[derive(Debug, Clone, Default)]
 pub struct Dummies(Arc<Mutex<Registry>>);
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Registry {
     ports: BTreeMap<String, Weak<DummyState>>,
     /// Number of ports made so far.
     made: u32,
     /// Frames between the ports.
     traffic: Arc<Traffic>,
+    observer: Option<Observer>,
+}
+
+/// Is told of frames that come through streams, before they are switched: the port's name and the frame. It may block.
+pub type Observer = Arc<dyn Fn(&str, &[u8]) + Send + Sync>;
+
+impl std::fmt::Debug for Registry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Registry").field("ports", &self.ports).finish_non_exhaustive()
+    }
 }
 
 /// Reasons for not taking frames or a command.
@@ -117,6 +127,23 @@ impl Dummies {
         self.registry().traffic.give_up();
     }
 
+    /// Sets who is told of frames that come through streams; `None` for nobody.
+    pub fn observe(&self, observer: Option<Observer>) {
+        self.registry().observer = observer;
+    }
+
+    /// Tells the observer of a frame that comes through a stream.
+    async fn tell(&self, name: &Arc<str>, frame: Vec<u8>) -> Vec<u8> {
+        let Some(observer) = self.registry().observer.clone() else { return frame };
+        let name = name.clone();
+        let told = tokio::task::spawn_blocking(move || {
+            observer(&name, &frame);
+            frame
+        });
+        // Without its observer the frame is lost, as on a wire.
+        told.await.unwrap_or_default()
+    }
+
     fn registry(&self) -> MutexGuard<'_, Registry> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -155,14 +182,15 @@ pub fn open(options: &Options, at: PortRef, env: &Environment) -> Result<Box<dyn
         address: options.address.unwrap_or(counted),
         incoming,
         outgoing,
-        traffic: env.dummies.registry().traffic.clone(),
+        dummies: env.dummies.clone(),
+        name: settings.name.as_str().into(),
         changeable: Mutex::new(Changeable { link_up: true, ..Changeable::default() }),
     });
     let name = settings.name;
     state.configure(options)?;
     state.settle(&mut state.changeable())?;
     env.dummies.registry().ports.insert(name.clone(), Arc::downgrade(&state));
-    Ok(Box::new(DummyPort { state, name, dummies: env.dummies.clone() }))
+    Ok(Box::new(DummyPort { state, name }))
 }
 
 /// State of a port, shared with commands.
@@ -173,7 +201,8 @@ struct DummyState {
     address: MacAddr,
     incoming: Arc<Incoming>,
     outgoing: Arc<Outgoing>,
-    traffic: Arc<Traffic>,
+    dummies: Dummies,
+    name: Arc<str>,
     changeable: Mutex<Changeable>,
 }
 
@@ -209,8 +238,13 @@ impl DummyState {
                 before.abort();
             }
             self.outgoing.set_stream_state(StreamState::None);
-            let (incoming, outgoing) = (self.incoming.clone(), self.outgoing.clone());
-            let ends = stream::Ends { incoming, outgoing, traffic: self.traffic.clone() };
+            let ends = stream::Ends {
+                incoming: self.incoming.clone(),
+                outgoing: self.outgoing.clone(),
+                traffic: self.dummies.registry().traffic.clone(),
+                dummies: self.dummies.clone(),
+                name: self.name.clone(),
+            };
             changeable.streams = stream::start(&self.runtime, options, ends)?;
         }
         changeable.options = options.clone();
@@ -276,7 +310,6 @@ impl DummyState {
 struct DummyPort {
     state: Arc<DummyState>,
     name: String,
-    dummies: Dummies,
 }
 
 impl Port for DummyPort {
@@ -307,7 +340,7 @@ impl Port for DummyPort {
 
     fn close(&self) {
         self.state.close();
-        let mut registry = self.dummies.registry();
+        let mut registry = self.state.dummies.registry();
         // Another port may have the name by now.
         let own = |port: &Weak<DummyState>| std::ptr::eq(port.as_ptr(), Arc::as_ptr(&self.state));
         if registry.ports.get(&self.name).is_some_and(own) {

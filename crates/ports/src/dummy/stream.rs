@@ -13,11 +13,11 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc::{Receiver, channel};
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::StreamState;
 use super::incoming::Incoming;
 use super::options::Options;
 use super::outgoing::Outgoing;
 use super::traffic::{Arrival, Traffic};
+use super::{Dummies, StreamState};
 use crate::OpenError;
 
 /// Frames that wait for a stream at most.
@@ -33,6 +33,9 @@ pub(super) struct Ends {
     pub(super) incoming: Arc<Incoming>,
     pub(super) outgoing: Arc<Outgoing>,
     pub(super) traffic: Arc<Traffic>,
+    pub(super) dummies: Dummies,
+    /// The port's name.
+    pub(super) name: Arc<str>,
 }
 
 /// Starts the streams of a port; `None` if it has none. Aborting the task ends them.
@@ -115,6 +118,7 @@ async fn converse(stream: UnixStream, ends: &Ends, mut frames: Receiver<Vec<u8>>
             reader.read_exact(&mut frame).await?;
             // Nothing waits for the frame.
             let arrival = is_own.then(|| Arrival(ends.traffic.clone()));
+            let frame = ends.dummies.tell(&ends.name, frame).await;
             drop(ends.incoming.push(frame, arrival));
         }
     };

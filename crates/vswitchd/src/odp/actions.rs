@@ -1,6 +1,7 @@
 //! Datapath actions as text: what turns one packet into another, as Open vSwitch writes it.
 //!
-//! Both packets are compared header by header, so that the text says what was done and not how.
+//! Both packets are compared header by header, so that the text says what was done and not how. Of a field that the
+//! packet's way depends on in part, only this part is set.
 
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -8,6 +9,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use packet::MacAddr;
 
 use super::flow::{ARP, ICMP, ICMPV6, IPV4, IPV6, MPLS, SCTP, TCP, UDP, VLAN};
+use super::hexadecimal;
 
 /// The headers of a packet, as far as actions change them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -85,8 +87,9 @@ pub(super) fn rest_of(packet: &[u8]) -> Option<&[u8]> {
     Some(Headers::of(packet)?.rest)
 }
 
-/// Returns the actions that turn a packet into another, each with a comma behind it.
-pub(super) fn between(from: &[u8], to: &[u8]) -> String {
+/// Returns the actions that turn a packet into another, each with a comma behind it. `mask` has the bits of fields, by
+/// their keys as in [`ofswitch::Dependency`], on which the packet's way depends.
+pub(super) fn between(from: &[u8], to: &[u8], mask: &Mask<'_>) -> String {
     let mut text = String::new();
     let (Some(from), Some(to)) = (Headers::of(from), Headers::of(to)) else { return text };
     let mut set = |name: &str, parts: &[(&str, Option<String>)]| {
@@ -97,13 +100,18 @@ pub(super) fn between(from: &[u8], to: &[u8]) -> String {
             let _ = write!(text, "set({name}({})),", parts.join(","));
         }
     };
-    let mac =
-        |a: &[u8], b: &[u8]| (a != b).then(|| b.first_chunk().map(|mac| MacAddr(*mac).to_string())).flatten();
-    set("eth", &[("src", mac(from.src, to.src)), ("dst", mac(from.dst, to.dst))]);
+    let mac = |a: &[u8], b: &[u8], key: &str| {
+        let shown = |bits: u128| {
+            let [.., a, b, c, d, e, f] = bits.to_be_bytes();
+            MacAddr([a, b, c, d, e, f]).to_string()
+        };
+        part([number(a), number(b)], mask(key), u128::MAX >> 80, shown)
+    };
+    set("eth", &[("src", mac(from.src, to.src, "eth_src")), ("dst", mac(from.dst, to.dst, "eth_dst"))]);
     if from.kind == to.kind {
-        ip(&from, &to, &mut set);
+        ip(&from, &to, mask, &mut set);
         arp(&from, &to, &mut set);
-        upper(&from, &to, &mut set);
+        upper(&from, &to, mask, &mut set);
     }
     labels(&from, &to, &mut text);
     vlans(&from, &to, &mut text);
@@ -160,31 +168,59 @@ fn changed<T: PartialEq + ToString>(from: Option<T>, to: Option<T>) -> Option<St
     (from != to).then(|| to.to_string())
 }
 
+type Mask<'a> = dyn Fn(&str) -> u128 + 'a;
+
+fn number(bytes: &[u8]) -> u128 {
+    bytes.iter().fold(0, |number, byte| number << 8 | u128::from(*byte))
+}
+
+/// A value of as many bits as `all` has, if it is another one than before; the part of it under a mask that covers the
+/// change.
+fn part(change: [u128; 2], mask: u128, all: u128, shown: impl Fn(u128) -> String) -> Option<String> {
+    let [from, to] = change;
+    let (changes, mask) = (from ^ to, mask & all);
+    match changes {
+        0 => None,
+        _ if mask == all || changes & !mask != 0 => Some(shown(to)),
+        _ => Some(format!("{}/{}", shown(to & mask), shown(mask))),
+    }
+}
+
+/// The same for a port's number, whose masks are hexadecimal.
+fn port(change: [u16; 2], mask: u128) -> Option<String> {
+    let [from, to] = change;
+    let (changes, mask) = (from ^ to, mask as u16);
+    match changes {
+        0 => None,
+        _ if changes & !mask != 0 || mask == u16::MAX => Some(to.to_string()),
+        _ => Some(format!("{}/{mask:#x}", to & mask)),
+    }
+}
+
 type Set<'a> = dyn FnMut(&str, &[(&str, Option<String>)]) + 'a;
 
-fn ip(from: &Headers<'_>, to: &Headers<'_>, set: &mut Set<'_>) {
+fn ip(from: &Headers<'_>, to: &Headers<'_>, mask: &Mask<'_>, set: &mut Set<'_>) {
     let byte = |at: usize| {
         let (a, b) = (from.rest.get(at)?, to.rest.get(at)?);
         (a != b).then_some(*b)
     };
     match to.kind {
         IPV4 => {
-            let address = |at: usize| {
-                let of =
-                    |headers: &Headers<'_>| Some(Ipv4Addr::from(*headers.rest.get(at..)?.first_chunk()?));
-                let (a, b) = (of(from)?, of(to)?);
-                (a != b).then(|| b.to_string())
+            let address = |at: usize, key: &str| {
+                let of = |headers: &Headers<'_>| headers.rest.get(at..at + 4).map(number);
+                let shown = |bits| Ipv4Addr::from(bits as u32).to_string();
+                part([of(from)?, of(to)?], mask(key), u32::MAX.into(), shown)
             };
             let tos = byte(1).map(|tos| masked(from.rest.get(1).copied().unwrap_or(0), tos));
             let ttl = byte(8).map(|ttl| ttl.to_string());
-            set("ipv4", &[("src", address(12)), ("dst", address(16)), ("tos", tos), ("ttl", ttl)]);
+            let (src, dst) = (address(12, "ip_src"), address(16, "ip_dst"));
+            set("ipv4", &[("src", src), ("dst", dst), ("tos", tos), ("ttl", ttl)]);
         }
         IPV6 => {
-            let address = |at: usize| {
-                let of =
-                    |headers: &Headers<'_>| Some(Ipv6Addr::from(*headers.rest.get(at..)?.first_chunk()?));
-                let (a, b) = (of(from)?, of(to)?);
-                (a != b).then(|| b.to_string())
+            let address = |at: usize, key: &str| {
+                let of = |headers: &Headers<'_>| headers.rest.get(at..at + 16).map(number);
+                let shown = |bits| Ipv6Addr::from(bits).to_string();
+                part([of(from)?, of(to)?], mask(key), u128::MAX, shown)
             };
             let first = |headers: &Headers<'_>| Some(u32::from_be_bytes(*headers.rest.first_chunk()?));
             let class = |headers: &Headers<'_>| first(headers).map(|word| (word >> 20) as u8);
@@ -194,8 +230,8 @@ fn ip(from: &Headers<'_>, to: &Headers<'_>, set: &mut Set<'_>) {
             let new = label(to).filter(|new| label(from) != Some(*new)).map(|new| format!("{new:#x}"));
             let hlimit = byte(7).map(|hlimit| hlimit.to_string());
             let parts = [
-                ("src", address(8)),
-                ("dst", address(24)),
+                ("src", address(8, "ipv6_src")),
+                ("dst", address(24, "ipv6_dst")),
                 ("label", new),
                 ("tclass", tclass),
                 ("hlimit", hlimit),
@@ -211,10 +247,11 @@ fn masked(from: u8, to: u8) -> String {
     let changed = from ^ to;
     let parts = [0xfc, 0x03].into_iter().filter(|part| changed & part != 0);
     let mask: u8 = parts.fold(0, |mask, part| mask | part);
-    if mask == 0xff { format!("{to:#x}") } else { format!("{:#x}/{mask:#x}", to & mask) }
+    let value = hexadecimal((to & mask).into());
+    if mask == 0xff { value } else { format!("{value}/{mask:#x}") }
 }
 
-fn upper(from: &Headers<'_>, to: &Headers<'_>, set: &mut Set<'_>) {
+fn upper(from: &Headers<'_>, to: &Headers<'_>, mask: &Mask<'_>, set: &mut Set<'_>) {
     let (Some((proto, src, dst)), Some((same, new_src, new_dst))) = (from.upper(), to.upper()) else {
         return;
     };
@@ -228,8 +265,8 @@ fn upper(from: &Headers<'_>, to: &Headers<'_>, set: &mut Set<'_>) {
                 UDP => "udp",
                 _ => "sctp",
             };
-            let port = |a: u16, b: u16| changed(Some(a), Some(b));
-            set(name, &[("src", port(src, new_src)), ("dst", port(dst, new_dst))]);
+            let (src, dst) = (port([src, new_src], mask("tp_src")), port([dst, new_dst], mask("tp_dst")));
+            set(name, &[("src", src), ("dst", dst)]);
         }
         ICMP | ICMPV6 => {
             let name = if proto == ICMP { "icmp" } else { "icmpv6" };
@@ -278,6 +315,28 @@ mod tests {
     use super::*;
     use crate::odp;
 
+    fn among(from: &[u8], to: &[u8]) -> String {
+        between(from, to, &|_| u128::MAX)
+    }
+
+    #[test]
+    fn only_what_matters_is_set() {
+        let packet = |src: &str, port: u16| {
+            let ip = format!("ipv4(src={src},dst=10.0.0.2,proto=17,frag=no),udp(src={port},dst=2)");
+            odp::packet(&format!("in_port(1),eth(),eth_type(0x0800),{ip}"), None).unwrap()
+        };
+        let (from, to) = (packet("10.0.0.1", 0x8201), packet("10.0.0.7", 0x8242));
+        let mask = |port: u128| move |key: &str| if key == "tp_src" { port } else { 0xff };
+        let exactly = "set(ipv4(src=0.0.0.7/0.0.0.255)),set(udp(src=33346)),";
+        assert_eq!(between(&from, &to, &mask(0xff)), exactly.replace("33346", "66/0xff"));
+        assert_eq!(between(&from, &to, &mask(0xffff)), exactly);
+        assert_eq!(
+            between(&from, &to, &mask(0)),
+            exactly,
+            "a change that nothing explains is shown as it is"
+        );
+    }
+
     #[test]
     fn changes_become_actions() {
         let packet = |tag: &str, src: &str, ttl: u8, tos: u8, port: u16| {
@@ -298,20 +357,20 @@ mod tests {
             (packet("", "50:54:00:00:00:05", 64, 40, 7), "set(ipv4(tos=0x28/0xfc)),set(udp(src=7)),"),
             (packet("vlan(vid=9,pcp=3)", "50:54:00:00:00:05", 64, 0, 1), "push_vlan(vid=9,pcp=3),"),
         ] {
-            assert_eq!(between(&plain, &to), expected);
+            assert_eq!(among(&plain, &to), expected);
         }
         let tagged = packet("vlan(vid=9,pcp=3)", "50:54:00:00:00:05", 64, 0, 1);
-        assert_eq!(between(&tagged, &plain), "pop_vlan,");
+        assert_eq!(among(&tagged, &plain), "pop_vlan,");
         let other = packet("vlan(vid=8,pcp=0)", "50:54:00:00:00:05", 64, 0, 1);
-        assert_eq!(between(&tagged, &other), "pop_vlan,push_vlan(vid=8,pcp=0),");
-        assert_eq!(between(&plain, &[1, 2]), "");
+        assert_eq!(among(&tagged, &other), "pop_vlan,push_vlan(vid=8,pcp=0),");
+        assert_eq!(among(&plain, &[1, 2]), "");
         let labelled = |labels: &[u8]| [&plain[..12], &[0x88, 0x47], labels, &plain[14..]].concat();
         let (one, two) = (labelled(&[0, 0, 0xb7, 64]), labelled(&[0, 0, 0xb6, 64, 0, 0, 0xb7, 64]));
-        assert_eq!(between(&one, &two), "push_mpls(label=11,tc=3,ttl=64,bos=0,eth_type=0x8847),");
-        assert_eq!(between(&two, &one), "pop_mpls(eth_type=0x8847),");
-        assert_eq!(between(&one, &plain), "pop_mpls(eth_type=0x800),");
+        assert_eq!(among(&one, &two), "push_mpls(label=11,tc=3,ttl=64,bos=0,eth_type=0x8847),");
+        assert_eq!(among(&two, &one), "pop_mpls(eth_type=0x8847),");
+        assert_eq!(among(&one, &plain), "pop_mpls(eth_type=0x800),");
         let less = labelled(&[0, 0, 0xb7, 63]);
-        assert_eq!(between(&one, &less), "set(mpls(label=11,tc=3,ttl=63,bos=1)),");
+        assert_eq!(among(&one, &less), "set(mpls(label=11,tc=3,ttl=63,bos=1)),");
     }
 
     #[test]
@@ -322,10 +381,10 @@ mod tests {
             odp::packet(&format!("in_port(1),eth(),{ip},nd(target={target},sll={sll})"), None).unwrap()
         };
         let (from, to) = (nd("fe80::1", "00:00:00:00:00:01"), nd("fe80::2", "00:00:00:00:00:02"));
-        assert_eq!(between(&from, &to), "set(nd(target=fe80::2,sll=00:00:00:00:00:02)),");
+        assert_eq!(among(&from, &to), "set(nd(target=fe80::2,sll=00:00:00:00:00:02)),");
         let arp = |op: u8| {
             odp::packet(&format!("in_port(1),eth(),eth_type(0x0806),arp(sip=1.1.1.1,op={op})"), None).unwrap()
         };
-        assert_eq!(between(&arp(1), &arp(2)), "set(arp(op=2)),");
+        assert_eq!(among(&arp(1), &arp(2)), "set(arp(op=2)),");
     }
 }

@@ -8,18 +8,41 @@ use packet::MacAddr;
 
 use super::extract::fields;
 use super::flow::{ARP, Flow, Fragment, ICMP, ICMPV6, IPV4, IPV6, MPLS, RARP, SCTP, TCP, UDP};
+use super::hexadecimal;
 
 /// What a packet's way depends on.
 pub(crate) struct Megaflow {
     flow: Flow,
-    masks: Vec<Dependency>,
+    masks: Masks,
+}
+
+/// The bits of a packet that matter.
+#[derive(Clone)]
+enum Masks {
+    All,
+    Some(Vec<Dependency>),
+}
+
+/// The fields that a list has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Detail {
+    /// Those that matter.
+    #[default]
+    Brief,
+    /// All, with their masks.
+    Verbose,
 }
 
 /// A list of fields, with commas between them.
 #[derive(Default)]
-struct List(String);
+struct List(String, Detail);
 
 impl List {
+    /// An empty list with as much detail.
+    fn part(&self) -> Self {
+        Self(String::new(), self.1)
+    }
+
     fn put(&mut self, text: &str) {
         if !self.0.is_empty() {
             self.0.push(',');
@@ -30,18 +53,18 @@ impl List {
     /// A field of `bits` bits, unless none of them matters.
     fn field(&mut self, name: &str, value: &str, mask: u128, bits: u32, shown: impl Fn(u128) -> String) {
         match mask & ones(bits) {
-            0 => {}
+            0 if self.1 == Detail::Brief => {}
             mask if mask == ones(bits) => self.put(&format!("{name}={value}")),
             mask => self.put(&format!("{name}={value}/{}", shown(mask))),
         }
     }
 
     fn number(&mut self, name: &str, value: u64, mask: u128, bits: u32) {
-        self.field(name, &value.to_string(), mask, bits, |mask| format!("{mask:#x}"));
+        self.field(name, &value.to_string(), mask, bits, hexadecimal);
     }
 
     fn hex(&mut self, name: &str, value: u64, mask: u128, bits: u32) {
-        self.field(name, &format!("{value:#x}"), mask, bits, |mask| format!("{mask:#x}"));
+        self.field(name, &hexadecimal(value.into()), mask, bits, hexadecimal);
     }
 
     fn mac(&mut self, name: &str, value: [u8; 6], mask: u128) {
@@ -76,11 +99,19 @@ fn ones(bits: u32) -> u128 {
 impl Megaflow {
     /// The megaflow of a packet.
     pub(crate) fn of(packet: &[u8], masks: Vec<Dependency>) -> Self {
-        Self { flow: fields(packet), masks }
+        Self { flow: fields(packet), masks: Masks::Some(masks) }
+    }
+
+    /// The flow of exactly this packet.
+    pub(crate) fn exactly(packet: &[u8]) -> Self {
+        Self { flow: fields(packet), masks: Masks::All }
     }
 
     fn mask(&self, key: &str) -> u128 {
-        self.masks.iter().find(|part| part.key == key).map_or(0, |part| part.mask)
+        match &self.masks {
+            Masks::All => u128::MAX,
+            Masks::Some(parts) => parts.iter().find(|part| part.key == key).map_or(0, |part| part.mask),
+        }
     }
 
     /// Whether a packet agrees with it.
@@ -131,21 +162,38 @@ impl Megaflow {
     }
 
     /// As a datapath flow, of packets from a port of the datapath.
-    pub(crate) fn datapath(&self, in_port: u32) -> String {
+    pub(crate) fn datapath(&self, in_port: u32, detail: Detail) -> String {
         let flow = &self.flow;
-        let mut all = List::default();
-        all.put(&format!("recirc_id(0),in_port({in_port}),packet_type(ns=0,id=0)"));
-        let mut eth = List::default();
+        let mut all = List(String::new(), detail);
+        // No packet has marks or the state of a connection, and none passes twice.
+        let (before, after) = match (&self.masks, detail) {
+            (Masks::All, Detail::Brief) => (
+                "skb_priority(0),skb_mark(0),ct_state(-new-est-rel-rpl-inv-trk-snat-dnat),ct_zone(0),ct_mark(0),\
+                 ct_label(0),",
+                ",dp_hash(0)",
+            ),
+            (Masks::All, Detail::Verbose) => (
+                "skb_priority(0),skb_mark(0),ct_state(0/0xff),ct_zone(0),ct_mark(0),ct_label(0),",
+                ",dp_hash(0)",
+            ),
+            (Masks::Some(_), Detail::Verbose) => (
+                "skb_priority(0/0),skb_mark(0/0),ct_state(0/0),ct_zone(0/0),ct_mark(0/0),ct_label(0/0),",
+                ",dp_hash(0/0)",
+            ),
+            (Masks::Some(_), Detail::Brief) => ("", ""),
+        };
+        all.put(&format!("{before}recirc_id(0){after},in_port({in_port}),packet_type(ns=0,id=0)"));
+        let mut eth = all.part();
         eth.mac("src", flow.eth_src, self.mask("eth_src"));
         eth.mac("dst", flow.eth_dst, self.mask("eth_dst"));
         all.nested("eth", &eth);
-        let mut inner = List::default();
+        let mut inner = all.part();
         inner.put(&format!("eth_type(0x{:04x})", flow.eth_type));
         self.network(&mut inner);
         let mut text = inner.0;
         for (at, (kind, tci)) in flow.vlans.iter().enumerate().rev() {
             let mask = if at == 0 { self.mask("vlan_tci") } else { 0 };
-            text = format!("eth_type(0x{kind:04x}),vlan({}),encap({text})", tag(*tci, mask));
+            text = format!("eth_type(0x{kind:04x}),vlan({}),encap({text})", tag(*tci, mask, detail));
         }
         all.put(&text);
         all.0
@@ -153,7 +201,7 @@ impl Megaflow {
 
     fn network(&self, all: &mut List) {
         let flow = &self.flow;
-        let mut ip = List::default();
+        let mut ip = all.part();
         let fragment = match flow.fragment {
             Fragment::No => "frag=no",
             Fragment::First => "frag=first",
@@ -213,7 +261,7 @@ impl Megaflow {
     fn transport(&self, all: &mut List) {
         let flow = &self.flow;
         let (src, dst) = (self.mask("tp_src"), self.mask("tp_dst"));
-        let mut list = List::default();
+        let mut list = all.part();
         if flow.fragment == Fragment::Later {
             return;
         }
@@ -229,8 +277,10 @@ impl Megaflow {
             TCP => {
                 ports(&mut list);
                 all.nested("tcp", &list);
-                if self.mask("tcp_flags") != 0 {
-                    all.put(&flags(flow.tcp_flags, self.mask("tcp_flags") as u16));
+                match self.mask("tcp_flags") {
+                    0 if all.1 == Detail::Brief => {}
+                    0 => all.put("tcp_flags(0/0)"),
+                    mask => all.put(&flags(flow.tcp_flags, mask as u16)),
                 }
             }
             UDP => {
@@ -248,7 +298,7 @@ impl Megaflow {
             ICMPV6 if flow.eth_type == IPV6 => {
                 kinds(&mut list);
                 all.nested("icmpv6", &list);
-                let mut nd = List::default();
+                let mut nd = all.part();
                 nd.ipv6("target", flow.nd_target, self.mask("nd_target"));
                 nd.mac("sll", flow.nd_sll, self.mask("nd_sll"));
                 nd.mac("tll", flow.nd_tll, self.mask("nd_tll"));
@@ -377,11 +427,11 @@ impl Megaflow {
 }
 
 /// A tag's parts that matter, and others that are not zero.
-fn tag(tci: u16, mask: u128) -> String {
+fn tag(tci: u16, mask: u128, detail: Detail) -> String {
     let mut list = List::default();
     let mut part = |name: &str, value: u16, mask: u128, bits: u32| {
         let mask = mask & ones(bits);
-        if value == 0 && mask == 0 {
+        if value == 0 && mask == 0 && detail == Detail::Brief {
             return;
         }
         let of = if mask == ones(bits) { String::new() } else { format!("/{mask:#x}") };
@@ -428,11 +478,11 @@ mod tests {
     fn only_what_matters_is_told() {
         let nothing = megaflow(ICMP, &[]);
         let datapath = "recirc_id(0),in_port(7),packet_type(ns=0,id=0),eth_type(0x0800),ipv4(frag=no)";
-        assert_eq!(nothing.datapath(7), datapath);
+        assert_eq!(nothing.datapath(7, Detail::Brief), datapath);
         assert_eq!(nothing.matching("7"), "recirc_id=0,eth,ip,in_port=7,nw_frag=no");
         let some = megaflow(ICMP, &[("ip_src", 0xffff_fffc), ("nw_proto", 0xff), ("tp_src", 0xff)]);
         assert_eq!(
-            some.datapath(7),
+            some.datapath(7, Detail::Brief),
             "recirc_id(0),in_port(7),packet_type(ns=0,id=0),eth_type(0x0800),\
              ipv4(src=10.0.0.2/255.255.255.252,proto=1,frag=no),icmp(type=8)"
         );
@@ -445,9 +495,39 @@ mod tests {
             &[("vlan_tci", 0x1fff)],
         );
         assert!(
-            tagged.datapath(1).ends_with("eth_type(0x8100),vlan(vid=11,pcp=7/0x0),encap(eth_type(0x1234))")
+            tagged
+                .datapath(1, Detail::Brief)
+                .ends_with("eth_type(0x8100),vlan(vid=11,pcp=7/0x0),encap(eth_type(0x1234))")
         );
         assert_ne!(nothing.identity(), some.identity());
+    }
+
+    #[test]
+    fn all_fields_are_told_with_their_masks() {
+        let rest = "eth(src=50:54:00:00:00:09/00:00:00:00:00:00,dst=50:54:00:00:00:0a/00:00:00:00:00:00),\
+                    eth_type(0x0800),ipv4(src=10.0.0.2/255.0.0.0,dst=10.0.0.1/0.0.0.0,proto=1/0,tos=0/0,ttl=64/0,\
+                    frag=no),icmp(type=8/0,code=0/0)";
+        assert_eq!(
+            megaflow(ICMP, &[("ip_src", 0xff00_0000)]).datapath(7, Detail::Verbose),
+            format!(
+                "skb_priority(0/0),skb_mark(0/0),ct_state(0/0),ct_zone(0/0),ct_mark(0/0),ct_label(0/0),recirc_id(0),\
+                 dp_hash(0/0),in_port(7),packet_type(ns=0,id=0),{rest}"
+            )
+        );
+        let exact = Megaflow::exactly(&odp::packet(ICMP, None).unwrap());
+        let fields = ICMP.split_once("eth(").unwrap().1;
+        for (detail, state) in
+            [(Detail::Brief, "-new-est-rel-rpl-inv-trk-snat-dnat"), (Detail::Verbose, "0/0xff")]
+        {
+            assert_eq!(
+                exact.datapath(7, detail),
+                format!(
+                    "skb_priority(0),skb_mark(0),ct_state({state}),ct_zone(0),ct_mark(0),ct_label(0),recirc_id(0),\
+                     dp_hash(0),in_port(7),packet_type(ns=0,id=0),eth({fields}"
+                )
+            );
+        }
+        assert!(!exact.has(&odp::packet(&ICMP.replace("ttl=64", "ttl=63"), None).unwrap()));
     }
 
     #[test]

@@ -15,12 +15,17 @@ mod parse;
 mod sequence;
 mod show;
 
-pub(crate) use megaflow::Megaflow;
+pub(crate) use megaflow::{Detail, Megaflow};
 pub(crate) use sequence::Sequence;
 pub(crate) use show::matching;
 
 /// Bytes of the longest packet of the fabric.
 const MOST_BYTES: usize = 65_535;
+
+/// A number with its prefix, which zero does without.
+fn hexadecimal(number: u128) -> String {
+    if number == 0 { "0".into() } else { format!("{number:#x}") }
+}
 
 /// Returns the packet that a datapath flow describes, at least `length` bytes long.
 pub(crate) fn packet(text: &str, length: Option<usize>) -> Result<Vec<u8>, String> {

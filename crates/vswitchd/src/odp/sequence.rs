@@ -2,23 +2,32 @@
 
 use std::fmt::Write;
 
+use ofswitch::Dependency;
+
 use super::actions::{between, rest_of};
 
 /// Actions so far, and the packet as they leave it.
 pub(crate) struct Sequence {
     text: String,
     now: Vec<u8>,
+    /// What the packet's way depends on.
+    depends: Vec<Dependency>,
 }
 
 impl Sequence {
     /// No actions yet.
     pub(crate) fn of(packet: &[u8]) -> Self {
-        Self { text: String::new(), now: packet.to_vec() }
+        Self { text: String::new(), now: packet.to_vec(), depends: Vec::new() }
     }
 
     /// The packet as the actions leave it.
     pub(crate) fn now(&self) -> &[u8] {
         &self.now
+    }
+
+    /// Tells of what the packet's way depends on: of other parts, nothing is set.
+    pub(crate) fn depend(&mut self, depends: &[Dependency]) {
+        depends.clone_into(&mut self.depends);
     }
 
     /// The packet has become another, without an output.
@@ -28,7 +37,8 @@ impl Sequence {
 
     /// Adds an output of `packet` to a port of the datapath; `limit`: bytes that it may have, if it is limited.
     pub(crate) fn output(&mut self, port: u32, packet: &[u8], limit: Option<u32>) {
-        self.text += &between(&self.now, packet);
+        let part = |key: &str| self.depends.iter().find(|part| part.key == key);
+        self.text += &between(&self.now, packet, &|key| part(key).map_or(0, |part| part.mask));
         // What is cut off is there again for the next output.
         let tail = match (rest_of(&self.now), rest_of(packet)) {
             (Some(before), Some(after)) => before.get(after.len()..).unwrap_or_default().to_vec(),
