@@ -59,7 +59,6 @@ pub(crate) fn commands(subjects: Subjects) -> Commands {
         words.iter().try_for_each(|spec| log.set(spec)).map(|()| String::new())
     });
     seen.add(&mut commands);
-    let name = if types.level > Level::Off { "dummy@ovs-dummy" } else { "system@ovs-system" };
     if types.level > Level::Off {
         testing::add(&mut commands, &desired, &bonds, &monitor, &pulse, &seen);
         datapath::add_for_tests(&mut commands, &desired, &numbers, name);
