@@ -117,8 +117,8 @@ struct Applied {
     next_statistics: u64,
     /// What was last found of the plan's interfaces.
     facts: Vec<Facts>,
-    /// Warnings that are in the log.
-    warned: BTreeSet<String>,
+    /// Errors, warnings and notes that are in the log.
+    said: BTreeSet<String>,
 }
 
 /// What is to be done once the database can be written.
@@ -309,14 +309,18 @@ impl Follower {
         if OpenVSwitch::only(session.replica()).is_ok_and(|root| root.is_none()) {
             tracing::info!("the table `{}` is empty; waiting for a row", OpenVSwitch::INFO.name);
         }
-        let warnings: BTreeSet<_> = plan.warnings.iter().chain(&plan.errors).cloned().collect();
-        for text in warnings.difference(&applied.warned) {
-            match plan.errors.contains(text) {
-                true => tracing::error!("{text}"),
-                false => tracing::warn!("{text}"),
+        let said: BTreeSet<_> =
+            plan.warnings.iter().chain(&plan.errors).chain(&plan.notes).cloned().collect();
+        for text in said.difference(&applied.said) {
+            if plan.errors.contains(text) {
+                tracing::error!("{text}");
+            } else if plan.warnings.contains(text) {
+                tracing::warn!("{text}");
+            } else {
+                tracing::info!("{text}");
             }
         }
-        applied.warned = warnings;
+        applied.said = said;
         let bridges: Vec<_> = plan.bridges.iter().filter_map(|bridge| bridge.config()).collect();
         if plan.workers != applied.plan.workers {
             let (subject, cpus) = (desired.clone(), plan.workers.clone());

@@ -64,6 +64,8 @@ pub(crate) struct Plan {
     pub(crate) warnings: Vec<String>,
     /// What is refused, for the log.
     pub(crate) errors: Vec<String>,
+    /// What the switch does not have, for the log.
+    pub(crate) notes: Vec<String>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -209,9 +211,14 @@ impl Plan {
         rows.warn(&bridges, &mut warnings, &mut errors);
         let (workers, mistakes) = workers::of(&root.other_config);
         warnings.extend(mistakes);
+        let notes = bridges
+            .iter()
+            .flat_map(|bridge| bridge.without_effect.iter().map(|column| (&bridge.name, column)))
+            .map(|(bridge, column)| format!("bridge {bridge}: {column} has no effect"))
+            .collect();
         let statistics_interval = statistics_interval(&root.other_config);
         let root = Some((root.uuid, root.next_cfg));
-        Ok(Plan { root, bridges, workers, statistics_interval, dpdk, warnings, errors })
+        Ok(Plan { root, bridges, workers, statistics_interval, dpdk, warnings, errors, notes })
     }
 }
 
@@ -347,7 +354,6 @@ impl Rows<'_> {
             }
             bridge.bonds.iter().flat_map(|bond| &bond.warnings).cloned().for_each(&mut add);
             bridge.sflow.as_ref().err().cloned().into_iter().for_each(&mut add);
-            bridge.without_effect.iter().for_each(|column| add(format!("{column} has no effect")));
             for interface in &bridge.interfaces {
                 let row = self.interfaces.get(&interface.uuid);
                 row.and_then(|row| policing::limit(row).1).into_iter().for_each(&mut add);
