@@ -68,7 +68,7 @@ impl Unrestricted {
 impl Sources for Unrestricted {
     #[inline(always)]
     fn heard(&mut self, fdb: &Fdb, batch: &mut Batch<'_>, _: VersionId, src: MacAddr, key: Key) -> Heard {
-        if self.last != Some(key) && src.is_station() {
+        if self.last != Some(key) && !src.is_multicast() && !key.is_null() {
             self.last = Some(key);
             let claim = |key: Key| batch.claim(key.vid(), key.mac());
             if fdb.learn_unclaimed(key, self.ingress, self.now, claim) {

@@ -51,6 +51,12 @@ impl Key {
         (self.0 >> (48 + KEY_AT)) as u16
     }
 
+    /// Whether the address is the null address.
+    #[inline(always)]
+    pub fn is_null(self) -> bool {
+        self.0 & (((1 << 48) - 1) << KEY_AT) == 0
+    }
+
     /// Returns the address.
     pub fn mac(self) -> MacAddr {
         MacAddr::from_u64(self.0 >> KEY_AT)
