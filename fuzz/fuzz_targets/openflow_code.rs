@@ -118,7 +118,7 @@ impl Pair {
                     is_up: true,
                     is_enabled: true,
                     speed: 0,
-                    counts_errors: true,
+                    is_dummy: false,
                     queues: vec![],
                 };
                 switch.set_port(port, 0).unwrap_or_else(|error| panic!("{error}"));

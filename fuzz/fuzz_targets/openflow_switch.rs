@@ -68,7 +68,7 @@ fuzz_target!(|data: &[u8]| {
                     is_up: input.flag(),
                     is_enabled: true,
                     speed: 0,
-                    counts_errors: true,
+                    is_dummy: false,
                     queues: vec![],
                 };
                 let _ = switch.set_port(info, now);
