@@ -312,7 +312,7 @@ impl Watchdog {
 
     /// Quarantines a client that was found punching, or that a second thread cannot get past either; otherwise serves
     /// it. A single thread may be held up by something else for a moment, and quarantine costs a client packets. Several
-    /// threads that sleep may all be held up by something else, unless the client shares memory.
+    /// threads that sleep may all be held up by something else for a moment, unless the client shares memory.
     fn update_quarantine(&self, client: &Arc<Client>) {
         let suspected = |stuck: &Stuck| stuck.suspects.iter().any(|other| Arc::ptr_eq(other, client));
         let with_it =
@@ -325,7 +325,7 @@ impl Watchdog {
         };
         let waits = match with_it().count() {
             0 => false,
-            2.. if client.memory.is_some() => true,
+            2.. if client.memory.is_some() || with_it().all(|stuck| stuck.looks >= FAULT_AFTER) => true,
             _ => self.infos.iter().zip(&self.seen).any(spins),
         };
         client.quarantine(waits || with_it().any(|stuck| stuck.proven));
