@@ -5,7 +5,8 @@
 //!
 //! Invariants:
 //! - Each interface of a bridge in the database is in the plan once, whether it is configured or not.
-//! - A plan depends on nothing but the rows, and on the port numbers that were given last.
+//! - A plan depends on nothing but the rows, the port numbers that were given last, the CPUs that are online, and the
+//!   addresses of interfaces that are agents of sFlow.
 
 mod bonds;
 mod kinds;
@@ -135,6 +136,7 @@ struct Rows<'a> {
     mirrors: BTreeMap<Uuid, vswitch::Mirror>,
     qos: BTreeMap<Uuid, QoS>,
     sflow: BTreeMap<Uuid, vswitch::SFlow>,
+    agents: sflow::Agents,
     faults: Faults,
     openflow: OpenFlowRows,
     rundir: &'a Path,
@@ -164,13 +166,15 @@ impl Plan {
         let Some(root) = OpenVSwitch::only(replica)? else { return Ok(Plan::default()) };
         let (mut faults, mut openflow_faults) = (Faults::new(), Faults::new());
         let bridges = rows::read::<Bridge>(replica, &mut faults);
+        let exports = rows::read(replica, &mut faults);
         let rows = Rows {
             types,
             ports: rows::read(replica, &mut faults),
             interfaces: rows::read(replica, &mut faults),
             mirrors: rows::read(replica, &mut faults),
             qos: rows::read(replica, &mut faults),
-            sflow: rows::read(replica, &mut faults),
+            agents: sflow::agents(&exports),
+            sflow: exports,
             faults,
             openflow: OpenFlowRows {
                 controllers: rows::read(replica, &mut openflow_faults),
