@@ -73,13 +73,29 @@ pub fn nanoseconds() -> u64 {
 /// Nanoseconds on the clock of [`seconds`] while it is stopped; 0 while it runs, as it does but in tests.
 static STOPPED: AtomicU64 = AtomicU64::new(0);
 
-/// Whole seconds on the monotonic clock: the unit of ageing. Costs a vDSO call; used once a batch.
+/// Nanoseconds on the monotonic clock as of its last tick, some milliseconds ago. Costs a vDSO call, half of that of
+/// [`nanoseconds`]; used once a batch.
+#[inline]
+pub fn coarse_nanoseconds() -> u64 {
+    match STOPPED.load(Relaxed) {
+        0 => {
+            let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+            (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
+        }
+        stopped => stopped,
+    }
+}
+
+/// Whole seconds on the monotonic clock: the unit of ageing.
 #[inline]
 pub fn seconds() -> u32 {
-    match STOPPED.load(Relaxed) {
-        0 => rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse).tv_sec as u32,
-        stopped => (stopped / 1_000_000_000) as u32,
-    }
+    whole_seconds(coarse_nanoseconds())
+}
+
+/// Whole seconds of so many nanoseconds.
+#[inline]
+pub(crate) fn whole_seconds(nanoseconds: u64) -> u32 {
+    (nanoseconds / 1_000_000_000) as u32
 }
 
 /// Stops the clock of [`seconds`], for tests of ageing.

@@ -5,10 +5,12 @@
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// Time of the clock at its start: ten years, so that restored flows have times before the start.
-const EPOCH: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+use rustix::time::{ClockId, clock_gettime};
+
+/// Time of the clock at its start in nanoseconds: ten years, so that restored flows have times before the start.
+const EPOCH: u64 = 10 * 365 * 24 * 3600 * 1_000_000_000;
 
 /// The stopped clock's time in nanoseconds; 0 while it runs.
 static STOPPED: AtomicU64 = AtomicU64::new(0);
@@ -17,22 +19,38 @@ static STOPPED: AtomicU64 = AtomicU64::new(0);
 #[inline]
 pub fn now() -> u64 {
     match STOPPED.load(Relaxed) {
-        0 => running(),
+        0 => since_start(nanoseconds(ClockId::Monotonic)),
+        stopped => stopped,
+    }
+}
+
+/// Time on the clock when the machine's monotonic clock shows so many nanoseconds, or showed a moment ago.
+#[inline]
+pub fn at(monotonic: u64) -> u64 {
+    match STOPPED.load(Relaxed) {
+        0 => since_start(monotonic),
         stopped => stopped,
     }
 }
 
 #[inline]
-fn running() -> u64 {
-    static START: OnceLock<Instant> = OnceLock::new();
-    let start = START.get_or_init(Instant::now);
-    u64::try_from((EPOCH + start.elapsed()).as_nanos()).unwrap_or(u64::MAX)
+fn since_start(monotonic: u64) -> u64 {
+    /// Time of the machine's clock that is [`EPOCH`] on this one. Of a coarse clock, which lags behind.
+    static START: OnceLock<u64> = OnceLock::new();
+    let start = *START.get_or_init(|| nanoseconds(ClockId::MonotonicCoarse));
+    monotonic.saturating_sub(start).saturating_add(EPOCH)
+}
+
+#[inline]
+fn nanoseconds(clock: ClockId) -> u64 {
+    let now = clock_gettime(clock);
+    (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
 }
 
 /// Stops the clock, for the rest of the process.
 pub fn stop() {
     // One that is stopped already keeps its time.
-    let _ = STOPPED.compare_exchange(0, running(), Relaxed, Relaxed);
+    let _ = STOPPED.compare_exchange(0, since_start(nanoseconds(ClockId::Monotonic)), Relaxed, Relaxed);
 }
 
 /// Stops the clock, and moves it forward.

@@ -89,6 +89,12 @@ impl SharedSwitch {
         clock::now()
     }
 
+    /// Time on the switch's clock at a time of the machine's: see [`clock::at`].
+    #[inline]
+    pub fn time_at(&self, monotonic: u64) -> u64 {
+        clock::at(monotonic)
+    }
+
     /// Uses the switch, at a time in nanoseconds, and wakes the connections that messages wait for.
     ///
     /// Ports, packets and ticks go through here.

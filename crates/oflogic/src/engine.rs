@@ -30,7 +30,7 @@ pub(crate) struct Compiled {
     enabled: bool,
     /// No packet runs code.
     rests: AtomicBool,
-    views: ArcSwapOption<Views>,
+    views: Arc<ArcSwapOption<Views>>,
     control: Mutex<Control>,
     /// For code that is specialised for the flows.
     pub(crate) wish: Wish,
@@ -77,17 +77,16 @@ impl Compiled {
         Self {
             enabled,
             rests: AtomicBool::new(false),
-            views: ArcSwapOption::empty(),
+            views: Arc::default(),
             control,
             wish: Wish::default(),
             tended,
         }
     }
 
-    /// Calls `run` with the current views: for packets.
-    #[inline]
-    pub(crate) fn with_views<R>(&self, run: impl FnOnce(Option<&Views>) -> R) -> R {
-        run(self.views.load().as_deref())
+    /// The current views: for packets.
+    pub(crate) fn views(&self) -> &Arc<ArcSwapOption<Views>> {
+        &self.views
     }
 
     /// Wishes for code that is specialised for the flows.

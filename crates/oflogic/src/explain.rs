@@ -42,7 +42,7 @@ fn explain_others(plane: &Plane, switch: &SharedSwitch, batch: &mut Batch<'_>) -
         };
     }
     if !batch.is_rehearsal() {
-        plane.decide(batch, switch.now());
+        plane.decide(batch, switch);
         return true;
     }
     rehearse(plane, switch, batch);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use fabric::{Batch, PortIndex, Rest, VersionId};
+use ofagent::SharedSwitch;
 use packet::headers::{IpVersion, Layers, protocol};
 use packet::{MacAddr, ether};
 
@@ -88,11 +89,11 @@ pub(crate) type Selected = Arc<[Selector]>;
 impl Plane {
     /// Hands selected frames of a batch to the control plane, and decides for the others.
     #[cold]
-    pub(crate) fn forward_others(&self, batch: &mut Batch<'_>, now: u64) {
+    pub(crate) fn forward_others(&self, batch: &mut Batch<'_>, switch: &SharedSwitch) {
         let mut rest = Rest::default();
         self.intercept(batch);
         if let Some(mut others) = batch.rest(&mut rest) {
-            self.decide(&mut others, now);
+            self.decide(&mut others, switch);
         }
         batch.end_of_stages(rest);
     }

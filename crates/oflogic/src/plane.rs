@@ -7,12 +7,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, TryLockError};
 
+use arc_swap::cache::Cache;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use codegen::{Effects, Fate, Views, Worker};
 use fabric::doorbell::{Doorbell, ThreadBell};
 use fabric::worker::PerThread;
 use fabric::{Batch, DropReason, PortIndex, Rest, SwitchLogic, VersionId};
 use logic::Learning;
+use ofagent::SharedSwitch;
 use ofswitch::{OnlyFlow, Surroundings};
 use openflow::PortNo;
 use pipeline::interp::Received;
@@ -33,7 +35,7 @@ const REPORTS: u32 = 10;
 
 /// The data path of a bridge.
 pub(crate) struct Plane {
-    pub(crate) ports: ArcSwap<PortMap>,
+    pub(crate) ports: Arc<ArcSwap<PortMap>>,
     pub(crate) compiled: Arc<Compiled>,
     /// Flags of all received packets.
     pub(crate) flags: AtomicU64,
@@ -43,7 +45,7 @@ pub(crate) struct Plane {
     /// Whether [`PortMap::bonds`] has something; standalone bridges look at nothing else.
     pub(crate) has_bonds: AtomicBool,
     /// The one flow that every packet meets, which does nothing but `NORMAL`.
-    pub(crate) only_normal: ArcSwapOption<OnlyFlow>,
+    pub(crate) only_normal: Arc<ArcSwapOption<OnlyFlow>>,
     /// Forwards packets for `NORMAL`, and all packets in standalone mode.
     pub(crate) learning: Learning,
     pub(crate) locals: PerThread<Local>,
@@ -54,13 +56,29 @@ pub(crate) struct Plane {
 /// State of one worker.
 #[derive(Debug)]
 pub(crate) struct Local {
-    memory: Mutex<Memory>,
+    own: Mutex<Own>,
     /// Whether its worker alone counts in [`pipeline::state::EntryStats::add_alone`].
     alone: bool,
     pub(crate) upcalls: Upcalls,
     pub(crate) tally: Tally,
     /// Second of the last report of a packet that exceeds a limit; 0: none yet. Only its worker writes it.
     reported: AtomicU32,
+}
+
+/// What only its worker uses.
+#[derive(Debug)]
+struct Own {
+    seen: Seen,
+    memory: Memory,
+}
+
+/// What the control side has published, as the worker saw it last: whether there is something new it sees without a
+/// locked instruction, of which a load of the original takes two.
+#[derive(Debug)]
+struct Seen {
+    ports: Cache<Arc<ArcSwap<PortMap>>, Arc<PortMap>>,
+    only_normal: Cache<Arc<ArcSwapOption<OnlyFlow>>, Option<Arc<OnlyFlow>>>,
+    views: Cache<Arc<ArcSwapOption<Views>>, Option<Arc<Views>>>,
 }
 
 /// Memory that is used again for every batch.
@@ -76,7 +94,7 @@ struct Memory {
 
 impl Local {
     /// `number`: the thread's; `seed`: of the worker's random numbers.
-    pub(crate) fn new(number: usize, seed: u64) -> Self {
+    pub(crate) fn new(plane: &Plane, number: usize, seed: u64) -> Self {
         let alone = number == 0;
         let memory = Memory {
             worker: if alone { Worker::alone() } else { Worker::new() },
@@ -85,8 +103,13 @@ impl Local {
             packets: Vec::new(),
             random: seed,
         };
+        let seen = Seen {
+            ports: Cache::new(plane.ports.clone()),
+            only_normal: Cache::new(plane.only_normal.clone()),
+            views: Cache::new(plane.compiled.views().clone()),
+        };
         let (upcalls, tally, reported) = (Upcalls::new(), Tally::new(), AtomicU32::new(0));
-        Self { memory: Mutex::new(memory), alone, upcalls, tally, reported }
+        Self { own: Mutex::new(Own { seen, memory }), alone, upcalls, tally, reported }
     }
 
     /// Whether a packet that exceeds a limit may be reported in this second; if so, none may for a while.
@@ -142,17 +165,17 @@ impl Plane {
         self.standalone.load(Relaxed) || batch.injection_mark() == NORMAL
     }
 
-    /// Forwards a batch; `now`: nanoseconds on the switch's clock.
-    pub(crate) fn forward(&self, batch: &mut Batch<'_>, now: u64) {
+    /// Forwards a batch of this switch.
+    pub(crate) fn forward(&self, batch: &mut Batch<'_>, switch: &SharedSwitch) {
         if self.intercepts(batch) {
-            return self.forward_others(batch, now);
+            return self.forward_others(batch, switch);
         }
-        self.decide(batch, now);
+        self.decide(batch, switch);
     }
 
     /// Decides for a batch of which the control plane takes nothing.
     #[inline]
-    pub(crate) fn decide(&self, batch: &mut Batch<'_>, now: u64) {
+    pub(crate) fn decide(&self, batch: &mut Batch<'_>, switch: &SharedSwitch) {
         let learns_only = self.learns_only(batch);
         if learns_only && !self.has_bonds.load(Relaxed) {
             return self.learning.forward(batch);
@@ -160,30 +183,31 @@ impl Plane {
         let Some(local) = self.locals.get(batch.worker()) else {
             return discard_all(batch, DropReason::LogicFault, || {});
         };
-        let memory = &mut *match local.memory.try_lock() {
-            Ok(memory) => memory,
-            Err(TryLockError::Poisoned(memory)) => memory.into_inner(),
-            // Only its worker uses this memory.
+        let Own { seen, memory } = &mut *match local.own.try_lock() {
+            Ok(own) => own,
+            Err(TryLockError::Poisoned(own)) => own.into_inner(),
+            // Only its worker uses it.
             Err(TryLockError::WouldBlock) => return discard_all(batch, DropReason::LogicFault, || {}),
         };
-        let ports = self.ports.load();
+        let ports = seen.ports.load();
         if learns_only {
-            return self.forward_bonded(local, &ports, batch);
+            return self.forward_bonded(local, ports, batch);
         }
-        let Some(mut executor) = self.executor(batch, local, &ports) else { return };
+        let Some(mut executor) = self.executor(batch, local, ports) else { return };
         let has_taken = executor.take_pdus(batch);
         let flags = self.flags.load(Relaxed);
-        if let Some(only) = &*self.only_normal.load()
+        if let Some(only) = seen.only_normal.load()
             && flags == 0
             && !ports.is_restricted()
             && batch.security().is_none()
             && !batch.is_explained()
         {
-            count(only, local, batch, now);
+            count(only, local, batch, switch.time_at(batch.coarse_now_ns()));
             return self.learning.forward(batch);
         }
-        self.compiled.with_views(|views| match views {
+        match seen.views.load() {
             Some(views) => {
+                let now = switch.now();
                 if has_taken || !memory.follow_all(views, &mut executor, batch, flags, now) {
                     memory.choose(batch, has_taken);
                     memory.run(views, &mut executor, batch, flags, now);
@@ -193,7 +217,7 @@ impl Plane {
                 memory.choose(batch, has_taken);
                 memory.hand_over(&mut executor, batch);
             }
-        });
+        }
         self.finish(&executor, batch, |learning, left| learning.forward(left));
     }
 
@@ -260,21 +284,18 @@ impl Plane {
     }
 }
 
-/// Counts a batch's packets for the flow that all of them meet.
+/// Counts a batch's packets for the flow that all of them meet; `now`: nanoseconds on the switch's clock.
 fn count(only: &OnlyFlow, local: &Local, batch: &Batch<'_>, now: u64) {
-    let (mut packets, mut bytes) = (0, 0);
-    for v in batch.packets() {
-        packets += 1;
-        bytes += u64::from(batch.len(v));
-    }
+    let (packets, bytes) = batch.received();
     let stats = &only.flow.stats;
-    match local.alone {
-        true => stats.add_alone(packets, bytes),
-        false => stats.add(packets, bytes),
+    if local.alone {
+        stats.add_alone(packets, bytes);
+        only.lookups.add_alone(packets, packets);
+    } else {
+        stats.add(packets, bytes);
+        only.lookups.add(packets, packets);
     }
     stats.last_hit.store(now, Relaxed);
-    only.lookups.lookups.fetch_add(packets, Relaxed);
-    only.lookups.hits.fetch_add(packets, Relaxed);
 }
 
 impl Memory {
@@ -309,11 +330,8 @@ impl Memory {
         if batch.is_explained() || batch.security().is_some() {
             return false;
         }
-        let size = || {
-            let lens = batch.packets().map(|v| u64::from(batch.len(v)));
-            lens.fold((0, 0), |(packets, bytes), len| (packets + 1, bytes + len))
-        };
-        let leaves = self.worker.follow_all(&views.load(), (executor.number, flags), size, now);
+        let leaves =
+            self.worker.follow_all(&views.load(), (executor.number, flags), || batch.received(), now);
         if let Some(leaves) = leaves {
             executor.leave_all(batch, leaves.port);
         }

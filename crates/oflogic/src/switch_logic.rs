@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread::JoinHandle;
 
-use arc_swap::{ArcSwap, ArcSwapOption};
+use arc_swap::ArcSwap;
 use bond::View;
 use fabric::doorbell::{Doorbell, ThreadBell};
 use fabric::switch::PortSnapshot;
@@ -97,13 +97,13 @@ impl OpenFlow {
             Code::Untended | Code::Nothing => Arc::new(Compiled::new(code == Code::Untended, None)),
         };
         let plane = Plane {
-            ports: ArcSwap::from_pointee(PortMap::default()),
+            ports: Arc::new(ArcSwap::from_pointee(PortMap::default())),
             compiled,
             flags: AtomicU64::new(0),
             standalone: AtomicBool::new(false),
             intercepts: AtomicBool::new(false),
             has_bonds: AtomicBool::new(false),
-            only_normal: ArcSwapOption::empty(),
+            only_normal: Arc::default(),
             learning: Learning::with_room(stations)?,
             locals: PerThread::default(),
             bell: Doorbell::new(ThreadBell::new()),
@@ -289,7 +289,7 @@ impl Drop for OpenFlow {
 
 impl SwitchLogic for OpenFlow {
     fn forward(&self, batch: &mut Batch<'_>) {
-        self.core.plane.forward(batch, self.switch.now());
+        self.core.plane.forward(batch, &self.switch);
     }
 
     fn explain(&self, batch: &mut Batch<'_>) -> bool {
@@ -298,9 +298,10 @@ impl SwitchLogic for OpenFlow {
 
     fn prepare(&self, threads: Threads) -> Result<(), String> {
         // Different workers draw different numbers.
-        let local = |number| Ok(Local::new(number, self.seed.wrapping_add(number as u64)));
-        self.core.plane.locals.prepare::<String>(threads, local)?;
-        self.core.plane.learning.prepare(threads)
+        let plane = &self.core.plane;
+        let local = |number| Ok(Local::new(plane, number, self.seed.wrapping_add(number as u64)));
+        plane.locals.prepare::<String>(threads, local)?;
+        plane.learning.prepare(threads)
     }
 
     fn ports_changed(&self, ports: &[(PortIndex, Arc<PortSettings>)]) {

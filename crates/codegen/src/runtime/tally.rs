@@ -112,8 +112,10 @@ impl Tallies {
         for i in self.used.drain(..) {
             let i = i as usize;
             let (Some(tally), Some(table)) = (self.tables.get_mut(i), view.tables.get(i)) else { continue };
-            table.counts.lookups.fetch_add(tally.lookups, Relaxed);
-            table.counts.hits.fetch_add(tally.hits, Relaxed);
+            match self.alone {
+                true => table.counts.add_alone(tally.lookups, tally.hits),
+                false => table.counts.add(tally.lookups, tally.hits),
+            }
             (tally.lookups, tally.hits) = (0, 0);
             tally.count_entry(self.alone);
         }

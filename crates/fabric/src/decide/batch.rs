@@ -46,7 +46,8 @@ pub struct Batch<'a> {
     /// Ports that these packets may go to.
     pub(crate) view: &'a View,
     pub(crate) ingress: PortIndex,
-    pub(crate) now: u32,
+    /// Nanoseconds.
+    pub(crate) now: u64,
     pub(crate) rehearsal: bool,
     /// Packets that earlier stages of a chain left undecided; `None` for the first or only logic.
     pub(crate) left: Option<&'a [(u16, u16)]>,
@@ -62,7 +63,7 @@ impl<'a> Batch<'a> {
         view: &'a View,
         ingress: PortIndex,
     ) -> Self {
-        let (now, rehearsal) = (clock::seconds(), pad.rehearsal);
+        let (now, rehearsal) = (clock::coarse_nanoseconds(), pad.rehearsal);
         Self { rx, pad, bridge, view, ingress, now, rehearsal, left: None }
     }
 
@@ -70,6 +71,15 @@ impl<'a> Batch<'a> {
     #[inline]
     pub fn packets(&self) -> Packets<'a> {
         Packets::of(self.rx.packets, self.left)
+    }
+
+    /// Number and bytes of [`Batch::packets`], as they were received.
+    #[inline]
+    pub fn received(&self) -> (u64, u64) {
+        if self.left.is_none() {
+            return (self.rx.packets as u64, self.rx.bytes.saturating_sub(self.rx.removed_bytes));
+        }
+        self.packets().fold((0, 0), |(packets, bytes), v| (packets + 1, bytes + u64::from(self.len(v))))
     }
 
     /// The port they came from.
@@ -163,6 +173,12 @@ impl<'a> Batch<'a> {
     /// Monotonic time of this batch, seconds.
     #[inline]
     pub fn now(&self) -> u32 {
+        clock::whole_seconds(self.now)
+    }
+
+    /// Monotonic time of this batch, nanoseconds: that of the clock's last tick, some milliseconds ago.
+    #[inline]
+    pub fn coarse_now_ns(&self) -> u64 {
         self.now
     }
 

@@ -42,7 +42,9 @@ impl RxBatch {
     pub(crate) fn retain(&mut self, shown: bool, mut keep: impl FnMut(&[u8], u32) -> bool) -> u32 {
         let mut kept = 0;
         for i in 0..self.packets {
-            if !keep(self.header(i), self.records[i].len()) {
+            let len = self.records[i].len();
+            if !keep(self.header(i), len) {
+                self.removed_bytes += u64::from(len);
                 continue;
             }
             if kept < i {
@@ -112,6 +114,21 @@ mod tests {
             for len in 14..256 {
                 assert_eq!(batch.header(len - 14), &bytes[..len.min(HEADER_COPY)], "{level:?}, {len} bytes");
             }
+        }
+    }
+
+    #[test]
+    fn bytes_of_removed_packets_are_known() {
+        for shown in [false, true] {
+            let bytes = [0; 128];
+            let mut batch = RxBatch::new(BatchLimits { packets: 8, bytes: 1 << 20 });
+            // SAFETY: the bytes outlive the batch's use of them, and no piece is longer.
+            unsafe { batch.add_plain(3, |i| Some((NonNull::from(&bytes[..]).cast(), 60 + i as u32))) };
+            batch.load_headers();
+            assert_eq!(batch.retain(shown, |_, len| len == 61), 2);
+            assert_eq!((batch.packets, batch.bytes, batch.removed_bytes), (1, 183, 122));
+            batch.clear();
+            assert_eq!((batch.bytes, batch.removed_bytes), (0, 0));
         }
     }
 }

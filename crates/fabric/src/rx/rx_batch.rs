@@ -37,7 +37,10 @@ pub struct RxBatch {
     pub(crate) used_segments: usize,
     open_first: usize,
     pub(crate) open_len: u64,
+    /// Bytes that were received.
     pub(crate) bytes: u64,
+    /// Of these, bytes of packets that rate limits have removed.
+    pub(crate) removed_bytes: u64,
     /// Number of the receive queue in its port.
     pub(crate) queue: u16,
     /// Mark of injected packets; 0 for all others.
@@ -82,6 +85,7 @@ impl RxBatch {
             open_first: 0,
             open_len: 0,
             bytes: 0,
+            removed_bytes: 0,
             queue: 0,
             mark: 0,
             drops: Drops::default(),
@@ -102,7 +106,7 @@ impl RxBatch {
         self.used_segments = 0;
         self.open_first = 0;
         self.open_len = 0;
-        self.bytes = 0;
+        (self.bytes, self.removed_bytes) = (0, 0);
         self.landed = 0;
         self.slots.take_back();
     }

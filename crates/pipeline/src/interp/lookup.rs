@@ -22,11 +22,11 @@ impl Machine<'_> {
         let keys: Vec<_> = schema.keys.iter().map(|key| self.eval(&key.value, pass, &[])).collect();
         let found = find(table.entries().map(AsRef::as_ref), &keys);
         if !self.mode.rehearsal {
-            table.counts.lookups.fetch_add(1, Relaxed);
+            table.counts.add(1, 0);
         }
         self.event(|| Event::Lookup(id, keys, found.map(|entry| entry.id)));
         if let Some(entry) = found.filter(|_| !self.mode.rehearsal) {
-            table.counts.hits.fetch_add(1, Relaxed);
+            table.counts.add(0, 1);
             self.count_hit(schema, entry, pass);
         }
         let hit = found.map(|entry| entry.id);

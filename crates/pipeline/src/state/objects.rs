@@ -112,10 +112,35 @@ pub struct TableState {
 /// Counts of a table's lookups, which generated code shares.
 #[derive(Debug, Default)]
 pub struct LookupCounts {
-    /// Lookups.
-    pub lookups: AtomicU64,
-    /// Lookups that hit.
-    pub hits: AtomicU64,
+    /// Lookups, and how many of them hit, that any thread counts.
+    shared: [AtomicU64; 2],
+    /// Those that one thread counts alone, as in [`EntryStats`].
+    own: [AtomicU64; 2],
+}
+
+impl LookupCounts {
+    /// Adds lookups, and how many of them hit: from any thread.
+    #[inline]
+    pub fn add(&self, lookups: u64, hits: u64) {
+        let [all, successful] = &self.shared;
+        all.fetch_add(lookups, Relaxed);
+        successful.fetch_add(hits, Relaxed);
+    }
+
+    /// Adds lookups, and how many of them hit. Only one thread may do so: additions of several may be lost.
+    #[inline]
+    pub fn add_alone(&self, lookups: u64, hits: u64) {
+        for (sum, more) in self.own.iter().zip([lookups, hits]) {
+            sum.store(sum.load(Relaxed).wrapping_add(more), Relaxed);
+        }
+    }
+
+    /// Returns lookups, and how many of them hit.
+    pub fn get(&self) -> (u64, u64) {
+        let [lookups, hits] =
+            [0, 1].map(|i: usize| self.shared[i].load(Relaxed).wrapping_add(self.own[i].load(Relaxed)));
+        (lookups, hits)
+    }
 }
 
 impl TableState {
@@ -151,7 +176,7 @@ impl TableState {
 
     /// Lookups, and how many of them hit.
     pub fn lookups(&self) -> (u64, u64) {
-        (self.counts.lookups.load(Relaxed), self.counts.hits.load(Relaxed))
+        self.counts.get()
     }
 
     /// The counters behind [`TableState::lookups`].
