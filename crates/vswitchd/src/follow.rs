@@ -34,7 +34,7 @@ use crate::link_watch::LinkWatch;
 use crate::log::Log;
 use crate::mirrors;
 use crate::monitor::{self, Monitor};
-use crate::plan::{LastNumbers, Plan, PlannedInterface};
+use crate::plan::{GivenNumbers, Plan, PlannedInterface};
 use crate::pulse::Pulse;
 use crate::seen::Seen;
 
@@ -109,7 +109,7 @@ pub(crate) struct Follower {
 #[derive(Default)]
 struct Applied {
     plan: Plan,
-    last: LastNumbers,
+    given: GivenNumbers,
     refused: Refused,
     /// `next_cfg` of the configuration.
     number: i64,
@@ -299,7 +299,7 @@ impl Follower {
         numbers: &Mutex<Numbers>,
     ) -> bool {
         let Parts { desired, bonds, monitor } = parts;
-        let plan = match Plan::new(session.replica(), &self.rundir, self.types, &mut applied.last) {
+        let plan = match Plan::new(session.replica(), &self.rundir, self.types, &mut applied.given) {
             Ok(plan) => plan,
             Err(error) => {
                 tracing::error!("the configuration is not applied: {error}");

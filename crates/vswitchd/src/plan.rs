@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //! - Each interface of a bridge in the database is in the plan once, whether it is configured or not.
-//! - A plan depends on nothing but the rows, the port numbers that were given last, the CPUs that are online, and the
+//! - A plan depends on nothing but the rows, the port numbers that were given, the CPUs that are online, and the
 //!   addresses of interfaces that are agents of sFlow.
 
 mod bonds;
@@ -123,8 +123,8 @@ impl PlannedBridge {
     }
 }
 
-/// The port number that was given last in each bridge.
-pub(crate) type LastNumbers = BTreeMap<String, i64>;
+/// The port numbers that were given in each bridge.
+pub(crate) type GivenNumbers = BTreeMap<String, numbers::Given>;
 
 /// Interfaces by name, with their bridges: for patch ports.
 type Places<'a> = BTreeMap<&'a str, &'a str>;
@@ -154,14 +154,14 @@ impl Plan {
         self.bridges.iter().flat_map(its).collect()
     }
 
-    /// Makes a plan for the rows of a replica, with sockets in `rundir`. `last` has the port number that was given last
-    /// in each bridge, and is kept up to date. Fails if the row of the table `Open_vSwitch` cannot be read: without it,
+    /// Makes a plan for the rows of a replica, with sockets in `rundir`. `given` has the port numbers that were given in
+    /// each bridge, and is kept up to date. Fails if the row of the table `Open_vSwitch` cannot be read: without it,
     /// no bridge is known.
     pub(crate) fn new(
         replica: &Replica,
         rundir: &Path,
         types: Types,
-        last: &mut LastNumbers,
+        given: &mut GivenNumbers,
     ) -> Result<Self, ReadError> {
         let Some(root) = OpenVSwitch::only(replica)? else { return Ok(Plan::default()) };
         let (mut faults, mut openflow_faults) = (Faults::new(), Faults::new());
@@ -202,10 +202,10 @@ impl Plan {
             }
         }
         let mut taken = BTreeSet::new();
-        last.retain(|name, _| bridges.iter().any(|bridge| bridge.name == *name));
+        given.retain(|name, _| bridges.iter().any(|bridge| bridge.name == *name));
         let planned = bridges.iter().map(|bridge| {
-            let last = last.entry(bridge.name.clone()).or_default();
-            rows.bridge(bridge, &places, &mut taken, last)
+            let given = given.entry(bridge.name.clone()).or_default();
+            rows.bridge(bridge, &places, &mut taken, given)
         });
         let bridges: Vec<_> = planned.collect();
         let dpdk = root.other_config.get("dpdk-init").is_some_and(|text| text == "true" || text == "try");
@@ -240,7 +240,7 @@ impl Rows<'_> {
         bridge: &Bridge,
         places: &Places<'_>,
         taken: &mut BTreeSet<String>,
-        last: &mut i64,
+        given: &mut numbers::Given,
     ) -> PlannedBridge {
         let name = bridge.name.clone();
         let kind = bridge.datapath_type.as_str();
@@ -253,6 +253,7 @@ impl Rows<'_> {
         let wishes: Vec<_> = found
             .iter()
             .map(|(_, it)| Wish {
+                name: &it.name,
                 is_local: it.name == name,
                 requested: it.ofport_request,
                 present: it.ofport,
@@ -263,7 +264,7 @@ impl Rows<'_> {
         let types = self.types;
         let around = Surroundings { bridge: &name, mac, places, sockets: &self.sockets, datapath, types };
         let mut interfaces = Vec::new();
-        for ((port, interface), number) in found.into_iter().zip(numbers::assign(&wishes, last)) {
+        for ((port, interface), number) in found.into_iter().zip(numbers::assign(&wishes, given)) {
             let mut config = match &error {
                 Some(error) => Err(error.clone()),
                 None if !taken.insert(interface.name.clone()) => {

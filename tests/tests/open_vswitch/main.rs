@@ -5,6 +5,7 @@
 mod bonds;
 mod cni;
 mod controllers;
+mod faults;
 mod interfaces;
 mod mirrors;
 mod monitoring;

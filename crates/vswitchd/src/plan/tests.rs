@@ -84,7 +84,7 @@ fn database(bridges: &[BridgeRows<'_>]) -> Replica {
 }
 
 fn plan_of(replica: &Replica) -> Plan {
-    Plan::new(replica, Path::new("/run/openvswitch"), Types::default(), &mut LastNumbers::new()).unwrap()
+    Plan::new(replica, Path::new("/run/openvswitch"), Types::default(), &mut GivenNumbers::new()).unwrap()
 }
 
 /// The interfaces of a plan, as lines of name, number, and type or error.
