@@ -151,7 +151,7 @@ fn an_operator_can_make_a_port_an_edge_or_switch_it_off() {
     let keys =
         |all: &[(&str, &str)]| all.iter().map(|(key, text)| (key.to_string(), text.to_string())).collect();
     let mut bridge = rstp::Bridge::new(rstp::Settings::read("", &keys(&[]), address(1)).0, 0);
-    let mut set = |bridge: &mut rstp::Bridge, now, all: &[(&str, &str)]| {
+    let set = |bridge: &mut rstp::Bridge, now, all: &[(&str, &str)]| {
         let port = rstp::PortSettings::read("p", &keys(all), 0).0;
         bridge.configure(rstp::Settings::read("", &keys(&[]), address(1)).0, [(1, port)].into(), now);
         bridge.set_link(1, true, address(1), now);

@@ -11,32 +11,32 @@ const STEP: Millis = 250;
 const ROUNDS: usize = 200;
 
 /// A LAN by a name; `None`: the port has a link, and nothing is at its other end.
-pub type Lan = Option<char>;
+pub(crate) type Lan = Option<char>;
 
 /// A network.
-pub struct Network {
+pub(crate) struct Network {
     protocol: Protocol,
-    pub bridges: Vec<Bridge>,
+    pub(crate) bridges: Vec<Bridge>,
     /// LANs of the ports of each bridge, from port 1; a port without an entry is down.
     ports: Vec<BTreeMap<u8, Lan>>,
     /// Ports that were switched off by hand.
     down: BTreeSet<(usize, u8)>,
     costs: BTreeMap<(usize, u8), u32>,
     priorities: BTreeMap<(usize, u8), u8>,
-    pub now: Millis,
+    pub(crate) now: Millis,
     /// Stations that bridges had to forget so far.
-    pub flushes: Vec<Flush>,
-    pub frames: usize,
+    pub(crate) flushes: Vec<Flush>,
+    pub(crate) frames: usize,
 }
 
-pub fn address(bridge: usize) -> MacAddr {
+pub(crate) fn address(bridge: usize) -> MacAddr {
     MacAddr([2, 0, 0, 0, (bridge >> 8) as u8, bridge as u8])
 }
 
 impl Network {
     /// A network; LANs of a bridge's ports are the letters of a word: `0` stands for a LAN of its own, `X` for a port that
     /// is down.
-    pub fn new(protocol: Protocol, bridges: &[&str]) -> Self {
+    pub(crate) fn new(protocol: Protocol, bridges: &[&str]) -> Self {
         let mut network = Self {
             protocol,
             bridges: Vec::new(),
@@ -69,25 +69,25 @@ impl Network {
     }
 
     /// Connects the ports of a bridge to other LANs.
-    pub fn connect(&mut self, bridge: usize, lans: &str) {
+    pub(crate) fn connect(&mut self, bridge: usize, lans: &str) {
         let lan = |letter: char| (letter != '0').then_some(letter);
         let ports = (1..).zip(lans.chars()).filter(|(_, letter)| *letter != 'X');
         self.ports[bridge] = ports.map(|(number, letter)| (number, lan(letter))).collect();
         self.configure(bridge, 0x8000);
     }
 
-    pub fn set_cost(&mut self, bridge: usize, port: u8, cost: u32) {
+    pub(crate) fn set_cost(&mut self, bridge: usize, port: u8, cost: u32) {
         self.costs.insert((bridge, port), cost);
         self.configure(bridge, 0x8000);
     }
 
-    pub fn set_port_priority(&mut self, bridge: usize, port: u8, priority: u8) {
+    pub(crate) fn set_port_priority(&mut self, bridge: usize, port: u8, priority: u8) {
         self.priorities.insert((bridge, port), priority);
         self.configure(bridge, 0x8000);
     }
 
     /// Switches a port off or on.
-    pub fn set_up(&mut self, bridge: usize, port: u8, is_up: bool) {
+    pub(crate) fn set_up(&mut self, bridge: usize, port: u8, is_up: bool) {
         match is_up {
             true => self.down.remove(&(bridge, port)),
             false => self.down.insert((bridge, port)),
@@ -95,7 +95,7 @@ impl Network {
     }
 
     /// Configures a bridge anew, with a priority.
-    pub fn configure(&mut self, bridge: usize, priority: u16) {
+    pub(crate) fn configure(&mut self, bridge: usize, priority: u16) {
         let (stp, rstp) = (self.stp(bridge, priority), self.rstp(bridge, priority));
         let no_keys = BTreeMap::new();
         let most = self.ports[bridge].keys().max().copied().unwrap_or(0);
@@ -124,7 +124,7 @@ impl Network {
     }
 
     /// Tells the bridges that all their links have one bridge at the other end at most.
-    pub fn point_to_point(mut self) -> Self {
+    pub(crate) fn point_to_point(mut self) -> Self {
         for (bridge, ports) in self.bridges.iter_mut().zip(&self.ports) {
             let Bridge::Rstp(it) = bridge else { continue };
             let settings = |port: &u8| rstp::PortSettings::read(&format!("p{port}"), &BTreeMap::new(), 100).0;
@@ -139,7 +139,7 @@ impl Network {
     }
 
     /// Lets time pass.
-    pub fn pass(&mut self, seconds: f64) {
+    pub(crate) fn pass(&mut self, seconds: f64) {
         let end = self.now + (seconds * 1000.0) as Millis;
         loop {
             self.exchange();
@@ -187,13 +187,13 @@ impl Network {
         panic!("the network does not come to rest");
     }
 
-    pub fn state(&self, bridge: usize, port: u8) -> PortState {
+    pub(crate) fn state(&self, bridge: usize, port: u8) -> PortState {
         self.bridges[bridge].state(port)
     }
 
     /// The states of a bridge's ports, and its path cost: `F:10 B F` for a root port with that cost, a blocking port and
     /// another one that forwards; `D`: disabled, `Li`, `Le`: listening, learning; `root`: it is the root.
-    pub fn shown(&self, bridge: usize) -> String {
+    pub(crate) fn shown(&self, bridge: usize) -> String {
         let (is_root, cost, root_port) = match &self.bridges[bridge] {
             Bridge::Stp(it) => {
                 let root =
@@ -226,7 +226,7 @@ impl Network {
 
     /// Checks the states of all bridges.
     #[track_caller]
-    pub fn check(&self, expected: &[&str]) {
+    pub(crate) fn check(&self, expected: &[&str]) {
         let cost = if self.protocol == Protocol::Stp { 10 } else { 200_000 };
         // Costs are in hops.
         let in_hops = |text: String| {
@@ -241,7 +241,7 @@ impl Network {
     }
 
     /// The edges that forward: bridge and LAN.
-    pub fn edges(&self) -> Vec<(usize, char)> {
+    pub(crate) fn edges(&self) -> Vec<(usize, char)> {
         let mut edges = Vec::new();
         for (bridge, ports) in self.ports.iter().enumerate() {
             for (port, lan) in ports {
@@ -254,7 +254,7 @@ impl Network {
     }
 
     /// All connections of ports that are up.
-    pub fn connections(&self) -> Vec<(usize, char)> {
+    pub(crate) fn connections(&self) -> Vec<(usize, char)> {
         let mut all = Vec::new();
         for (bridge, ports) in self.ports.iter().enumerate() {
             all.extend(
