@@ -227,6 +227,34 @@ mod tests {
     }
 
     #[test]
+    fn the_state_in_a_spanning_tree_is_that_of_the_version() {
+        let info = PortInfo {
+            number: PortNo(1),
+            name: "p1".into(),
+            address: [2; 6],
+            is_up: true,
+            is_enabled: true,
+            speed: 0,
+            is_dummy: false,
+            tree: None,
+            queues: vec![],
+        };
+        let (config, counters) = (PortConfig::empty(), PortCounters::default());
+        let mut entry = PortEntry { info, config, counters, is_cut: false, created: 0 };
+        for (tree, old, new) in [
+            (None, 0, PortState::LIVE),
+            (Some(TreeState::Listen), 0, PortState::BLOCKED),
+            (Some(TreeState::Learn), 1 << 8, PortState::BLOCKED),
+            (Some(TreeState::Forward), 2 << 8, PortState::LIVE),
+            (Some(TreeState::Block), 3 << 8, PortState::BLOCKED),
+        ] {
+            entry.info.tree = tree;
+            assert_eq!(entry.describe(Version::V1_0).state.bits(), old, "{tree:?}");
+            assert_eq!(entry.describe(Version::V1_3).state, new, "{tree:?}");
+        }
+    }
+
+    #[test]
     fn modes_are_those_of_the_version() {
         let of = |mbit: u32| [Version::V1_0, Version::V1_3].map(|version| mode(mbit * 1000, version));
         assert_eq!(of(0), [0, 0]);
