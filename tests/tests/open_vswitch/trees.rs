@@ -105,6 +105,34 @@ fn rstp_heals_a_ring_with_open_vswitch() {
     assert_eq!(host.appctl(&["rstp/show", "br0"]).2.lines().next(), Some("No such RSTP object"));
 }
 
+#[test]
+fn stp_heals_a_ring_with_open_vswitch() {
+    let ring = Ring::new();
+    let (host, other) = (&ring.host, &ring.other);
+    let (a, _b) = (host.guest("va", "10.80.0.1/24"), other.guest("vb", "10.80.0.2/24"));
+    ring.build("stp", &["other_config:stp-forward-delay=4", "other_config:stp-max-age=6"]);
+    for (host, guest) in [(host, "va"), (other, "vb")] {
+        host.vsctl(&["add-port", "br0", guest, "--", "set", "port", guest, "other_config:stp-enable=false"]);
+    }
+    let states = || ["l0", "l1", "p0", "p1"].map(|port| host.get("Port", port, "status:stp_state"));
+    let is_closed = || {
+        let states = states();
+        let patch = [states[2].as_str(), states[3].as_str()];
+        let is_cut = patch == ["forwarding", "blocking"] || patch == ["blocking", "forwarding"];
+        states[..2] == ["forwarding", "forwarding"] && is_cut
+    };
+    until("a tree", 2 * LIMIT, || Ok(is_closed().then_some(())))
+        .unwrap_or_else(|error| panic!("{error}: {:?}", states()));
+    let passes = || Ok(a.run(&["ping", "-n", "-c", "1", "-W", "1", "10.80.0.2"]).ok());
+    until("a ping to pass", LIMIT, passes).unwrap();
+    let root = host.get("Bridge", "br0", "status:stp_designated_root");
+    assert_eq!(root, other.get("Bridge", "br0", "status:stp_bridge_id"));
+    host.netns.run(&["ip", "link", "set", "l0", "down"]).unwrap();
+    ring.until_are("status:stp_state", ["disabled", "forwarding", "forwarding", "forwarding"]);
+    until("a ping to pass", LIMIT, passes).unwrap();
+    assert!(host.appctl(&["stp/show", "br0"]).1.contains("  root-port       p0\n"));
+}
+
 /// The kernel's bridge speaks STP; so does a bridge with RSTP to it.
 #[test]
 fn the_kernels_bridge_is_a_neighbour() {

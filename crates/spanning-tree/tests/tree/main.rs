@@ -1,4 +1,5 @@
 //! Networks of bridges, on a clock of the tests' own.
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 mod failures;
 mod figures;

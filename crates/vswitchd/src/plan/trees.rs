@@ -102,6 +102,10 @@ pub(super) fn of(
             Err(error) => wrong.push(format!("port {}: {error}", port.name)),
         }
     }
+    for port in ports.drain(ports.len().min(MAX_PORTS.into())..) {
+        let name = names(settings.protocol()).1;
+        wrong.push(format!("port {}: too many {name} ports, disabling", port.name));
+    }
     for port in &ports {
         wrong.extend(match settings {
             TreeSettings::Stp(_) => stp::PortSettings::read(&port.name, &port.other_config, 0).1,
@@ -143,7 +147,6 @@ fn planned(
 }
 
 /// Gives each port a number: the one that the configuration gives it, that which it had, or the lowest that is free.
-/// Ports for which none is left are left out.
 pub(crate) fn numbers(ports: &[PlannedTreePort], before: &BTreeMap<String, u8>) -> BTreeMap<String, u8> {
     let mut numbers: BTreeMap<String, u8> =
         ports.iter().filter_map(|port| Some((port.name.clone(), port.number?))).collect();
