@@ -199,7 +199,7 @@ differential: ## random OpenFlow tables and packets: interpreter, machine code, 
 .PHONY: ovs-testsuite
 ovs-testsuite: $(if $(OVS_VSWITCHD)$(STOCK),,ovs-vswitchd) ## Open vSwitch's own tests against ovs-vswitchd of mswitch: CASES=ofproto, STOCK=1 (tests/ovs-testsuite)
 	@$(call install-packages,$(OVS_TESTSUITE_PACKAGES))
-	tests/ovs-testsuite/run.sh $(if $(STOCK),--stock) $(if $(filter command environment,$(origin CASES)),$(CASES),ofproto ofproto-dpif bridge vswitchd learn mcast bfd cfm lacp)
+	tests/ovs-testsuite/run.sh $(if $(STOCK),--stock) $(if $(filter command environment,$(origin CASES)),$(CASES),ofproto ofproto-dpif bridge vswitchd learn mcast bfd cfm lacp stp rstp)
 
 .PHONY: ovs-testsuite-short
 ovs-testsuite-short: $(if $(OVS_VSWITCHD),,ovs-vswitchd) ## 40 of these cases, which have to pass

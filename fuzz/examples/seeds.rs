@@ -22,6 +22,7 @@ fn main() -> io::Result<()> {
         .chain(capture_file())
         .chain(lacp())
         .chain(oam())
+        .chain(spanning_tree())
     {
         let folder = seeds.join(target);
         std::fs::create_dir_all(&folder)?;
@@ -49,6 +50,18 @@ fn lacp() -> Vec<Seed> {
 /// Two systems that only let time pass.
 fn oam() -> Vec<Seed> {
     vec![("oam", "time_passes", [0, 4, 0, 0, 7].repeat(60))]
+}
+
+/// A bridge of each protocol in turn between links that come up, and a minute.
+fn spanning_tree() -> Vec<Seed> {
+    let up = [[0, 0, 2, 0, 1, 1], [0, 0, 2, 1, 1, 1]].concat();
+    let pass = [7, 208, 7].repeat(40);
+    let seed = |protocols: u8| [&[protocols][..], &up, &pass].concat();
+    vec![
+        ("spanning_tree", "stp", seed(0)),
+        ("spanning_tree", "rstp", seed(3)),
+        ("spanning_tree", "both", seed(1)),
+    ]
 }
 
 /// Both formats with two frames each, one of them in both byte orders.

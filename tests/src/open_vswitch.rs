@@ -9,6 +9,8 @@ use crate::{Netns, Running, binary, until};
 
 /// Time allowed for a change.
 pub const LIMIT: Duration = Duration::from_secs(20);
+/// Open vSwitch's own daemon, of the package openvswitch-switch.
+const OPEN_VSWITCH: &str = "/usr/lib/openvswitch-switch/ovs-vswitchd";
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 
 /// A host: a namespace in which the daemon runs, with a database in a folder.
@@ -83,6 +85,13 @@ impl Host {
         daemon
     }
 
+    /// Starts Open vSwitch's own daemon, without the kernel's part; [`Host::vsctl`] waits for it.
+    pub fn start_open_vswitch(&self) -> Running {
+        let mut command = self.command(OPEN_VSWITCH);
+        command.args(["--disable-system", "--pidfile", "--log-file", "-vconsole:off"]);
+        Running::start(&mut command).unwrap()
+    }
+
     /// The log of the daemon.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.path("ovs-vswitchd.log")).unwrap_or_default()
@@ -134,6 +143,16 @@ impl Host {
         guest.run(&["ip", "address", "add", address, "dev", "eth0"]).unwrap();
         guest.run(&["ip", "link", "set", "eth0", "up"]).unwrap();
         guest
+    }
+
+    /// Connects the host with another one: their interfaces `name` are the ends of a cable.
+    pub fn connect(&self, name: &str, other: &Host) {
+        let (here, there) = (self.netns.name(), other.netns.name());
+        let peer = ["type", "veth", "peer", "name", name, "netns", there];
+        crate::output("ip", &[&["link", "add", name, "netns", here][..], &peer].concat()).unwrap();
+        for netns in [&self.netns, &other.netns] {
+            netns.run(&["ip", "link", "set", name, "up"]).unwrap();
+        }
     }
 
     /// The process id of the daemon.

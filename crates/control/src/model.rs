@@ -200,12 +200,14 @@ pub struct PortConfig {
     pub openflow_port: Option<u16>,
     /// The bond that it is a member of, with logic `openflow`; who owns the bridge looks after the bond.
     pub bond: Option<String>,
+    /// Whether it takes part in the bridge's spanning tree, with logic `openflow`; who owns the bridge runs the protocol.
+    pub in_tree: bool,
 }
 
 impl PortConfig {
     /// Creates a port. An MTU that only the type's options set becomes the port's MTU.
     pub fn new(settings: PortSettings, spec: Spec) -> Self {
-        let mut port = Self { settings, spec, openflow_port: None, bond: None };
+        let mut port = Self { settings, spec, openflow_port: None, bond: None, in_tree: false };
         match port.spec.mtu() {
             _ if port.settings.mtu != 0 => port.set_mtu(port.settings.mtu),
             Some(mtu) => port.set_mtu(mtu),

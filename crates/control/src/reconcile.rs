@@ -314,10 +314,12 @@ impl Pass<'_> {
             }
         }
         let Some(port) = running.ports.get_mut(name) else { return };
-        if port.config.openflow_port != wanted.openflow_port || port.config.bond != wanted.bond {
+        let facts = |config: &PortConfig| (config.openflow_port, config.bond.clone(), config.in_tree);
+        if facts(&port.config) != facts(wanted) {
             // The logic is told at the end of the pass.
             port.config.openflow_port = wanted.openflow_port;
             port.config.bond.clone_from(&wanted.bond);
+            port.config.in_tree = wanted.in_tree;
             self.record::<Refusal>(object(bridge, name), Action::Change, Ok(()));
         }
         if port.config.settings != wanted.settings {

@@ -17,6 +17,7 @@ use crate::headers;
 use crate::plane::{Local, Plane};
 use crate::ports::PortMap;
 use crate::tally::{Other, bump};
+use crate::tree::skipped;
 use crate::upcalls::Purpose;
 
 /// Executes effects of the packets of a batch.
@@ -30,6 +31,8 @@ pub(crate) struct Executor<'a> {
     pub(crate) normal: bool,
     /// Whether the logic's thread has something to do.
     pub(crate) has_upcalls: bool,
+    /// Nothing is forwarded, and nothing goes to controllers: the spanning tree only lets the ingress port learn.
+    pub(crate) is_mute: bool,
 }
 
 impl Executor<'_> {
@@ -75,6 +78,12 @@ impl Executor<'_> {
             match effect {
                 // Dropped with the packet.
                 EffectRef::Output { .. } if fails => {}
+                EffectRef::Output { to, .. } if self.is_mute => {
+                    if to == Exit::Fallback {
+                        self.learn(batch, v);
+                    }
+                }
+                EffectRef::Controllers { .. } if self.is_mute => {}
                 EffectRef::Output { to, form, queue } => {
                     let version = match made {
                         Some((before, version)) if before == form => Some(version),
@@ -107,6 +116,9 @@ impl Executor<'_> {
         }
         self.normal |= is_left;
         if !is_left && batch.is_open(v) {
+            if self.is_mute {
+                return self.shut(batch, v);
+            }
             batch.consume(v);
         }
     }
@@ -132,9 +144,7 @@ impl Executor<'_> {
 
     fn send(&self, batch: &mut Batch<'_>, v: VersionId, port: PortIndex, queue: u16) {
         if !self.ports.sends(port) {
-            self.count(batch, Other::PortConfiguration);
-            remark(batch, v, "controllers do not let {} send", &[Value::Port(port)]);
-            return batch.discard(v, DropReason::Logic);
+            return self.refuse(batch, v, port);
         }
         remark(batch, v, "it goes to {}", &[Value::Port(port)]);
         match queue {
@@ -143,6 +153,21 @@ impl Executor<'_> {
             0 => batch.send(v, port),
             queue => batch.send_to_queue(v, port, queue),
         }
+    }
+
+    /// Drops a version for a port that does not send.
+    fn refuse(&self, batch: &mut Batch<'_>, v: VersionId, port: PortIndex) {
+        match self.ports.blocks(port) {
+            Some(protocol) => {
+                self.count(batch, Other::SpanningTree);
+                remark(batch, v, skipped(protocol), &[]);
+            }
+            None => {
+                self.count(batch, Other::PortConfiguration);
+                remark(batch, v, "controllers do not let {} send", &[Value::Port(port)]);
+            }
+        }
+        batch.discard(v, DropReason::Logic);
     }
 
     fn flood(&self, batch: &mut Batch<'_>, v: VersionId, all: bool) {
@@ -210,7 +235,14 @@ impl Executor<'_> {
     }
 
     /// Learns where a packet came from; false if it was dropped there.
-    fn hear(&self, batch: &mut Batch<'_>, v: VersionId, frame: &Frame, dst: MacAddr, src: MacAddr) -> bool {
+    pub(crate) fn hear(
+        &self,
+        batch: &mut Batch<'_>,
+        v: VersionId,
+        frame: &Frame,
+        dst: MacAddr,
+        src: MacAddr,
+    ) -> bool {
         let learning = &self.plane.learning;
         let (key, now) = (Key::new(frame.vid(), src), batch.now());
         let bonds = self.ports.bonds();
@@ -274,8 +306,7 @@ impl Executor<'_> {
         if self.ports.sends(port) {
             return frame.send(batch, port);
         }
-        self.count(batch, Other::PortConfiguration);
-        batch.discard(v, DropReason::Logic);
+        self.refuse(batch, v, port);
     }
 
     /// Floods a packet to all bonds but the one that it came from.
@@ -321,7 +352,7 @@ impl Executor<'_> {
     }
 
     /// Counts a drop that the program does not know.
-    fn count(&self, batch: &Batch<'_>, reason: Other) {
+    pub(crate) fn count(&self, batch: &Batch<'_>, reason: Other) {
         if !batch.is_rehearsal() {
             self.local.tally.drop_other(reason);
         }
@@ -398,7 +429,7 @@ impl Executor<'_> {
         let tally = &self.local.tally;
         let (v, form) = sent;
         let pauses = matches!(purpose, Purpose::Controllers { reason, .. } if Switch::is_pause(reason));
-        let is_of_link = matches!(purpose, Purpose::Pdu | Purpose::Intercepted(_));
+        let is_of_link = matches!(purpose, Purpose::Pdu | Purpose::Bpdu | Purpose::Intercepted(_));
         let pushed = self.local.upcalls.push(is_of_link, |slot| {
             slot.purpose = purpose;
             slot.port = self.number;
@@ -429,7 +460,7 @@ fn append(batch: &Batch<'_>, v: VersionId, from: u32, to: u32, bytes: &mut Vec<u
 
 /// Records a finding if the batch is traced.
 #[inline]
-fn remark(batch: &mut Batch<'_>, v: VersionId, text: &'static str, values: &[Value]) {
+pub(crate) fn remark(batch: &mut Batch<'_>, v: VersionId, text: &'static str, values: &[Value]) {
     if batch.is_explained() {
         batch.remark(v, text, values);
     }

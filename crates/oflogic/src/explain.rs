@@ -7,6 +7,7 @@ use openflow::PortNo;
 use crate::effect::EffectRef;
 use crate::headers::WINDOW;
 use crate::plane::Plane;
+use crate::tree::Gate;
 
 /// Pieces of a line in a remark.
 const PIECES: usize = 4;
@@ -15,46 +16,50 @@ const PIECES: usize = 4;
 /// received packets take the normal path, and only their fate is recorded.
 pub(crate) fn explain(plane: &Plane, switch: &SharedSwitch, batch: &mut Batch<'_>) -> bool {
     if !plane.intercepts(batch) {
-        return explain_others(plane, switch, batch);
+        return explain_others(plane, switch, batch, false);
     }
     let mut rest = Rest::default();
-    plane.intercept(batch);
+    let gate = plane.intercept(batch);
     if let Some(mut others) = batch.rest(&mut rest) {
-        explain_others(plane, switch, &mut others);
+        explain_others(plane, switch, &mut others, gate == Gate::Learning);
     }
     batch.end_of_stages(rest);
     true
 }
 
-/// [`explain`] of packets that are not intercepted.
-fn explain_others(plane: &Plane, switch: &SharedSwitch, batch: &mut Batch<'_>) -> bool {
+/// [`explain`] of packets that are not intercepted. `is_mute`: nothing is forwarded.
+fn explain_others(plane: &Plane, switch: &SharedSwitch, batch: &mut Batch<'_>, is_mute: bool) -> bool {
     if plane.learns_only(batch) {
         for v in batch.packets() {
             batch.remark(v, "the bridge forwards it without flows", &[]);
         }
         let (ports, local) = (plane.ports.load(), plane.locals.get(batch.worker()));
-        return match (ports.bonds(), local) {
-            (Some(_), Some(local)) => {
-                plane.forward_bonded(local, &ports, batch);
+        return match (ports.restricts_all() || is_mute, local) {
+            (true, Some(local)) => {
+                plane.forward_each(local, &ports, batch, is_mute);
                 true
             }
             _ => plane.learning.explain(batch),
         };
     }
     if !batch.is_rehearsal() {
-        plane.decide(batch, switch);
+        match is_mute {
+            true => plane.learn(batch, switch),
+            false => plane.decide(batch, switch),
+        }
         return true;
     }
-    rehearse(plane, switch, batch);
+    rehearse(plane, switch, batch, is_mute);
     true
 }
 
-fn rehearse(plane: &Plane, switch: &SharedSwitch, batch: &mut Batch<'_>) {
+fn rehearse(plane: &Plane, switch: &SharedSwitch, batch: &mut Batch<'_>, is_mute: bool) {
     let Some(local) = plane.locals.get(batch.worker()) else {
         return batch.packets().for_each(|v| batch.discard(v, DropReason::LogicFault));
     };
     let ports = plane.ports.load();
     let Some(mut executor) = plane.executor(batch, local, &ports) else { return };
+    executor.is_mute = is_mute;
     executor.take_pdus(batch);
     let security = batch.security();
     for v in batch.packets() {

@@ -12,8 +12,9 @@ use ofagent::SharedSwitch;
 use packet::headers::{IpVersion, Layers, protocol};
 use packet::{MacAddr, ether};
 
-use crate::execute::Executor;
 use crate::plane::{NORMAL, Plane};
+use crate::ports::PortMap;
+use crate::tree::Gate;
 use crate::upcalls::Purpose;
 
 /// Selects frames of a port.
@@ -91,28 +92,35 @@ impl Plane {
     #[cold]
     pub(crate) fn forward_others(&self, batch: &mut Batch<'_>, switch: &SharedSwitch) {
         let mut rest = Rest::default();
-        self.intercept(batch);
+        let gate = self.intercept(batch);
         if let Some(mut others) = batch.rest(&mut rest) {
-            self.decide(&mut others, switch);
+            match gate {
+                Gate::Learning => self.learn(&mut others, switch),
+                Gate::Open | Gate::Closed => self.decide(&mut others, switch),
+            }
         }
         batch.end_of_stages(rest);
     }
 
-    /// Whether some port has selected frames, and this batch is not what a controller sends to `NORMAL`.
+    /// Whether some port has selected frames or a place in a spanning tree, and this batch is not what a controller sends to `NORMAL`.
     #[inline]
     pub(crate) fn intercepts(&self, batch: &Batch<'_>) -> bool {
         self.intercepts.load(Relaxed) && batch.injection_mark() != NORMAL
     }
 
-    /// Hands selected frames of a batch to the logic's thread; they are decided then.
-    pub(crate) fn intercept(&self, batch: &mut Batch<'_>) {
-        let Some(local) = self.locals.get(batch.worker()) else { return };
+    /// Hands selected frames and BPDUs of a batch to the logic's thread; they are decided then, and so are all of a port
+    /// that the spanning tree blocks. Returns what is to be done with others.
+    pub(crate) fn intercept(&self, batch: &mut Batch<'_>) -> Gate {
         let ports = self.ports.load();
+        self.take_selected(&ports, batch);
+        self.pass_gate(&ports, batch)
+    }
+
+    fn take_selected(&self, ports: &PortMap, batch: &mut Batch<'_>) {
+        let Some(local) = self.locals.get(batch.worker()) else { return };
         let ingress = batch.ingress();
         let Some(selected) = ports.selected(ingress) else { return };
-        let Some(number) = ports.number(ingress) else { return };
-        let mut executor =
-            Executor { plane: self, local, ports: &ports, number, normal: false, has_upcalls: false };
+        let Some(mut executor) = self.executor_of_link(local, ports, ingress) else { return };
         let is_selected = |batch: &Batch<'_>, v: VersionId| {
             let front = batch.header(v);
             selected.iter().any(|selector| selector.selects(front))

@@ -14,7 +14,8 @@
 //! - `switch_logic`: the public logic; `shared`: state of the data path, the switch and the thread;
 //! - `intercept`: frames of link protocols that the control plane takes ahead of the tables;
 //! - `plane`, `headers`, `effect`, `execute`, `upcalls`, `tally`: run by workers;
-//! - `ports`: numbers and configurations; `bonds`: several ports that are one for `NORMAL`; `engine`: machine code that
+//! - `ports`: numbers and configurations; `bonds`: several ports that are one for `NORMAL`; `tree`: ports that a
+//!   spanning tree keeps from forwarding; `engine`: machine code that
 //!   follows the switch; `specialiser`: when it is made faster;
 //! - `explain`, `show`: traces; tables and counters.
 //!
@@ -38,8 +39,10 @@ mod show;
 mod specialiser;
 mod switch_logic;
 mod tally;
+mod tree;
 mod upcalls;
 
 pub use intercept::Selector;
-pub use ports::{NumberedPort, PortFacts};
+pub use ports::{Link, NumberedPort, PortFacts};
 pub use switch_logic::{OpenFlow, StartError};
+pub use tree::{PortState, Protocol, TreeView};

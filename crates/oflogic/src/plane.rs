@@ -40,10 +40,10 @@ pub(crate) struct Plane {
     /// Flags of all received packets.
     pub(crate) flags: AtomicU64,
     pub(crate) standalone: AtomicBool,
-    /// Whether the control plane takes frames from some port ([`crate::intercept`]).
+    /// Whether the control plane takes frames from some port ([`crate::intercept`]), or there is a spanning tree.
     pub(crate) intercepts: AtomicBool,
-    /// Whether [`PortMap::bonds`] has something; standalone bridges look at nothing else.
-    pub(crate) has_bonds: AtomicBool,
+    /// [`PortMap::restricts_all`]: standalone bridges look at nothing else.
+    pub(crate) restricts_all: AtomicBool,
     /// The one flow that every packet meets, which does nothing but `NORMAL`.
     pub(crate) only_normal: Arc<ArcSwapOption<OnlyFlow>>,
     /// Forwards packets for `NORMAL`, and all packets in standalone mode.
@@ -177,9 +177,23 @@ impl Plane {
     #[inline]
     pub(crate) fn decide(&self, batch: &mut Batch<'_>, switch: &SharedSwitch) {
         let learns_only = self.learns_only(batch);
-        if learns_only && !self.has_bonds.load(Relaxed) {
+        if learns_only && !self.restricts_all.load(Relaxed) {
             return self.learning.forward(batch);
         }
+        self.run(batch, switch, learns_only, false);
+    }
+
+    /// Learns addresses from a batch as its flows want it, and forwards nothing: for ports that are about to forward in
+    /// a spanning tree.
+    #[cold]
+    pub(crate) fn learn(&self, batch: &mut Batch<'_>, switch: &SharedSwitch) {
+        self.run(batch, switch, self.learns_only(batch), true);
+    }
+
+    /// Has the tables, or with `learns_only` the learning bridge, decide for a batch. `is_mute`: nothing is
+    /// forwarded.
+    #[inline]
+    fn run(&self, batch: &mut Batch<'_>, switch: &SharedSwitch, learns_only: bool, is_mute: bool) {
         let Some(local) = self.locals.get(batch.worker()) else {
             return discard_all(batch, DropReason::LogicFault, || {});
         };
@@ -191,9 +205,10 @@ impl Plane {
         };
         let ports = seen.ports.load();
         if learns_only {
-            return self.forward_bonded(local, ports, batch);
+            return self.forward_each(local, ports, batch, is_mute);
         }
         let Some(mut executor) = self.executor(batch, local, ports) else { return };
+        executor.is_mute = is_mute;
         let has_taken = executor.take_pdus(batch);
         let flags = self.flags.load(Relaxed);
         if let Some(only) = seen.only_normal.load()
@@ -201,6 +216,7 @@ impl Plane {
             && !ports.is_restricted()
             && batch.security().is_none()
             && !batch.is_explained()
+            && !is_mute
         {
             count(only, local, batch, switch.time_at(batch.coarse_now_ns()));
             return self.learning.forward(batch);
@@ -221,15 +237,23 @@ impl Plane {
         self.finish(&executor, batch, |learning, left| learning.forward(left));
     }
 
-    /// Forwards a batch without flows in a bridge with bonds.
-    pub(crate) fn forward_bonded(&self, local: &Local, ports: &PortMap, batch: &mut Batch<'_>) {
+    /// Forwards a batch without flows in a bridge with bonds or blocked ports. `is_mute`: nothing is forwarded.
+    pub(crate) fn forward_each(&self, local: &Local, ports: &PortMap, batch: &mut Batch<'_>, is_mute: bool) {
         let number = ports.number(batch.ingress()).unwrap_or_default();
-        let mut executor = Executor { plane: self, local, ports, number, normal: false, has_upcalls: false };
+        let (normal, has_upcalls) = (false, false);
+        let mut executor = Executor { plane: self, local, ports, number, normal, has_upcalls, is_mute };
         executor.take_pdus(batch);
         for v in batch.packets() {
-            if batch.is_open(v) {
-                executor.normal(batch, v);
+            if !batch.is_open(v) {
+                continue;
             }
+            match is_mute {
+                true => executor.learn(batch, v),
+                false => executor.normal(batch, v),
+            }
+        }
+        if is_mute {
+            executor.close(batch);
         }
         if executor.has_upcalls {
             self.bell.ring();
@@ -260,7 +284,8 @@ impl Plane {
             });
             return None;
         }
-        Some(Executor { plane: self, local, ports, number, normal: false, has_upcalls: false })
+        let (normal, has_upcalls, is_mute) = (false, false, false);
+        Some(Executor { plane: self, local, ports, number, normal, has_upcalls, is_mute })
     }
 
     /// Passes packets for `NORMAL` to the learning bridge, and wakes the thread for upcalls.
@@ -327,7 +352,7 @@ impl Memory {
         flags: u64,
         now: u64,
     ) -> bool {
-        if batch.is_explained() || batch.security().is_some() {
+        if batch.is_explained() || batch.security().is_some() || executor.is_mute {
             return false;
         }
         let leaves =
@@ -364,7 +389,7 @@ impl Memory {
             worker.run_batch(&view, &mut surroundings, received, effects, fates);
         }
         let (mut run, mut begin) = (Run::NONE, 0);
-        let explained = batch.is_explained();
+        let is_plain = !batch.is_explained() && !executor.is_mute;
         for (v, fate) in packets.iter().zip(fates.iter()) {
             let list = match *fate {
                 Fate::Leaves(_) => &[][..],
@@ -375,7 +400,7 @@ impl Memory {
                 }
             };
             let plain = match (*fate, list) {
-                _ if explained => None,
+                _ if !is_plain => None,
                 (Fate::Leaves(leaves), _) => executor.plain_port(batch, leaves.port),
                 (_, [effect]) => executor.plain(batch, *v, &EffectRef::of_code(effect, effects)),
                 _ => None,
@@ -401,6 +426,10 @@ impl Memory {
 
     /// Hands the packets to the thread, which lets the interpreter run them.
     fn hand_over(&mut self, executor: &mut Executor<'_>, batch: &mut Batch<'_>) {
+        if executor.is_mute {
+            // The interpreter would forward them.
+            return executor.close(batch);
+        }
         for v in &self.packets {
             bump(&executor.local.tally.interpreted);
             executor.upcall(batch, *v, None, &[], || Purpose::Run);

@@ -19,6 +19,7 @@ use openflow::message::PortConfig;
 
 use crate::bonds::{Bonds, Locks};
 use crate::intercept::Selected;
+use crate::tree::{self, Gate, PortState, Protocol, TreeView};
 
 /// Facts about a port that only the control plane knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,8 +45,22 @@ pub struct PortFacts {
     pub is_dummy: bool,
     /// Its queues.
     pub queues: Vec<u32>,
+    /// Whether the configuration puts it into the bridge's spanning tree: it is blocked until its state is known
+    /// ([`crate::OpenFlow::set_tree`]).
+    pub in_tree: bool,
     /// Bond that the configuration puts it into: for `NORMAL` the bond is one port ([`crate::OpenFlow::set_bonds`]).
     pub bond: Option<String>,
+}
+
+/// A port's link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Link {
+    /// The port's Ethernet address.
+    pub address: [u8; 6],
+    /// Whether it is up, and monitoring has found no fault on it.
+    pub is_up: bool,
+    /// Speed, kbit/s; 0: unknown.
+    pub speed: u32,
 }
 
 /// A port with its number.
@@ -87,6 +102,8 @@ pub(crate) struct Ports {
     remembered: BTreeMap<String, u32>,
     /// Bonds by name.
     bonds: BTreeMap<String, View>,
+    /// The spanning tree.
+    tree: Option<TreeView>,
     /// Made with the first bond.
     locks: Option<Arc<Locks>>,
 }
@@ -224,21 +241,26 @@ impl Ports {
                 speed: facts.speed,
                 is_dummy: facts.is_dummy,
                 queues: facts.queues.clone(),
+                tree: self.tree_state(entry).and_then(tree::openflow_state),
             };
             Some((entry.number, info))
         };
         numbered.filter_map(info).collect()
     }
 
-    /// The address of each port, by name, and whether it has a link without a fault.
-    pub(crate) fn links(&self) -> BTreeMap<String, ([u8; 6], bool)> {
+    /// The link of each port, by name.
+    pub(crate) fn links(&self) -> BTreeMap<String, Link> {
         let infos = self.infos().into_values();
         let is_faulty = |name: &str| {
             let mut entries = self.entries.values();
             let entry = entries.find(|entry| entry.name == name);
             entry.and_then(|entry| entry.facts.as_ref()).is_some_and(|facts| facts.is_faulty)
         };
-        infos.map(|info| (info.name.clone(), (info.address, info.is_up && !is_faulty(&info.name)))).collect()
+        let link = |info: &PortInfo| {
+            let is_up = info.is_up && !is_faulty(&info.name);
+            Link { address: info.address, is_up, speed: info.speed }
+        };
+        infos.map(|info| (info.name.clone(), link(&info))).collect()
     }
 
     pub(crate) fn numbered(&self) -> Vec<NumberedPort> {
@@ -254,6 +276,18 @@ impl Ports {
     /// Bonds as the control side has them now.
     pub(crate) fn set_bonds(&mut self, bonds: Vec<View>) {
         self.bonds = bonds.into_iter().map(|view| (view.name.clone(), view)).collect();
+    }
+
+    /// The spanning tree as the control side has it now.
+    pub(crate) fn set_tree(&mut self, tree: Option<TreeView>) {
+        self.tree = tree;
+    }
+
+    /// The state of a port in the spanning tree, if it takes part.
+    fn tree_state(&self, entry: &Entry) -> Option<PortState> {
+        entry.facts.as_ref().filter(|facts| facts.in_tree)?;
+        let known = self.tree.as_ref().and_then(|tree| tree.ports.get(&entry.name)).copied();
+        Some(known.unwrap_or(PortState::Blocking))
     }
 
     /// Whether a port may carry packets as far as its bond is concerned.
@@ -306,7 +340,8 @@ impl Ports {
     /// The extract for packets.
     pub(crate) fn map(&mut self) -> PortMap {
         let bonds = self.map_bonds();
-        let mut map = PortMap { restricted: bonds.is_some(), bonds, ..PortMap::default() };
+        let tree = self.tree.as_ref().map(|tree| tree.protocol);
+        let mut map = PortMap { restricted: bonds.is_some(), bonds, tree, ..PortMap::default() };
         for (index, entry) in self.entries.iter().filter(|(_, entry)| entry.number != 0) {
             let config = self.configs.get(&entry.number).copied().unwrap_or_default();
             let at = usize::from(index.0);
@@ -316,7 +351,12 @@ impl Ports {
             if let Some(slot) = map.by_index.get_mut(at) {
                 let is_faulty = entry.facts.as_ref().is_some_and(|facts| facts.is_faulty);
                 let is_enabled = self.is_enabled(entry) && !is_faulty;
-                *slot = MappedPort { number: entry.number, config, is_enabled };
+                let state = self.tree_state(entry);
+                let gate = state.map(Gate::of).unwrap_or_default();
+                let sends = gate == Gate::Open && !config.intersects(NO_OUTPUT);
+                let in_tree = state.is_some();
+                *slot = MappedPort { number: entry.number, config, is_enabled, sends, gate, in_tree };
+                map.is_gated |= gate != Gate::Open;
             }
             map.all.push(*index);
             map.restricted |= config.intersects(NORMAL_RESTRICTIONS);
@@ -333,9 +373,13 @@ impl Ports {
                 *slot = *index;
             }
         }
+        map.restricted |= map.is_gated;
         map
     }
 }
+
+/// Configurations with which a port does not send.
+const NO_OUTPUT: PortConfig = PortConfig::PORT_DOWN.union(PortConfig::NO_FWD);
 
 /// Configurations that floods of `NORMAL` have to respect.
 const NORMAL_RESTRICTIONS: PortConfig =
@@ -347,10 +391,21 @@ struct MappedPort {
     number: u32,
     config: PortConfig,
     is_enabled: bool,
+    /// Whether controllers and the spanning tree let it send.
+    sends: bool,
+    gate: Gate,
+    in_tree: bool,
 }
 
 impl MappedPort {
-    const NONE: MappedPort = MappedPort { number: 0, config: PortConfig::empty(), is_enabled: false };
+    const NONE: MappedPort = MappedPort {
+        number: 0,
+        config: PortConfig::empty(),
+        is_enabled: false,
+        sends: false,
+        gate: Gate::Open,
+        in_tree: false,
+    };
 }
 
 /// The ports as packets see them.
@@ -364,6 +419,10 @@ pub(crate) struct PortMap {
     restricted: bool,
     selected: Vec<(PortIndex, Selected)>,
     bonds: Option<Box<Bonds>>,
+    /// The spanning tree's protocol, if there is one.
+    tree: Option<Protocol>,
+    /// Whether the spanning tree keeps some port from forwarding.
+    is_gated: bool,
 }
 
 impl PortMap {
@@ -399,10 +458,37 @@ impl PortMap {
         !self.config(index).intersects(PortConfig::PORT_DOWN.union(PortConfig::NO_RECV))
     }
 
-    /// Whether controllers let the port send packets.
+    /// Whether controllers and the spanning tree let the port send packets.
     #[inline]
     pub(crate) fn sends(&self, index: PortIndex) -> bool {
-        !self.config(index).intersects(PortConfig::PORT_DOWN.union(PortConfig::NO_FWD))
+        self.by_index.get(usize::from(index.0)).is_none_or(|port| port.sends)
+    }
+
+    /// How far the spanning tree lets packets in at a port.
+    #[inline]
+    pub(crate) fn gate(&self, index: PortIndex) -> Gate {
+        self.by_index.get(usize::from(index.0)).map_or(Gate::Open, |port| port.gate)
+    }
+
+    /// Whether BPDUs that a port receives are for the spanning tree.
+    pub(crate) fn hears_bpdus(&self, index: PortIndex) -> bool {
+        let port = self.by_index.get(usize::from(index.0));
+        port.is_some_and(|port| port.in_tree && !port.config.contains(PortConfig::NO_RECV_STP))
+    }
+
+    /// Whether ports take part in a spanning tree, or would.
+    pub(crate) fn has_tree(&self) -> bool {
+        self.tree.is_some() || self.is_gated
+    }
+
+    /// The spanning tree's protocol, if it keeps a port from sending.
+    pub(crate) fn blocks(&self, index: PortIndex) -> Option<Protocol> {
+        (self.gate(index) != Gate::Open).then(|| self.tree.unwrap_or(Protocol::Stp))
+    }
+
+    /// Whether `NORMAL` has to look at each port: there are bonds, or ports that the spanning tree blocks.
+    pub(crate) fn restricts_all(&self) -> bool {
+        self.bonds.is_some() || self.is_gated
     }
 
     /// Whether floods go to the port.
@@ -471,6 +557,7 @@ mod tests {
             is_dummy: false,
             queues: vec![],
             bond: None,
+            in_tree: false,
         }
     }
 

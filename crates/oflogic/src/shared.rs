@@ -25,12 +25,13 @@ use crate::bonds::Bonds;
 use crate::intercept::Sink;
 use crate::plane::{NORMAL, Plane};
 use crate::ports::Ports;
+use crate::tree::is_bpdu;
 use crate::upcalls::{Purpose, Upcall};
 
 /// Statistics of a port, if they can be read now.
 pub(crate) type Statistics = Box<dyn Fn(PortIndex) -> Option<PortSnapshot> + Send + Sync>;
 
-/// Receiver of frames of Slow Protocols, by the name of the port that they came in at.
+/// Receiver of frames of Slow Protocols, or of BPDUs, by the name of the port that they came in at.
 pub(crate) type PduSink = Box<dyn Fn(&str, &[u8]) + Send + Sync>;
 
 /// Called after ports have come, gone or changed.
@@ -53,7 +54,9 @@ pub(crate) struct Core {
     /// Takes intercepted frames.
     pub(crate) sink: ArcSwapOption<Sink>,
     pub(crate) pdus: ArcSwapOption<PduSink>,
+    pub(crate) bpdus: ArcSwapOption<PduSink>,
     pub(crate) watch: ArcSwapOption<PortWatch>,
+    pub(crate) tree_watch: ArcSwapOption<PortWatch>,
     pub(crate) figures: Figures,
 }
 
@@ -84,7 +87,9 @@ impl Core {
             statistics: ArcSwapOption::empty(),
             sink: ArcSwapOption::empty(),
             pdus: ArcSwapOption::empty(),
+            bpdus: ArcSwapOption::empty(),
             watch: ArcSwapOption::empty(),
+            tree_watch: ArcSwapOption::empty(),
             figures: Figures::default(),
         }
     }
@@ -107,7 +112,8 @@ impl Core {
     pub(crate) fn publish(&self, ports: &mut Ports) {
         let (before, now) = (self.plane.ports.load(), Arc::new(ports.map()));
         self.plane.ports.store(now.clone());
-        self.plane.has_bonds.store(now.bonds().is_some(), Relaxed);
+        self.plane.restricts_all.store(now.restricts_all(), Relaxed);
+        self.plane.intercepts.store(ports.has_selected() || now.has_tree(), Relaxed);
         // Stations that were learned for another port than the bond, or for the bond, are to be heard again.
         let has_bonds = before.bonds().is_some() || now.bonds().is_some();
         for port in now.all().iter().filter(|_| has_bonds) {
@@ -141,8 +147,10 @@ impl Core {
             }
             *told = wanted;
         });
-        if let Some(watch) = &*self.watch.load() {
-            watch();
+        for watch in [&self.watch, &self.tree_watch] {
+            if let Some(watch) = &*watch.load() {
+                watch();
+            }
         }
     }
 
@@ -179,7 +187,7 @@ impl Core {
                             switch.process_digest(*id, values, &call.packet, now);
                         }
                         // Outside of the switch's lock.
-                        Purpose::Intercepted(_) | Purpose::Pdu => {}
+                        Purpose::Intercepted(_) | Purpose::Pdu | Purpose::Bpdu => {}
                         Purpose::Failed => {
                             failures.push((switch.name().to_owned(), rehearsed(switch, call, now)))
                         }
@@ -191,7 +199,8 @@ impl Core {
             for call in &calls {
                 match (&call.purpose, &*self.sink.load()) {
                     (Purpose::Intercepted(port), Some(sink)) => sink(*port, &call.packet),
-                    (Purpose::Pdu, _) => self.pass_pdu(call),
+                    (Purpose::Pdu, _) => self.pass_pdu(call, &self.pdus),
+                    (Purpose::Bpdu, _) => self.pass_pdu(call, &self.bpdus),
                     _ => {}
                 }
             }
@@ -202,11 +211,11 @@ impl Core {
         any
     }
 
-    /// Passes a frame of Slow Protocols to the control side. The switch's lock is not held.
-    fn pass_pdu(&self, call: &Upcall) {
+    /// Passes a frame of a link protocol to the control side. The switch's lock is not held.
+    fn pass_pdu(&self, call: &Upcall, sink: &ArcSwapOption<PduSink>) {
         let Some(port) = self.plane.ports.load().index(call.port) else { return };
         let name = self.ports().name(port).map(str::to_owned);
-        if let (Some(name), Some(sink)) = (name, &*self.pdus.load()) {
+        if let (Some(name), Some(sink)) = (name, &*sink.load()) {
             sink(&name, &call.packet);
         }
     }
@@ -225,12 +234,14 @@ impl Core {
         while let Some(effect) = effects.next() {
             match effect {
                 Effect::Output { port, packet, .. } => {
-                    let mut to: Vec<PortIndex> = map.index(port.0).into_iter().collect();
+                    // Controllers may send BPDUs of their own.
+                    let sends = |port: &PortIndex| map.blocks(*port).is_none() || is_bpdu(&packet);
+                    let mut to: Vec<PortIndex> = map.index(port.0).into_iter().filter(&sends).collect();
                     // Copies for several ports are one packet of the injector.
                     while let Some(Effect::Output { port, .. }) = effects.next_if(
                         |next| matches!(next, Effect::Output { packet: other, .. } if *other == packet),
                     ) {
-                        to.extend(map.index(port.0));
+                        to.extend(map.index(port.0).filter(&sends));
                     }
                     if !to.is_empty() {
                         _ = self.inject(&packet, Injection::To(to));
@@ -260,6 +271,7 @@ impl Core {
         let to: Vec<PortIndex> = match known(dst).filter(|_| !dst.is_multicast()) {
             Some(port) => match member(port) {
                 Some((bonds, bond)) => choose(bonds, bond).into_iter().collect(),
+                None if map.blocks(port).is_some() => Vec::new(),
                 None => vec![port],
             },
             None => {

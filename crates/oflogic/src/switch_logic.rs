@@ -20,8 +20,9 @@ use openflow::PortNo;
 use crate::engine::Compiled;
 use crate::intercept::{Selector, Sink};
 use crate::plane::{Local, Plane};
-use crate::ports::{NumberedPort, PortFacts, PortMap};
+use crate::ports::{Link, NumberedPort, PortFacts, PortMap};
 use crate::shared::{Core, Following, PduSink, PortWatch, Statistics};
+use crate::tree::TreeView;
 use crate::{bonds, explain, show, specialiser};
 
 /// Reasons why the logic cannot be made.
@@ -102,7 +103,7 @@ impl OpenFlow {
             flags: AtomicU64::new(0),
             standalone: AtomicBool::new(false),
             intercepts: AtomicBool::new(false),
-            has_bonds: AtomicBool::new(false),
+            restricts_all: AtomicBool::new(false),
             only_normal: Arc::default(),
             learning: Learning::with_room(stations)?,
             locals: PerThread::default(),
@@ -183,7 +184,6 @@ impl OpenFlow {
         let selected = selected.into_iter().map(|(port, what)| (port, what.into())).collect();
         let mut ports = self.core.ports();
         ports.select(selected);
-        self.core.plane.intercepts.store(ports.has_selected(), Relaxed);
         self.core.publish(&mut ports);
     }
 
@@ -206,13 +206,46 @@ impl OpenFlow {
         self.core.pdus.store(Some(Arc::new(Box::new(sink) as PduSink)));
     }
 
+    /// Sets the states of ports in the bridge's spanning tree, in place of all before; `None`: there is none. Ports that
+    /// their facts put into the tree ([`PortFacts::in_tree`]) are blocked as long as it does not tell their state. On
+    /// return packets meet it, and controllers have been told.
+    pub fn set_tree(&self, tree: Option<TreeView>) {
+        self.core.change_ports(|ports| ports.set_tree(tree));
+        self.core.tell(&self.switch);
+    }
+
+    /// Sets who receives BPDUs of ports in the spanning tree, with the port's name. As [`OpenFlow::set_pdu_sink`].
+    pub fn set_bpdu_sink(&self, sink: impl Fn(&str, &[u8]) + Send + Sync + 'static) {
+        self.core.bpdus.store(Some(Arc::new(Box::new(sink) as PduSink)));
+    }
+
+    /// Sets what is called after ports have come, gone or changed, beside that of [`OpenFlow::set_port_watch`]. It must
+    /// not wait.
+    pub fn set_tree_watch(&self, watch: impl Fn() + Send + Sync + 'static) {
+        self.core.tree_watch.store(Some(Arc::new(Box::new(watch) as PortWatch)));
+    }
+
+    /// Forgets the stations that were learned at a port, or all, and with them the members of groups.
+    pub fn forget_stations(&self, port: Option<&str>) {
+        let index = match port {
+            None => None,
+            Some(name) => match self.core.ports().named(name) {
+                Some(index) => Some(index),
+                None => return,
+            },
+        };
+        let views = self.views();
+        views.stations.into_iter().for_each(|table| _ = table.flush(index, true));
+        views.groups.into_iter().for_each(|table| table.flush());
+    }
+
     /// Sets what is called after ports have come, gone or changed. It must not wait.
     pub fn set_port_watch(&self, watch: impl Fn() + Send + Sync + 'static) {
         self.core.watch.store(Some(Arc::new(Box::new(watch) as PortWatch)));
     }
 
-    /// Returns the address of each port, by name, and whether it has a link on which monitoring has found no fault.
-    pub fn links(&self) -> BTreeMap<String, ([u8; 6], bool)> {
+    /// Returns the link of each port, by name.
+    pub fn links(&self) -> BTreeMap<String, Link> {
         self.core.ports().links()
     }
 

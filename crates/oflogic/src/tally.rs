@@ -7,7 +7,7 @@ use ofswitch::Switch;
 use pipeline::interp::Dropped;
 
 /// Drops for other reasons than the program's own.
-const OTHERS: [&str; 4] = ["no destination", "too much work", "port configuration", "bond"];
+const OTHERS: [&str; 5] = ["no destination", "too much work", "port configuration", "bond", "spanning tree"];
 
 /// A drop that the program does not know.
 #[derive(Debug, Clone, Copy)]
@@ -16,6 +16,7 @@ pub(crate) enum Other {
     Limit,
     PortConfiguration,
     Bond,
+    SpanningTree,
 }
 
 /// Counters of a worker.

@@ -23,6 +23,8 @@ pub(crate) enum Purpose {
     Intercepted(PortIndex),
     /// It is for the control side: a frame of Slow Protocols.
     Pdu,
+    /// It is for the control side: a frame of the spanning tree.
+    Bpdu,
     /// Log how it exceeds a limit.
     Failed,
     /// Run the program on it.

@@ -50,6 +50,7 @@ fn main() -> std::io::Result<()> {
             is_enabled: true,
             speed: 10_000_000,
             is_dummy: false,
+            tree: None,
             queues: vec![],
         };
         switch.set_port(info, 0).map_err(std::io::Error::other)?;

@@ -18,6 +18,7 @@
 //!         is_enabled: true,
 //!         speed: 0,
 //!         is_dummy: false,
+//!         tree: None,
 //!         queues: vec![],
 //!     };
 //!     switch.set_port(port, 0)?;
@@ -75,7 +76,7 @@ pub use connection::{ConnectionId, ConnectionKind, FlowModCounts};
 pub use exec::{LIMITS, Surroundings};
 pub use failure::Failure;
 pub use follow::{Follower, OnlyFlow, PortCounters};
-pub use ports::PortInfo;
+pub use ports::{PortInfo, TreeState};
 pub use program::TABLES;
 pub use settings::{Limits, Settings, TableLimit};
 pub use switch::{

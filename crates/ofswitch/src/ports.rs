@@ -30,6 +30,28 @@ pub struct PortInfo {
     pub is_dummy: bool,
     /// Its queues, whose counters are unknown.
     pub queues: Vec<u32>,
+    /// Its state in the spanning tree, if it takes part in one.
+    pub tree: Option<TreeState>,
+}
+
+/// State of a port in a spanning tree, as OpenFlow 1.0 tells it; later versions only tell whether it forwards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TreeState {
+    /// It neither learns nor forwards, and is about to.
+    Listen,
+    /// It learns, and is about to forward.
+    Learn,
+    /// It forwards.
+    Forward,
+    /// It would close a loop.
+    Block,
+}
+
+impl TreeState {
+    /// The bits of [`PortState::STP_MASK`].
+    fn bits(self) -> PortState {
+        PortState::from_bits_retain((self as u32) << 8)
+    }
 }
 
 /// A port with what controllers configured.
@@ -74,7 +96,8 @@ fn mode(speed: u32, version: Version) -> u32 {
 impl PortEntry {
     /// Whether packets may leave through it.
     pub(crate) fn is_live(&self) -> bool {
-        self.info.is_up && self.info.is_enabled && !self.config.contains(PortConfig::PORT_DOWN)
+        let forwards = self.info.tree.is_none_or(|tree| tree == TreeState::Forward);
+        self.info.is_up && self.info.is_enabled && forwards && !self.config.contains(PortConfig::PORT_DOWN)
     }
 
     /// The port as messages have it.
@@ -82,6 +105,11 @@ impl PortEntry {
         let mut state = PortState::empty();
         state.set(PortState::LINK_DOWN, !self.info.is_up || self.is_cut);
         state.set(PortState::LIVE, version >= Version::V1_1 && self.is_live());
+        match self.info.tree {
+            Some(tree) if version == Version::V1_0 => state |= tree.bits(),
+            Some(tree) => state.set(PortState::BLOCKED, tree != TreeState::Forward),
+            None => {}
+        }
         // The highest speed is unknown.
         let current = mode(self.info.speed, version);
         let ethernet = EthernetPort { current, current_speed: self.info.speed, ..EthernetPort::default() };
@@ -151,6 +179,7 @@ impl PortEntry {
         }
         let known = PortConfig::PORT_DOWN
             | PortConfig::NO_RECV
+            | PortConfig::NO_RECV_STP
             | PortConfig::NO_FLOOD
             | PortConfig::NO_FWD
             | PortConfig::NO_PACKET_IN;
@@ -174,6 +203,7 @@ mod tests {
             is_enabled: true,
             speed: 0,
             is_dummy: false,
+            tree: None,
             queues: vec![],
         };
         let counters = PortCounters {
@@ -194,6 +224,34 @@ mod tests {
         assert!(openflow::Message::new(Version::V1_4, 1, body).into_bytes().is_ok(), "it fits");
         entry.info.is_dummy = true;
         assert_eq!(entry.named_counters()[1], ("rx_custom_packets_2".to_owned(), 3));
+    }
+
+    #[test]
+    fn the_state_in_a_spanning_tree_is_that_of_the_version() {
+        let info = PortInfo {
+            number: PortNo(1),
+            name: "p1".into(),
+            address: [2; 6],
+            is_up: true,
+            is_enabled: true,
+            speed: 0,
+            is_dummy: false,
+            tree: None,
+            queues: vec![],
+        };
+        let (config, counters) = (PortConfig::empty(), PortCounters::default());
+        let mut entry = PortEntry { info, config, counters, is_cut: false, created: 0 };
+        for (tree, old, new) in [
+            (None, 0, PortState::LIVE),
+            (Some(TreeState::Listen), 0, PortState::BLOCKED),
+            (Some(TreeState::Learn), 1 << 8, PortState::BLOCKED),
+            (Some(TreeState::Forward), 2 << 8, PortState::LIVE),
+            (Some(TreeState::Block), 3 << 8, PortState::BLOCKED),
+        ] {
+            entry.info.tree = tree;
+            assert_eq!(entry.describe(Version::V1_0).state.bits(), old, "{tree:?}");
+            assert_eq!(entry.describe(Version::V1_3).state, new, "{tree:?}");
+        }
     }
 
     #[test]

@@ -114,7 +114,7 @@ proptest! {
                 Step::Port(port, true) => {
                     let info = ofswitch::PortInfo {
                         number: PortNo(port), name: "p".into(), address: [2; 6], is_up: true, is_enabled: true, speed: 0,
-                    is_dummy: false, queues: vec![],
+                    is_dummy: false, queues: vec![], tree: None,
                     };
                     let _ = world.switch.set_port(info, world.now);
                 }

@@ -120,6 +120,7 @@ fn a_new_port_is_live_in_a_second_message() {
         is_enabled: true,
         speed: 0,
         is_dummy: true,
+        tree: None,
         queues: vec![0],
     };
     world.switch.set_port(info, 0).unwrap();

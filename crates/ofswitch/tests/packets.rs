@@ -356,6 +356,7 @@ fn bundles_choose_live_ports() {
         is_enabled: true,
         speed: 0,
         is_dummy: false,
+        tree: None,
         queues: vec![],
     };
     world.switch.set_port(down, 0).unwrap();
@@ -539,6 +540,7 @@ fn outputs_to_all_ports_are_limited_together() {
             is_enabled: true,
             speed: 0,
             is_dummy: false,
+            tree: None,
             queues: vec![],
         };
         world.switch.set_port(info, 0).unwrap();

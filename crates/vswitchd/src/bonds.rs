@@ -4,14 +4,13 @@
 //! when an LACPDU has come. It needs no lock of the control plane, so that a link that fails is replaced while a port
 //! is being opened.
 //!
-//! - `inbox`: LACPDUs and calls of the logics' threads; `commands`: `bond/*` and `lacp/*`; `rows`: what the database is
+//! - `commands`: `bond/*` and `lacp/*`; `rows`: what the database is
 //!   told.
 //!
 //! Invariant: locks are taken in this order: the bonds', the OpenFlow switch's, the logic's ports'. A logic's thread
 //! never takes the first, so that a logic may end while it is held.
 
 mod commands;
-mod inbox;
 mod rows;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +24,7 @@ use ovsdb::Uuid;
 use packet::MacAddr;
 
 pub(crate) use self::commands::add;
-use self::inbox::{Inbox, Received};
+use crate::inbox::{Inbox, Received};
 use crate::line_limit::LineLimit;
 use crate::plan::Plan;
 
@@ -272,8 +271,8 @@ impl BondedBridge {
         for (name, it) in &mut self.bonds {
             let members: Vec<String> = it.bond.members().map(str::to_owned).collect();
             for member in members {
-                let (address, up) = links.get(&member).copied().unwrap_or_default();
-                it.bond.set_link(&member, up, MacAddr(address), now);
+                let link = links.get(&member).copied().unwrap_or_default();
+                it.bond.set_link(&member, link.is_up, MacAddr(link.address), now);
             }
             let outcome = it.bond.run(now);
             outcome.events.iter().for_each(|event| it.log(event, now));

@@ -18,12 +18,14 @@ use crate::pulse::Pulse;
 use crate::seen::Seen;
 use crate::testing;
 use crate::trace;
+use crate::trees::{self, Trees};
 
 /// What commands work on.
 pub(crate) struct Subjects {
     pub(crate) desired: Arc<Desired>,
     pub(crate) numbers: Arc<Mutex<Numbers>>,
     pub(crate) bonds: Arc<Bonds>,
+    pub(crate) trees: Arc<Trees>,
     pub(crate) types: Types,
     pub(crate) exit: Arc<Notify>,
     pub(crate) log: Log,
@@ -36,7 +38,7 @@ pub(crate) struct Subjects {
 
 /// Returns the commands.
 pub(crate) fn commands(subjects: Subjects) -> Commands {
-    let Subjects { desired, numbers, bonds, types, exit, log, monitor, pulse, seen, datapath: name } =
+    let Subjects { desired, numbers, bonds, trees, types, exit, log, monitor, pulse, seen, datapath: name } =
         subjects;
     let mut commands = Commands::new(crate::VERSION);
     commands.add("exit", "[--cleanup]", 0..=1, move |_| {
@@ -60,10 +62,11 @@ pub(crate) fn commands(subjects: Subjects) -> Commands {
     });
     seen.add(&mut commands);
     if types.level > Level::Off {
-        testing::add(&mut commands, &desired, &bonds, &monitor, &pulse, &seen);
+        testing::add(&mut commands, &desired, (&bonds, &trees, &monitor), &pulse, &seen);
         datapath::add_for_tests(&mut commands, &desired, &numbers, name);
     }
     bonds::add(&mut commands, &bonds);
+    trees::add(&mut commands, &trees);
     datapath::add(&mut commands, &desired, &numbers, name);
     monitor::commands::add(&mut commands, &monitor);
     fdb::add(&mut commands, &desired, &numbers);

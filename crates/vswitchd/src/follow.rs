@@ -37,6 +37,7 @@ use crate::monitor::{self, Monitor};
 use crate::plan::{GivenNumbers, Plan, PlannedInterface};
 use crate::pulse::Pulse;
 use crate::seen::Seen;
+use crate::trees::Trees;
 
 /// The lock that Open vSwitch's daemon holds.
 const LOCK: &str = "ovs_vswitchd";
@@ -51,7 +52,7 @@ const SHORTEST: Duration = Duration::from_millis(10);
 const MONITORED_PAUSE: Duration = Duration::from_millis(100);
 
 /// Columns that only this daemon writes: their changes are not configuration.
-const OWN: [&str; 29] = [
+const OWN: [&str; 31] = [
     "admin_state",
     "bfd_status",
     "bond_active_slave",
@@ -79,6 +80,8 @@ const OWN: [&str; 29] = [
     "ofport",
     "ovs_version",
     "role",
+    "rstp_statistics",
+    "rstp_status",
     "statistics",
     "status",
 ];
@@ -138,6 +141,7 @@ struct Due {
 struct Parts<'a> {
     desired: &'a Arc<Desired>,
     bonds: &'a Arc<Bonds>,
+    trees: &'a Arc<Trees>,
     monitor: &'a Arc<Monitor>,
 }
 
@@ -146,6 +150,7 @@ impl Follower {
     pub(crate) async fn run(self, desired: Arc<Desired>) {
         let numbers = Arc::new(Mutex::new(Numbers::default()));
         let bonds = Bonds::new(desired.clone());
+        let trees = Trees::new(desired.clone());
         let monitor = match Monitor::start(desired.clone()) {
             Ok(monitor) => monitor,
             Err(error) => return tracing::error!("monitoring of interfaces does not start: {error}"),
@@ -164,6 +169,7 @@ impl Follower {
             desired: desired.clone(),
             numbers: numbers.clone(),
             bonds: bonds.clone(),
+            trees: trees.clone(),
             types: self.types,
             exit,
             log,
@@ -186,28 +192,21 @@ impl Follower {
         };
         tokio::select! {
             () = until_exit => {}
-            () = self.follow(&desired, &bonds, &numbers, &monitor, &pulse) => {}
+            () = self.follow(Parts { desired: &desired, bonds: &bonds, trees: &trees, monitor: &monitor }, &numbers, &pulse) => {}
             () = seen.log(), if has_dummies => {}
         }
         dummies.observe(None);
         monitor.end();
     }
 
-    async fn follow(
-        &self,
-        desired: &Arc<Desired>,
-        bonds: &Arc<Bonds>,
-        numbers: &Mutex<Numbers>,
-        monitor: &Arc<Monitor>,
-        pulse: &Pulse,
-    ) {
+    async fn follow(&self, parts: Parts<'_>, numbers: &Mutex<Numbers>, pulse: &Pulse) {
+        let Parts { desired, monitor, .. } = parts;
         let watch = LinkWatch::new();
         let mut links = watch.inspect_err(|error| tracing::warn!("interfaces are not watched: {error}")).ok();
         let mut settings = Settings::new(self.remote.clone(), vswitch::DATABASE, vswitch::TABLES.to_vec());
         settings.lock = Some(LOCK.into());
         let mut session = Session::new(settings);
         let mut changes = desired.state().changes();
-        let parts = Parts { desired, bonds, monitor };
         let (mut monitored, mut pulses) = (monitor.changes(), pulse.requests());
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -298,7 +297,7 @@ impl Follower {
         applied: &mut Applied,
         numbers: &Mutex<Numbers>,
     ) -> bool {
-        let Parts { desired, bonds, monitor } = parts;
+        let Parts { desired, bonds, trees, monitor } = parts;
         let plan = match Plan::new(session.replica(), &self.rundir, self.types, &mut applied.given) {
             Ok(plan) => plan,
             Err(error) => {
@@ -364,7 +363,10 @@ impl Follower {
         tell_added(&applied.plan, &plan);
         applied.number = plan.root.map_or(0, |(_, number)| number);
         applied.refused = reasons(&plan, refused);
-        tokio::task::block_in_place(|| bonds.configure(&plan));
+        tokio::task::block_in_place(|| {
+            bonds.configure(&plan);
+            trees.configure(&plan);
+        });
         applied.plan = plan;
         let answered = self.refresh(parts, session, applied, true, true).await;
         if answered {
@@ -383,7 +385,7 @@ impl Follower {
         reread: bool,
         statistics: bool,
     ) -> bool {
-        let Parts { desired, bonds, monitor } = parts;
+        let Parts { desired, bonds, trees, monitor } = parts;
         let known = (!reread).then_some(applied.facts.as_slice());
         // A short lock and some small files: no thread of its own.
         let (facts, controllers, copied, bonded) = tokio::task::block_in_place(|| {
@@ -409,6 +411,7 @@ impl Follower {
             mirrors::write(session.replica(), &copied, &mut transaction);
         }
         bonds.write(session.replica(), plan, &bonded, &mut transaction);
+        trees.write(session.replica(), plan, statistics, &mut transaction);
         if transaction.is_empty() {
             return true;
         }

@@ -10,6 +10,8 @@
 //!   to rows;
 //! - [`monitor`]: BFD and CFM on interfaces; [`pulse`]: a moved clock and the database;
 //! - [`bonds`]: bonds and LACP at their times, with the commands and the rows that tell of them;
+//! - [`trees`]: spanning trees at their times, with the commands and the rows that tell of them;
+//! - [`inbox`]: frames from bridges to the threads of these;
 //! - [`dummy`], [`testing`]: what is within the process for tests; [`datapath`], [`trace`], [`odp`]: the datapath as
 //!   Open vSwitch's commands show it;
 //! - [`link_watch`]: changes of the host's interfaces; [`line_limit`]: log lines that others cause;
@@ -26,6 +28,7 @@ mod dummy;
 mod facts;
 mod fdb;
 mod follow;
+mod inbox;
 mod line_limit;
 mod link_watch;
 mod log;
@@ -39,6 +42,7 @@ mod pulse;
 mod seen;
 mod testing;
 mod trace;
+mod trees;
 mod vlan;
 
 use std::ffi::OsString;

@@ -17,6 +17,7 @@ mod openflow;
 mod policing;
 mod rows;
 mod sflow;
+mod trees;
 mod workers;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,6 +43,7 @@ pub(crate) use self::monitoring::Monitoring;
 use self::openflow::OpenFlowRows;
 pub(crate) use self::openflow::PlannedController;
 use self::rows::Faults;
+pub(crate) use self::trees::{PlannedTree, TreeSettings, numbers as tree_numbers};
 use crate::dummy::Types;
 use crate::numbers::{self, Wish};
 use crate::vlan;
@@ -81,6 +83,8 @@ pub(crate) struct PlannedBridge {
     pub(crate) interfaces: Vec<PlannedInterface>,
     pub(crate) mirrors: Vec<PlannedMirror>,
     pub(crate) bonds: Vec<PlannedBond>,
+    /// The spanning tree that it takes part in.
+    pub(crate) tree: Option<PlannedTree>,
     /// Columns whose values have no effect.
     pub(crate) without_effect: Vec<&'static str>,
     /// sFlow export, or why there is none.
@@ -292,6 +296,12 @@ impl Rows<'_> {
         let (controllers, openflow) = self.openflow.settings(bridge, datapath_id, self.rundir);
         let mirrors = mirrors::of(self, bridge);
         let bonds = bonds::of(self, bridge, &interfaces, mac);
+        let tree = trees::of(self, bridge, &interfaces, mac);
+        for interface in &mut interfaces {
+            if let Ok(port) = &mut interface.port {
+                port.in_tree = tree.as_ref().is_some_and(|tree| tree.has(&interface.name));
+            }
+        }
         let uuid = bridge.uuid;
         let (sflow, without_effect) = (sflow::of(self, bridge), without_effect(bridge));
         PlannedBridge {
@@ -304,6 +314,7 @@ impl Rows<'_> {
             interfaces,
             mirrors,
             bonds,
+            tree,
             without_effect,
             sflow,
         }
@@ -358,6 +369,7 @@ impl Rows<'_> {
                 }
             }
             bridge.bonds.iter().flat_map(|bond| &bond.warnings).cloned().for_each(&mut add);
+            errors.extend(bridge.tree.iter().flat_map(|tree| tree.wrong.clone()));
             bridge.sflow.as_ref().err().cloned().into_iter().for_each(&mut add);
             for interface in &bridge.interfaces {
                 let row = self.interfaces.get(&interface.uuid);
@@ -376,12 +388,7 @@ impl Rows<'_> {
 
 /// Returns the columns of a bridge with values that ask for what the switch does not have.
 fn without_effect(bridge: &Bridge) -> Vec<&'static str> {
-    let asked = [
-        ("ipfix", bridge.ipfix.is_some()),
-        ("netflow", bridge.netflow.is_some()),
-        ("rstp_enable", bridge.rstp_enable),
-        ("stp_enable", bridge.stp_enable),
-    ];
+    let asked = [("ipfix", bridge.ipfix.is_some()), ("netflow", bridge.netflow.is_some())];
     asked.into_iter().filter(|(_, asks)| *asks).map(|(column, _)| column).collect()
 }
 

@@ -11,6 +11,7 @@ use crate::bonds::Bonds;
 use crate::monitor::Monitor;
 use crate::pulse::Pulse;
 use crate::seen::Seen;
+use crate::trees::Trees;
 
 /// Steps of one `time/warp` at most: after each, all bridges are looked at.
 const MOST_STEPS: u64 = 100_000;
@@ -22,8 +23,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 pub(crate) fn add(
     commands: &mut Commands,
     desired: &Arc<Desired>,
-    bonds: &Arc<Bonds>,
-    monitor: &Arc<Monitor>,
+    (bonds, trees, monitor): (&Arc<Bonds>, &Arc<Trees>, &Arc<Monitor>),
     pulse: &Arc<Pulse>,
     seen: &Seen,
 ) {
@@ -45,9 +45,10 @@ pub(crate) fn add(
         fabric::clock::stop_seconds();
         Ok(String::new())
     });
-    let (subject, bonds, monitor, pulse) = (desired.clone(), bonds.clone(), monitor.clone(), pulse.clone());
+    let (bonds, trees, monitor) = (bonds.clone(), trees.clone(), monitor.clone());
+    let (subject, pulse) = (desired.clone(), pulse.clone());
     commands.add("time/warp", "[large_msecs] msecs", 1..=2, move |words| {
-        let done = warp(&subject, &bonds, &monitor, words)?;
+        let done = warp(&subject, (&bonds, &trees, &monitor), words)?;
         pulse.request();
         Ok(done)
     });
@@ -116,7 +117,7 @@ fn conn_state(dummies: &Dummies, name: Option<&String>) -> String {
 }
 
 /// Advances the stopped clocks in steps, and looks at what is due after each of them.
-fn warp(desired: &Desired, bonds: &Bonds, monitor: &Monitor, words: &[String]) -> Reply {
+fn warp(desired: &Desired, (bonds, trees, monitor): (&Bonds, &Trees, &Monitor), words: &[String]) -> Reply {
     let number = |text: &String| text.parse::<u64>().ok().filter(|number| *number > 0);
     let (total, step) = match words {
         [total, step] => (number(total), number(step)),
@@ -135,6 +136,7 @@ fn warp(desired: &Desired, bonds: &Bonds, monitor: &Monitor, words: &[String]) -
         fabric::clock::warp_seconds(Duration::from_millis(next));
         desired.state().look_at_clock();
         bonds.step();
+        trees.step();
         monitor.advance();
     }
     Ok("warped".into())

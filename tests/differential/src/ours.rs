@@ -88,6 +88,7 @@ impl Ours {
                 is_enabled: true,
                 speed: 0,
                 is_dummy: false,
+                tree: None,
                 queues: vec![],
             };
             switch.set_port(port, 0).map_err(|error| Error::Other(error.to_string()))?;

@@ -11,6 +11,7 @@ mod mirrors;
 mod monitoring;
 mod sflow;
 mod stations;
+mod trees;
 
 use std::path::Path;
 

@@ -54,6 +54,7 @@ pub(crate) fn facts_of(
         is_dummy,
         queues: if is_dummy { vec![0] } else { vec![] },
         bond: port.config.bond.clone(),
+        in_tree: port.config.in_tree,
     }
 }
 

@@ -82,6 +82,7 @@ fn change_ports(shared: &SharedSwitch) {
             is_enabled: true,
             speed: 0,
             is_dummy: false,
+            tree: None,
             queues: vec![],
         };
         shared.with(|switch, now| switch.set_port(info, now)).unwrap();

@@ -81,6 +81,7 @@ pub(crate) fn set_port(switch: &SharedSwitch, number: u32, is_up: bool) {
         is_up,
         speed: 0,
         is_dummy: false,
+        tree: None,
         queues: vec![],
     };
     switch.with(|switch, now| switch.set_port(info, now)).unwrap();

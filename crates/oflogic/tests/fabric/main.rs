@@ -12,3 +12,4 @@ mod offloads;
 mod ports;
 mod rig;
 mod shown;
+mod trees;

@@ -359,6 +359,7 @@ pub fn facts(index: PortIndex, is_up: bool) -> PortFacts {
     let address = [2, 0, 0, 0, 1, index.0 as u8];
     PortFacts {
         bond: None,
+        in_tree: false,
         index,
         number: None,
         is_local: false,

@@ -32,6 +32,7 @@ impl World {
                 is_enabled: true,
                 speed: 0,
                 is_dummy: false,
+                tree: None,
                 queues: vec![],
             };
             switch.set_port(info, 0).unwrap();

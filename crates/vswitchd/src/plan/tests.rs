@@ -336,3 +336,60 @@ fn qos_and_policing_warn_of_what_has_no_effect() {
         ]
     );
 }
+
+#[test]
+fn bridges_take_part_in_spanning_trees() {
+    use spanning_tree::Protocol;
+    let port = |number: u8, name: &str, interfaces: &[u8], keys: &[(&str, &str)]| {
+        let interfaces = set(&interfaces.iter().map(|number| id(*number)).collect::<Vec<_>>());
+        (id(number), row(&[("name", name.into()), ("interfaces", interfaces), ("other_config", map(keys))]))
+    };
+    let interface = |number: u8, name: &str, kind: &str| {
+        (id(number), row(&[("name", name.into()), ("type", kind.into())]))
+    };
+    let with = |columns: &[(&str, Value)]| {
+        let ports = [port(20, "br0", &[10], &[])].into_iter().chain([
+            port(21, "p1", &[11], &[("stp-port-num", "7"), ("rstp-path-cost", "x")]),
+            port(22, "p2", &[12], &[("stp-enable", "false")]),
+            port(23, "p3", &[13], &[("stp-port-num", "7")]),
+            port(24, "vlan9", &[14], &[]),
+            port(25, "bond0", &[15, 16], &[]),
+        ]);
+        let ports: Vec<_> = ports.collect();
+        let all = set(&ports.iter().map(|(uuid, _)| *uuid).collect::<Vec<_>>());
+        let bridge = row(&[&[("name", "br0".into()), ("ports", all)], columns].concat());
+        let names = ["br0", "p1", "p2", "p3", "vlan9", "m1", "m2"];
+        let kinds = ["internal", "", "", "", "internal", "", ""];
+        let interfaces =
+            (10..).zip(names).zip(kinds).map(|((number, name), kind)| interface(number, name, kind));
+        let root = row(&[("bridges", set(&[id(1)]))]);
+        plan_of(&replica(&[
+            ("Open_vSwitch", vec![(id(99), root)]),
+            ("Bridge", vec![(id(1), bridge)]),
+            ("Port", ports),
+            ("Interface", interfaces.collect()),
+        ]))
+    };
+    let tree = |plan: &Plan| {
+        let tree = plan.bridges[0].tree.as_ref()?;
+        let ports: Vec<_> = tree.ports.iter().map(|port| (port.name.clone(), port.number)).collect();
+        let closed =
+            plan.bridges[0].interfaces.iter().filter(|it| it.port.as_ref().is_ok_and(|port| port.in_tree));
+        assert_eq!(
+            closed.map(|it| it.name.clone()).collect::<BTreeSet<_>>(),
+            ports.iter().map(|it| it.0.clone()).collect()
+        );
+        Some((tree.settings.protocol(), ports))
+    };
+    assert_eq!(tree(&with(&[])), None);
+    let plan = with(&[("stp_enable", true.into())]);
+    assert_eq!(tree(&plan), Some((Protocol::Stp, vec![("p1".into(), Some(7))])));
+    let expected =
+        ["port bond0: cannot enable STP on bonds, disabling", "port p3: duplicate stp-port-num 7, disabling"];
+    assert_eq!(plan.errors.iter().collect::<BTreeSet<_>>(), expected.map(str::to_owned).iter().collect());
+    // With both, RSTP.
+    let plan = with(&[("stp_enable", true.into()), ("rstp_enable", true.into())]);
+    let names = ["p1", "p2", "p3"].map(|name| (name.to_owned(), None));
+    assert_eq!(tree(&plan), Some((Protocol::Rstp, names.to_vec())));
+    assert!(plan.errors.contains(&"port p1: rstp-path-cost `x` is not a number; using the default".into()));
+}

@@ -1,4 +1,5 @@
-//! What logics' threads leave for the bonds: received LACPDUs, and a call to look at links.
+//! What logics' threads leave for the threads of bonds and spanning trees: received frames of these protocols, and a call
+//! to look at links.
 //!
 //! Invariant: whoever leaves something waits for nothing but this queue's short lock, and a peer that sends too much
 //! loses its own frames.
@@ -12,42 +13,42 @@ use bond::lacp::pdu::FRAME_LEN;
 /// Frames that wait, at most: a member sends one a second, or a few when something changes.
 const ROOM: usize = 1024;
 
-/// A frame of Slow Protocols, as much of it as an LACPDU has.
+/// A frame, as much of it as an LACPDU has; BPDUs are shorter.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Received {
-    pub(super) bridge: String,
-    pub(super) port: String,
-    pub(super) frame: Vec<u8>,
+pub(crate) struct Received {
+    pub(crate) bridge: String,
+    pub(crate) port: String,
+    pub(crate) frame: Vec<u8>,
 }
 
 /// The queue. See the module.
 #[derive(Debug, Default)]
-pub(super) struct Inbox {
+pub(crate) struct Inbox {
     frames: Mutex<VecDeque<Received>>,
     thread: OnceLock<Thread>,
 }
 
 impl Inbox {
     /// Sets the thread that is woken.
-    pub(super) fn set_thread(&self, thread: Thread) {
+    pub(crate) fn set_thread(&self, thread: Thread) {
         // The first one stays.
         let _ = self.thread.set(thread);
     }
 
     /// Whether there is a thread.
-    pub(super) fn has_thread(&self) -> bool {
+    pub(crate) fn has_thread(&self) -> bool {
         self.thread.get().is_some()
     }
 
     /// Wakes the thread.
-    pub(super) fn wake(&self) {
+    pub(crate) fn wake(&self) {
         if let Some(thread) = self.thread.get() {
             thread.unpark();
         }
     }
 
     /// Leaves a frame. Without room it is lost, as on a link.
-    pub(super) fn leave(&self, bridge: &str, port: &str, frame: &[u8]) {
+    pub(crate) fn leave(&self, bridge: &str, port: &str, frame: &[u8]) {
         let mut frames = self.frames.lock().unwrap_or_else(PoisonError::into_inner);
         if frames.len() < ROOM {
             let frame = frame.get(..FRAME_LEN).unwrap_or(frame).to_vec();
@@ -58,7 +59,7 @@ impl Inbox {
     }
 
     /// Takes all frames.
-    pub(super) fn take(&self) -> VecDeque<Received> {
+    pub(crate) fn take(&self) -> VecDeque<Received> {
         std::mem::take(&mut *self.frames.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
