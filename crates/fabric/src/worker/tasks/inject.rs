@@ -34,6 +34,8 @@ pub enum Injection {
     Marked(PortIndex, u16),
     /// Straight to these ports, unchanged by logic and VLAN settings. A port that is down drops it.
     To(Vec<PortIndex>),
+    /// As [`Injection::To`], in this traffic class ([`crate::Batch::set_class`]).
+    InClass(u16, Vec<PortIndex>),
 }
 
 /// Reasons for refusing an injected packet.
@@ -207,11 +209,16 @@ impl Inject {
                     forward(batch, pad, tools, bridge, *port);
                     batch.mark = 0;
                 }
-                Injection::To(ports) => originate(batch, pad, tools, bridge, |batch| {
-                    for v in batch.packets() {
-                        ports.iter().for_each(|port| batch.send(v, *port));
-                    }
-                }),
+                Injection::To(ports) | Injection::InClass(_, ports) => {
+                    originate(batch, pad, tools, bridge, |batch| {
+                        for v in batch.packets() {
+                            if let Injection::InClass(class, _) = &first.to {
+                                batch.set_class(v, *class);
+                            }
+                            ports.iter().for_each(|port| batch.send(v, *port));
+                        }
+                    })
+                }
             }
             self.queue.counters.add_drops(&mut batch.drops);
             self.queue.counters.add_drops(&mut pad.drops);
