@@ -14,7 +14,7 @@ use arc_swap::ArcSwapOption;
 use fabric::switch::PortSnapshot;
 use fabric::{Injection, Injector, PortIndex, SwitchLogic};
 use ofagent::SharedSwitch;
-use ofswitch::{Effect, Follower, OnlyFlow, PortCounters, PortInfo, Rehearsal, Switch};
+use ofswitch::{Effect, Follower, OnlyFlow, PortCounters, PortInfo, QueueCounters, Rehearsal, Switch};
 use openflow::PortNo;
 use openflow::message::PortConfig;
 use packet::{MacAddr, Offload, ether};
@@ -224,16 +224,18 @@ impl Core {
         let mut effects = effects.into_iter().peekable();
         while let Some(effect) = effects.next() {
             match effect {
-                Effect::Output { port, packet, .. } => {
+                Effect::Output { port, packet, queue } => {
                     let mut to: Vec<PortIndex> = map.index(port.0).into_iter().collect();
                     // Copies for several ports are one packet of the injector.
-                    while let Some(Effect::Output { port, .. }) = effects.next_if(
-                        |next| matches!(next, Effect::Output { packet: other, .. } if *other == packet),
-                    ) {
+                    let is_same = |next: &Effect| {
+                        matches!(next, Effect::Output { packet: other, queue: its, .. }
+                            if *its == queue && *other == packet)
+                    };
+                    while let Some(Effect::Output { port, .. }) = effects.next_if(is_same) {
                         to.extend(map.index(port.0));
                     }
                     if !to.is_empty() {
-                        _ = self.inject(&packet, Injection::To(to));
+                        _ = self.inject(&packet, Injection::InClass(queue, to));
                     }
                 }
                 Effect::Normal { in_port, packet } => match map.index(in_port.0) {
@@ -360,6 +362,17 @@ impl Follower for Following {
             tx_dropped: tx.iter().map(drops).sum(),
             rx_queues: rx.iter().map(each).collect(),
             tx_queues: tx.iter().map(each).collect(),
+            egress: snapshot
+                .egress
+                .iter()
+                .map(|it| QueueCounters {
+                    queue: it.queue.into(),
+                    packets: it.packets,
+                    bytes: it.bytes,
+                    errors: it.policed,
+                    age: it.age,
+                })
+                .collect(),
         })
     }
 }

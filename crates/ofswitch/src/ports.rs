@@ -2,10 +2,10 @@
 
 use openflow::error::ErrorCode;
 use openflow::message::{EthernetPort, Port, PortConfig, PortMod, PortProperty, PortState};
-use openflow::multipart::{EthernetErrors, PortStats, PortStatsProperty};
+use openflow::multipart::{EthernetErrors, PortStats, PortStatsProperty, QueueStats};
 use openflow::{Mac, PortNo, Text, Version};
 
-use crate::follow::PortCounters;
+use crate::follow::{PortCounters, QueueCounters};
 
 /// Queues of a direction that statistics tell of one by one, so that a port's fit a message.
 const NAMED_QUEUES: usize = 256;
@@ -28,7 +28,7 @@ pub struct PortInfo {
     /// Whether it is a dummy for tests. As those of Open vSwitch, it counts neither errors nor drops, and received packets
     /// by two names more.
     pub is_dummy: bool,
-    /// Its queues, whose counters are unknown.
+    /// Its queues, of which some may not count ([`PortCounters::egress`]).
     pub queues: Vec<u32>,
 }
 
@@ -125,6 +125,23 @@ impl PortEntry {
             duration_sec: (age / 1_000_000_000) as u32,
             duration_nsec: (age % 1_000_000_000) as u32,
             properties,
+        }
+    }
+
+    /// The statistics of a queue; all ones where it does not count.
+    pub(crate) fn queue_stats(&self, queue: u32) -> QueueStats {
+        let counters = self.counters.egress.iter().find(|it| it.queue == queue);
+        let count = |of: fn(&QueueCounters) -> u64| counters.map_or(u64::MAX, of);
+        let seconds = |it: &QueueCounters| u32::try_from(it.age.as_secs()).unwrap_or(u32::MAX);
+        QueueStats {
+            port: self.info.number,
+            queue,
+            tx_bytes: count(|it| it.bytes),
+            tx_packets: count(|it| it.packets),
+            tx_errors: count(|it| it.errors),
+            duration_sec: counters.map_or(u32::MAX, seconds),
+            duration_nsec: counters.map_or(u32::MAX, |it| it.age.subsec_nanos()),
+            properties: vec![],
         }
     }
 
