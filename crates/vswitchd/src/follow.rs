@@ -36,6 +36,7 @@ use crate::mirrors;
 use crate::monitor::{self, Monitor};
 use crate::plan::{LastNumbers, Plan, PlannedInterface};
 use crate::pulse::Pulse;
+use crate::qos;
 use crate::seen::Seen;
 
 /// The lock that Open vSwitch's daemon holds.
@@ -139,6 +140,7 @@ struct Parts<'a> {
     desired: &'a Arc<Desired>,
     bonds: &'a Arc<Bonds>,
     monitor: &'a Arc<Monitor>,
+    qos: &'a qos::Shown,
 }
 
 impl Follower {
@@ -159,7 +161,7 @@ impl Follower {
             let subject = seen.clone();
             dummies.observe(Some(Arc::new(move |interface, packet| subject.note(interface, packet))));
         }
-        let (exit, log) = (self.exit.clone(), self.log.clone());
+        let (exit, log, qos) = (self.exit.clone(), self.log.clone(), qos::Shown::default());
         let subjects = Subjects {
             desired: desired.clone(),
             numbers: numbers.clone(),
@@ -170,6 +172,7 @@ impl Follower {
             monitor: monitor.clone(),
             pulse: pulse.clone(),
             seen: seen.clone(),
+            qos: qos.clone(),
             datapath,
         };
         let commands = commands::commands(subjects);
@@ -186,28 +189,21 @@ impl Follower {
         };
         tokio::select! {
             () = until_exit => {}
-            () = self.follow(&desired, &bonds, &numbers, &monitor, &pulse) => {}
+            () = self.follow(Parts { desired: &desired, bonds: &bonds, monitor: &monitor, qos: &qos }, &numbers, &pulse) => {}
             () = seen.log(), if has_dummies => {}
         }
         dummies.observe(None);
         monitor.end();
     }
 
-    async fn follow(
-        &self,
-        desired: &Arc<Desired>,
-        bonds: &Arc<Bonds>,
-        numbers: &Mutex<Numbers>,
-        monitor: &Arc<Monitor>,
-        pulse: &Pulse,
-    ) {
+    async fn follow(&self, parts: Parts<'_>, numbers: &Mutex<Numbers>, pulse: &Pulse) {
+        let Parts { desired, monitor, .. } = parts;
         let watch = LinkWatch::new();
         let mut links = watch.inspect_err(|error| tracing::warn!("interfaces are not watched: {error}")).ok();
         let mut settings = Settings::new(self.remote.clone(), vswitch::DATABASE, vswitch::TABLES.to_vec());
         settings.lock = Some(LOCK.into());
         let mut session = Session::new(settings);
         let mut changes = desired.state().changes();
-        let parts = Parts { desired, bonds, monitor };
         let (mut monitored, mut pulses) = (monitor.changes(), pulse.requests());
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -236,6 +232,7 @@ impl Follower {
                     }
                     _ => true,
                 };
+                due.configuration |= now.state && !now.configuration && applied.plan.is_outdated();
                 // Tried again after the next event, at the latest at the next tick.
                 due.configuration |= !done;
             }
@@ -298,7 +295,7 @@ impl Follower {
         applied: &mut Applied,
         numbers: &Mutex<Numbers>,
     ) -> bool {
-        let Parts { desired, bonds, monitor } = parts;
+        let Parts { desired, bonds, monitor, qos } = parts;
         let plan = match Plan::new(session.replica(), &self.rundir, self.types, &mut applied.last) {
             Ok(plan) => plan,
             Err(error) => {
@@ -365,6 +362,7 @@ impl Follower {
         applied.number = plan.root.map_or(0, |(_, number)| number);
         applied.refused = reasons(&plan, refused);
         tokio::task::block_in_place(|| bonds.configure(&plan));
+        qos.follow(&plan);
         applied.plan = plan;
         let answered = self.refresh(parts, session, applied, true, true).await;
         if answered {
@@ -383,7 +381,7 @@ impl Follower {
         reread: bool,
         statistics: bool,
     ) -> bool {
-        let Parts { desired, bonds, monitor } = parts;
+        let Parts { desired, bonds, monitor, .. } = parts;
         let known = (!reread).then_some(applied.facts.as_slice());
         // A short lock and some small files: no thread of its own.
         let (facts, controllers, copied, bonded) = tokio::task::block_in_place(|| {

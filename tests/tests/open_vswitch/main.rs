@@ -8,6 +8,7 @@ mod controllers;
 mod interfaces;
 mod mirrors;
 mod monitoring;
+mod qos;
 mod sflow;
 mod stations;
 
