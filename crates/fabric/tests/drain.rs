@@ -55,7 +55,7 @@ fn packet(to: PortRef, id: u64, len: usize) -> Vec<u8> {
 struct TestGate(Arc<AtomicBool>);
 
 impl Gate for TestGate {
-    fn opening(&mut self, now: u64, _: u32, _: u8) -> Opening {
+    fn opening(&mut self, now: u64, _: u32, _: u16) -> Opening {
         match self.0.load(Ordering::SeqCst) {
             true => Opening::Now,
             false => Opening::At(now + clock::from_duration(Duration::from_micros(200))),
@@ -212,7 +212,7 @@ struct Paced {
 }
 
 impl Gate for Paced {
-    fn opening(&mut self, now: u64, _: u32, _: u8) -> Opening {
+    fn opening(&mut self, now: u64, _: u32, _: u16) -> Opening {
         if now < self.next {
             return Opening::At(self.next);
         }

@@ -235,12 +235,12 @@ impl Core {
                         to.extend(map.index(port.0));
                     }
                     if !to.is_empty() {
-                        _ = self.inject(&packet, Injection::InClass(queue, to));
+                        _ = self.inject(&packet, queue, Injection::To(to));
                     }
                 }
-                Effect::Normal { in_port, packet } => match map.index(in_port.0) {
-                    Some(port) => _ = self.inject(&packet, Injection::Marked(port, NORMAL)),
-                    None => self.inject_from_nowhere(&packet),
+                Effect::Normal { in_port, packet, queue } => match map.index(in_port.0) {
+                    Some(port) => _ = self.inject(&packet, queue, Injection::Marked(port, NORMAL)),
+                    None => self.inject_from_nowhere(&packet, queue),
                 },
                 Effect::Sample { .. } => _ = self.figures.samples.fetch_add(1, Relaxed),
                 Effect::Drop(_) => {}
@@ -249,7 +249,7 @@ impl Core {
     }
 
     /// Forwards a packet that came from no port like a learning bridge.
-    fn inject_from_nowhere(&self, packet: &[u8]) {
+    fn inject_from_nowhere(&self, packet: &[u8], queue: u16) {
         let Some((dst, _)) = ether::addresses(packet) else { return };
         let known = |dst: MacAddr| {
             let vid = ether::vlan_tag(packet).map_or(0, |tag| tag.vid);
@@ -272,14 +272,15 @@ impl Core {
             }
         };
         if !to.is_empty() {
-            _ = self.inject(packet, Injection::To(to));
+            _ = self.inject(packet, queue, Injection::To(to));
         }
     }
 
-    pub(crate) fn inject(&self, packet: &[u8], to: Injection) -> bool {
+    /// Sends a packet into the bridge, in a queue; returns whether there was room.
+    pub(crate) fn inject(&self, packet: &[u8], queue: u16, to: Injection) -> bool {
         let injector = self.injector.load();
-        let sent =
-            injector.as_ref().is_some_and(|injector| injector.inject(packet, Offload::NONE, to).is_ok());
+        let inject = |injector: &Injector| injector.inject_in_class(packet, Offload::NONE, queue, to);
+        let sent = injector.as_deref().is_some_and(|injector| inject(injector).is_ok());
         let counter = if sent { &self.figures.injected } else { &self.figures.not_injected };
         counter.fetch_add(1, Relaxed);
         sent

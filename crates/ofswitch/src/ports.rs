@@ -182,6 +182,30 @@ mod tests {
     use super::*;
 
     #[test]
+    fn queues_tell_of_their_counters_where_they_count() {
+        let info = PortInfo {
+            number: PortNo(1),
+            name: "a".into(),
+            address: [2; 6],
+            is_up: true,
+            is_enabled: true,
+            speed: 0,
+            is_dummy: false,
+            queues: vec![0, 7],
+        };
+        let age = std::time::Duration::from_millis(1500);
+        let seven = QueueCounters { queue: 7, packets: 3, bytes: 180, errors: 2, age };
+        let counters = PortCounters { egress: vec![seven], ..PortCounters::default() };
+        let entry = PortEntry { info, config: PortConfig::empty(), counters, is_cut: false, created: 0 };
+        let shown = |queue| {
+            let it = entry.queue_stats(queue);
+            (it.tx_packets, it.tx_bytes, it.tx_errors, it.duration_sec, it.duration_nsec)
+        };
+        assert_eq!(shown(7), (3, 180, 2, 1, 500_000_000));
+        assert_eq!(shown(0), (u64::MAX, u64::MAX, u64::MAX, u32::MAX, u32::MAX));
+    }
+
+    #[test]
     fn queues_have_counters_by_name() {
         let info = PortInfo {
             number: PortNo(1),

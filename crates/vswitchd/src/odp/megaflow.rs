@@ -518,7 +518,7 @@ mod tests {
         assert_eq!(
             megaflow(ICMP, &[("ip_src", 0xff00_0000)]).datapath(7, Detail::Verbose),
             format!(
-                "skb_mark(0/0),ct_state(0/0),ct_zone(0/0),ct_mark(0/0),ct_label(0/0),recirc_id(0),\
+                "skb_priority(0/0),skb_mark(0/0),ct_state(0/0),ct_zone(0/0),ct_mark(0/0),ct_label(0/0),recirc_id(0),\
                  dp_hash(0/0),in_port(7),packet_type(ns=0,id=0),{rest}"
             )
         );
@@ -530,7 +530,7 @@ mod tests {
             assert_eq!(
                 exact.datapath(7, detail),
                 format!(
-                    "skb_mark(0),ct_state({state}),ct_zone(0),ct_mark(0),ct_label(0),recirc_id(0),\
+                    "skb_priority(0),skb_mark(0),ct_state({state}),ct_zone(0),ct_mark(0),ct_label(0),recirc_id(0),\
                      dp_hash(0),in_port(7),packet_type(ns=0,id=0),eth({fields}"
                 )
             );

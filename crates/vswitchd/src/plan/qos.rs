@@ -251,11 +251,14 @@ mod tests {
         of.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
     }
 
-    /// What is made of a discipline with queues, of which each has a number, settings and a code point.
+    /// Number, settings and code point of a queue.
+    type QueueRow<'a> = (i64, &'a [(&'a str, &'a str)], Option<i64>);
+
+    /// What is made of a discipline with queues.
     fn plan(
         kind: &str,
         other_config: &[(&str, &str)],
-        queues: &[(i64, &[(&str, &str)], Option<i64>)],
+        queues: &[QueueRow<'_>],
         link: Option<u64>,
     ) -> (Option<PlannedQos>, Vec<String>) {
         let numbered = || (1..).zip(queues);
@@ -265,7 +268,7 @@ mod tests {
             other_config: map(other_config),
             queues: numbered().map(|(at, (number, ..))| (*number, id(at))).collect(),
         };
-        let queue = |(at, (_, other_config, dscp)): (u8, &(i64, &[(&str, &str)], Option<i64>))| {
+        let queue = |(at, (_, other_config, dscp)): (u8, &QueueRow<'_>)| {
             (id(at), Queue { uuid: id(at), dscp: *dscp, other_config: map(other_config) })
         };
         let rows = QosRows { qos: [(id(100), row)].into(), queues: numbered().map(queue).collect() };
@@ -336,8 +339,7 @@ mod tests {
         let rates = Rates { committed: Some(limit), excess: None };
         assert_eq!(planned.unwrap().limits.scheme, Scheme::Marked(rates));
         let port = [("cir", "1000"), ("cbs", "1500"), ("eir", "2000"), ("ebs", "3000")];
-        let queues: &[(i64, &[(&str, &str)], Option<i64>)] =
-            &[(1, &[("cir", "500"), ("cbs", "1501")], None), (2, &[], Some(1))];
+        let queues: &[QueueRow<'_>] = &[(1, &[("cir", "500"), ("cbs", "1501")], None), (2, &[], Some(1))];
         let (planned, faults) = plan("trtcm-policer", &port, queues, None);
         let planned = planned.unwrap();
         assert_eq!(faults, ["queue 2: without `cir` and `cbs` it has the port's rates"]);

@@ -34,8 +34,6 @@ pub enum Injection {
     Marked(PortIndex, u16),
     /// Straight to these ports, unchanged by logic and VLAN settings. A port that is down drops it.
     To(Vec<PortIndex>),
-    /// As [`Injection::To`], in this traffic class ([`crate::Batch::set_class`]).
-    InClass(u16, Vec<PortIndex>),
 }
 
 /// Reasons for refusing an injected packet.
@@ -59,6 +57,7 @@ pub enum InjectError {
 struct Injected {
     bytes: Vec<u8>,
     offload: Offload,
+    class: u16,
     to: Injection,
 }
 
@@ -92,6 +91,17 @@ impl Injector {
 
     /// Queues a packet for the bridge without waiting; its fate is then counted.
     pub fn inject(&self, bytes: &[u8], offload: Offload, to: Injection) -> Result<(), InjectError> {
+        self.inject_in_class(bytes, offload, 0, to)
+    }
+
+    /// [`Injector::inject`] of a packet in a traffic class ([`crate::Batch::set_class`]).
+    pub fn inject_in_class(
+        &self,
+        bytes: &[u8],
+        offload: Offload,
+        class: u16,
+        to: Injection,
+    ) -> Result<(), InjectError> {
         let queue = &*self.0;
         let fits = u32::try_from(bytes.len()).is_ok_and(|len| (MIN_PACKET..=MAX_PACKET).contains(&len));
         if !fits {
@@ -104,7 +114,7 @@ impl Injector {
         let mut buffer = queue.spent.pop().map_or_else(Vec::new, |spent| spent.bytes);
         buffer.clear();
         buffer.extend_from_slice(bytes);
-        let injected = Injected { bytes: buffer, offload, to };
+        let injected = Injected { bytes: buffer, offload, class, to };
         queue.in_flight.fetch_add(1, Ordering::Relaxed);
         if queue.filled.push(injected).is_err() {
             queue.in_flight.fetch_sub(1, Ordering::Release);
@@ -193,7 +203,7 @@ impl Inject {
             let bytes = NonNull::from(injected.bytes.as_slice()).cast();
             // SAFETY: the bytes stay where they are, in `taken`, until the batch is done. One piece is never too many.
             let _ = unsafe { batch.add_segment(bytes, injected.bytes.len() as u32) };
-            batch.end_packet(injected.offload);
+            batch.end_packet_in_class(injected.offload, injected.class);
             self.taken.push(injected);
         }
         let packets = batch.len();
@@ -209,16 +219,11 @@ impl Inject {
                     forward(batch, pad, tools, bridge, *port);
                     batch.mark = 0;
                 }
-                Injection::To(ports) | Injection::InClass(_, ports) => {
-                    originate(batch, pad, tools, bridge, |batch| {
-                        for v in batch.packets() {
-                            if let Injection::InClass(class, _) = &first.to {
-                                batch.set_class(v, *class);
-                            }
-                            ports.iter().for_each(|port| batch.send(v, *port));
-                        }
-                    })
-                }
+                Injection::To(ports) => originate(batch, pad, tools, bridge, |batch| {
+                    for v in batch.packets() {
+                        ports.iter().for_each(|port| batch.send(v, *port));
+                    }
+                }),
             }
             self.queue.counters.add_drops(&mut batch.drops);
             self.queue.counters.add_drops(&mut pad.drops);
