@@ -648,7 +648,7 @@ fn refuse(list: &mut OutputList<'_>, mut expected: Vec<Given>, patterns: [u8; 4]
 struct Now(Arc<End>);
 
 impl Gate for Now {
-    fn opening(&mut self, now: u64, _bytes: u32, _class: u8) -> Opening {
+    fn opening(&mut self, now: u64, _bytes: u32, _class: u16) -> Opening {
         let taken = self.0.may_leave.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
         if taken.is_ok() { Opening::Now } else { Opening::At(now + 1) }
     }

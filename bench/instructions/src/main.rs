@@ -16,6 +16,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
+use fabric::protection::{EgressLimits, Limit, QueueLimits, Scheme, Unit};
 use fabric::rx::BatchLimits;
 use fabric::{Interest, Observer, PortIndex, PortSettings, Sightings, Switch, SwitchLogic, SwitchOptions};
 use logic::{Learning, StaticPairs};
@@ -45,16 +46,32 @@ struct Case {
     batch: usize,
     /// Stations behind each port, which send and receive in turn.
     stations: u16,
-    /// Whether an observer is attached to a third port, which carries none of the packets.
-    observed: bool,
+    extra: Extra,
 }
 
-const CASES: [Case; 5] = [
-    Case { name: "learning", logic: learning, batch: 64, stations: 1, observed: false },
-    Case { name: "learning, batches of 8", logic: learning, batch: 8, stations: 1, observed: false },
-    Case { name: "learning, 64 stations", logic: learning, batch: 64, stations: 64, observed: false },
-    Case { name: "static", logic: pairs, batch: 64, stations: 1, observed: false },
-    Case { name: "static, another port observed", logic: pairs, batch: 64, stations: 1, observed: true },
+/// What a case has besides its logic.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Extra {
+    Nothing,
+    /// An observer at a third port, which carries none of the packets.
+    Observer,
+    /// A limit of what leaves each port, never reached, with a queue that is guaranteed a part.
+    Limits,
+}
+
+const CASES: [Case; 6] = [
+    Case { name: "learning", logic: learning, batch: 64, stations: 1, extra: Extra::Nothing },
+    Case { name: "learning, batches of 8", logic: learning, batch: 8, stations: 1, extra: Extra::Nothing },
+    Case { name: "learning, 64 stations", logic: learning, batch: 64, stations: 64, extra: Extra::Nothing },
+    Case { name: "static", logic: pairs, batch: 64, stations: 1, extra: Extra::Nothing },
+    Case {
+        name: "static, another port observed",
+        logic: pairs,
+        batch: 64,
+        stations: 1,
+        extra: Extra::Observer,
+    },
+    Case { name: "static, ports limited", logic: pairs, batch: 64, stations: 1, extra: Extra::Limits },
 ];
 
 /// Observes all packets of port c, as a capture does.
@@ -77,6 +94,14 @@ fn pairs() -> Result<Arc<dyn SwitchLogic>> {
     Ok(Arc::new(StaticPairs::new(&[("a".into(), "b".into())])?))
 }
 
+/// A rate that a worker does not reach.
+fn limits() -> Arc<EgressLimits> {
+    let limit = |rate| Limit { unit: Unit::Bits, rate, burst: None };
+    let queue = QueueLimits { guarantee: Some(limit(12_000)), ..QueueLimits::default() };
+    let scheme = Scheme::Shares { total: Some(limit(1_000_000_000_000)) };
+    Arc::new(EgressLimits { scheme, queues: [(0, queue)].into() })
+}
+
 /// Switches this many rounds of a case.
 fn run(case: &Case, rounds: u64) -> Result<()> {
     let batch = BatchLimits { packets: case.batch, ..BatchLimits::default() };
@@ -88,11 +113,12 @@ fn run(case: &Case, rounds: u64) -> Result<()> {
     let socket = format!("@mswitch-instructions-{}", std::process::id());
     let mut open = Vec::new();
     for (id, name) in [(0, "a"), (1, "b")] {
-        let at = switch.add_port(bridge, PortSettings::new(name))?;
+        let egress = (case.extra == Extra::Limits).then(limits);
+        let at = switch.add_port(bridge, PortSettings { egress, ..PortSettings::new(name) })?;
         let options = serde_json::from_value(json!({ "path": socket, "id": id }))?;
         open.push(ports::open(&Spec::Memif(options), at, &env)?);
     }
-    if case.observed {
+    if case.extra == Extra::Observer {
         switch.add_port(bridge, PortSettings::new("c"))?;
         switch.observe(bridge, Arc::new(PortCObserver))?;
     }

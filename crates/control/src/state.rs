@@ -410,7 +410,7 @@ impl State {
     /// Returns the counters of the ports that were removed, all queues of a direction in one.
     pub fn removed(&self) -> PortSnapshot {
         let [rx, tx] = self.removed.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        PortSnapshot { up: false, rx: vec![rx], tx: vec![tx] }
+        PortSnapshot { rx: vec![rx], tx: vec![tx], ..PortSnapshot::default() }
     }
 
     /// Replaces a bridge's logic. The new logic takes over the state of the old one and gets the static stations of

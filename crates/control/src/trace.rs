@@ -79,6 +79,7 @@ fn trace(state: &State, request: &proto::TracePacketRequest, at: PortRef) -> Res
         proto::TraceOutput {
             port,
             queue: Some(output.queue.into()),
+            class: output.class.into(),
             length: output.packet.len() as u32,
             packet: output.packet,
             mirrored,
@@ -221,7 +222,7 @@ impl Live {
                     packet: output.prefix.to_vec(),
                     mirrored: output.mirrored,
                     drop_reason: output.dropped.map_or("", DropReason::name).into(),
-                    detail: String::new(),
+                    ..Default::default()
                 });
             }
         }

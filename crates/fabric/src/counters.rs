@@ -59,6 +59,8 @@ reasons! {
     Isolated = "isolated",
     /// It exceeded the rate limit of the port where it came in.
     Policed = "policed",
+    /// It exceeded the rate limit of the port where it was to leave, or of its queue there.
+    EgressPoliced = "egress-policed",
     /// It exceeded the port's limit for broadcasts, multicasts or packets to unknown stations.
     StormControl = "storm-control",
     /// Port security does not allow its source address at the port where it came in.

@@ -91,6 +91,8 @@ impl Bridge {
                 closed,
                 violations: settings.security.is_on().then(Arc::default),
                 rate_limits,
+                marks: None,
+                has_classes: false,
                 mirror: None,
                 settings,
             }));

@@ -106,6 +106,7 @@ pub use observe::explain::{Remark, Text, Value};
 pub use observe::mirror::{Mirror, MirrorSnapshot};
 pub use observe::trace::{Traced, TracedOutput};
 pub use observe::{Interest, Observer, Sighting, Sightings, Way, explain, mirror, trace};
+pub use protect::egress_policing::EgressQueueSnapshot;
 pub use protect::policing::RateLimit;
 pub use protect::violations::Violation;
 pub use protect::{bucket, protection};

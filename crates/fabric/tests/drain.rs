@@ -55,7 +55,7 @@ fn packet(to: PortRef, id: u64, len: usize) -> Vec<u8> {
 struct TestGate(Arc<AtomicBool>);
 
 impl Gate for TestGate {
-    fn opening(&mut self, now: u64, _: u32, _: u8) -> Opening {
+    fn opening(&mut self, now: u64, _: u32, _: u16) -> Opening {
         match self.0.load(Ordering::SeqCst) {
             true => Opening::Now,
             false => Opening::At(now + clock::from_duration(Duration::from_micros(200))),
@@ -212,7 +212,7 @@ struct Paced {
 }
 
 impl Gate for Paced {
-    fn opening(&mut self, now: u64, _: u32, _: u8) -> Opening {
+    fn opening(&mut self, now: u64, _: u32, _: u16) -> Opening {
         if now < self.next {
             return Opening::At(self.next);
         }
@@ -291,17 +291,17 @@ impl SwitchLogic for Classes {
     fn forward(&self, batch: &mut Batch<'_>) {
         for v in batch.packets() {
             let [port, class, ..] = *batch.header(v).first_chunk::<2>().unwrap();
-            batch.set_class(v, class);
+            batch.set_class(v, u16::from(class) << 8 | 1);
             batch.send(v, PortIndex(port.into()));
         }
     }
 }
 
 /// Records the class of each packet that leaves.
-struct Noted(Arc<Mutex<Vec<(u32, u8)>>>);
+struct Noted(Arc<Mutex<Vec<(u32, u16)>>>);
 
 impl Gate for Noted {
-    fn opening(&mut self, _: u64, bytes: u32, class: u8) -> Opening {
+    fn opening(&mut self, _: u64, bytes: u32, class: u16) -> Opening {
         self.0.lock().unwrap().push((bytes, class));
         Opening::Now
     }
@@ -311,7 +311,7 @@ impl Gate for Noted {
 fn a_gate_is_told_the_class_that_the_logic_gave_a_packet() {
     let switch = rig::switch(1);
     let bridge = switch.add_bridge("b", Arc::new(Classes)).unwrap();
-    let (out, seen) = (Arc::new(CallPort::default()), Arc::<Mutex<Vec<(u32, u8)>>>::default());
+    let (out, seen) = (Arc::new(CallPort::default()), Arc::<Mutex<Vec<(u32, u16)>>>::default());
     let noted = seen.clone();
     let (to, _) = plug(&switch, bridge, vec![out.clone()], 64, move || Box::new(Noted(noted.clone())));
     let feed = sender(&switch, bridge, "a");
@@ -322,5 +322,5 @@ fn a_gate_is_told_the_class_that_the_logic_gave_a_packet() {
         Sent::whole(&bytes)
     }));
     wait_until("all are there", || rig::packets(&switch, to).1 == 4);
-    assert_eq!(*seen.lock().unwrap(), [(100, 7), (101, 0), (102, 3), (103, 255)]);
+    assert_eq!(*seen.lock().unwrap(), [(100, 0x701), (101, 1), (102, 0x301), (103, 0xff01)]);
 }

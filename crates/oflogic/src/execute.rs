@@ -72,7 +72,7 @@ impl Executor<'_> {
     ) {
         let single = effects.len() == 1;
         let fails = !single && effects.clone().any(|effect| effect.failure().is_some());
-        let mut made: Option<(Form<'e>, VersionId)> = None;
+        let mut made: Option<(Form<'e>, u16, VersionId)> = None;
         let mut is_left = false;
         for effect in effects {
             match effect {
@@ -86,11 +86,11 @@ impl Executor<'_> {
                 EffectRef::Controllers { .. } if self.is_mute => {}
                 EffectRef::Output { to, form, queue } => {
                     let version = match made {
-                        Some((before, version)) if before == form => Some(version),
-                        _ => version(batch, v, &form, single),
+                        Some((before, other, version)) if before == form && other == queue => Some(version),
+                        _ => version(batch, v, &form, queue, single),
                     };
                     let Some(version) = version else { continue };
-                    made = Some((form, version));
+                    made = Some((form, queue, version));
                     is_left |= self.output(batch, version, to, queue, single);
                 }
                 EffectRef::Controllers { reason, limit, data, form } => {
@@ -466,11 +466,25 @@ pub(crate) fn remark(batch: &mut Batch<'_>, v: VersionId, text: &'static str, va
     }
 }
 
-/// The version of a packet that has a form; `None` if it was dropped. With a single one, the packet itself is changed.
-fn version(batch: &mut Batch<'_>, v: VersionId, form: &Form<'_>, single: bool) -> Option<VersionId> {
-    if form.is_received(batch.header(v), batch.len(v)) {
+/// The version of a packet that has a form, for a queue; `None` if it was dropped. With a single one, the packet itself
+/// is changed. Queue 0 is the one in which the packet came, if it came from another bridge.
+fn version(
+    batch: &mut Batch<'_>,
+    v: VersionId,
+    form: &Form<'_>,
+    queue: u16,
+    single: bool,
+) -> Option<VersionId> {
+    let is_received = form.is_received(batch.header(v), batch.len(v));
+    if is_received && queue == 0 {
         return Some(v);
     }
     let version = if single { v } else { batch.copy(v)? };
-    headers::replace(batch, version, form.head, form.from, form.to).then_some(version)
+    if !is_received && !headers::replace(batch, version, form.head, form.from, form.to) {
+        return None;
+    }
+    if queue != 0 {
+        batch.set_class(version, queue);
+    }
+    Some(version)
 }

@@ -14,7 +14,7 @@ use arc_swap::ArcSwapOption;
 use fabric::switch::PortSnapshot;
 use fabric::{Injection, Injector, PortIndex, SwitchLogic};
 use ofagent::SharedSwitch;
-use ofswitch::{Effect, Follower, OnlyFlow, PortCounters, PortInfo, Rehearsal, Switch};
+use ofswitch::{Effect, Follower, OnlyFlow, PortCounters, PortInfo, QueueCounters, Rehearsal, Switch};
 use openflow::PortNo;
 use openflow::message::PortConfig;
 use packet::{MacAddr, Offload, ether};
@@ -233,23 +233,25 @@ impl Core {
         let mut effects = effects.into_iter().peekable();
         while let Some(effect) = effects.next() {
             match effect {
-                Effect::Output { port, packet, .. } => {
+                Effect::Output { port, packet, queue } => {
                     // Controllers may send BPDUs of their own.
                     let sends = |port: &PortIndex| map.blocks(*port).is_none() || is_bpdu(&packet);
                     let mut to: Vec<PortIndex> = map.index(port.0).into_iter().filter(&sends).collect();
                     // Copies for several ports are one packet of the injector.
-                    while let Some(Effect::Output { port, .. }) = effects.next_if(
-                        |next| matches!(next, Effect::Output { packet: other, .. } if *other == packet),
-                    ) {
+                    let is_same = |next: &Effect| {
+                        matches!(next, Effect::Output { packet: other, queue: its, .. }
+                            if *its == queue && *other == packet)
+                    };
+                    while let Some(Effect::Output { port, .. }) = effects.next_if(is_same) {
                         to.extend(map.index(port.0).filter(&sends));
                     }
                     if !to.is_empty() {
-                        _ = self.inject(&packet, Injection::To(to));
+                        _ = self.inject(&packet, queue, Injection::To(to));
                     }
                 }
-                Effect::Normal { in_port, packet } => match map.index(in_port.0) {
-                    Some(port) => _ = self.inject(&packet, Injection::Marked(port, NORMAL)),
-                    None => self.inject_from_nowhere(&packet),
+                Effect::Normal { in_port, packet, queue } => match map.index(in_port.0) {
+                    Some(port) => _ = self.inject(&packet, queue, Injection::Marked(port, NORMAL)),
+                    None => self.inject_from_nowhere(&packet, queue),
                 },
                 Effect::Sample { .. } => _ = self.figures.samples.fetch_add(1, Relaxed),
                 Effect::Drop(_) => {}
@@ -258,7 +260,7 @@ impl Core {
     }
 
     /// Forwards a packet that came from no port like a learning bridge.
-    fn inject_from_nowhere(&self, packet: &[u8]) {
+    fn inject_from_nowhere(&self, packet: &[u8], queue: u16) {
         let Some((dst, _)) = ether::addresses(packet) else { return };
         let known = |dst: MacAddr| {
             let vid = ether::vlan_tag(packet).map_or(0, |tag| tag.vid);
@@ -282,14 +284,15 @@ impl Core {
             }
         };
         if !to.is_empty() {
-            _ = self.inject(packet, Injection::To(to));
+            _ = self.inject(packet, queue, Injection::To(to));
         }
     }
 
-    pub(crate) fn inject(&self, packet: &[u8], to: Injection) -> bool {
+    /// Sends a packet into the bridge, in a queue; returns whether there was room.
+    pub(crate) fn inject(&self, packet: &[u8], queue: u16, to: Injection) -> bool {
         let injector = self.injector.load();
-        let sent =
-            injector.as_ref().is_some_and(|injector| injector.inject(packet, Offload::NONE, to).is_ok());
+        let inject = |injector: &Injector| injector.inject_in_class(packet, Offload::NONE, queue, to);
+        let sent = injector.as_deref().is_some_and(|injector| inject(injector).is_ok());
         let counter = if sent { &self.figures.injected } else { &self.figures.not_injected };
         counter.fetch_add(1, Relaxed);
         sent
@@ -372,6 +375,17 @@ impl Follower for Following {
             tx_dropped: tx.iter().map(drops).sum(),
             rx_queues: rx.iter().map(each).collect(),
             tx_queues: tx.iter().map(each).collect(),
+            egress: snapshot
+                .egress
+                .iter()
+                .map(|it| QueueCounters {
+                    queue: it.queue.into(),
+                    packets: it.packets,
+                    bytes: it.bytes,
+                    errors: it.policed,
+                    age: it.age,
+                })
+                .collect(),
         })
     }
 }

@@ -252,7 +252,7 @@ impl OpenFlow {
     /// Sends a frame through a port, past flows and VLANs; false if it could not be queued.
     pub fn send(&self, port: &str, frame: &[u8]) -> bool {
         let index = self.core.ports().named(port);
-        index.is_some_and(|index| self.core.inject(frame, Injection::To(vec![index])))
+        index.is_some_and(|index| self.core.inject(frame, 0, Injection::To(vec![index])))
     }
 
     /// Returns frames that announce the stations outside a bond to the bond's peer, which may have learned them at

@@ -148,7 +148,7 @@ fn print(effects: &[Effect]) {
     for effect in effects {
         match effect {
             Effect::Output { port, packet, queue } => println!("output {port} queue {queue} {}", hex(packet)),
-            Effect::Normal { in_port, packet } => println!("normal from {in_port} {}", hex(packet)),
+            Effect::Normal { in_port, packet, .. } => println!("normal from {in_port} {}", hex(packet)),
             Effect::Sample { collectors, domain, point, .. } => {
                 println!("sample {collectors} {domain} {point}")
             }

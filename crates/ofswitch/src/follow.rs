@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 
 use openflow::PortNo;
 use openflow::message::PortConfig;
@@ -27,6 +28,23 @@ pub struct PortCounters {
     pub rx_queues: Vec<(u64, u64)>,
     /// Packets and bytes that each queue sent.
     pub tx_queues: Vec<(u64, u64)>,
+    /// Counters of the queues that actions choose, as far as they count.
+    pub egress: Vec<QueueCounters>,
+}
+
+/// Counters of a queue that actions choose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueCounters {
+    /// Its number.
+    pub queue: u32,
+    /// Packets sent.
+    pub packets: u64,
+    /// Bytes sent.
+    pub bytes: u64,
+    /// Packets that exceeded its limits.
+    pub errors: u64,
+    /// Time since it was made.
+    pub age: Duration,
 }
 
 /// The one flow that every packet meets.

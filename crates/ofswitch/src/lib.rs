@@ -75,7 +75,7 @@ mod tunnels;
 pub use connection::{ConnectionId, ConnectionKind, FlowModCounts};
 pub use exec::{LIMITS, Surroundings};
 pub use failure::Failure;
-pub use follow::{Follower, OnlyFlow, PortCounters};
+pub use follow::{Follower, OnlyFlow, PortCounters, QueueCounters};
 pub use ports::{PortInfo, TreeState};
 pub use program::TABLES;
 pub use settings::{Limits, Settings, TableLimit};

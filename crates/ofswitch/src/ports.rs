@@ -2,10 +2,10 @@
 
 use openflow::error::ErrorCode;
 use openflow::message::{EthernetPort, Port, PortConfig, PortMod, PortProperty, PortState};
-use openflow::multipart::{EthernetErrors, PortStats, PortStatsProperty};
+use openflow::multipart::{EthernetErrors, PortStats, PortStatsProperty, QueueStats};
 use openflow::{Mac, PortNo, Text, Version};
 
-use crate::follow::PortCounters;
+use crate::follow::{PortCounters, QueueCounters};
 
 /// Queues of a direction that statistics tell of one by one, so that a port's fit a message.
 const NAMED_QUEUES: usize = 256;
@@ -28,7 +28,7 @@ pub struct PortInfo {
     /// Whether it is a dummy for tests. As those of Open vSwitch, it counts neither errors nor drops, and received packets
     /// by two names more.
     pub is_dummy: bool,
-    /// Its queues, whose counters are unknown.
+    /// Its queues, of which some may not count ([`PortCounters::egress`]).
     pub queues: Vec<u32>,
     /// Its state in the spanning tree, if it takes part in one.
     pub tree: Option<TreeState>,
@@ -156,6 +156,23 @@ impl PortEntry {
         }
     }
 
+    /// The statistics of a queue; all ones where it does not count.
+    pub(crate) fn queue_stats(&self, queue: u32) -> QueueStats {
+        let counters = self.counters.egress.iter().find(|it| it.queue == queue);
+        let count = |of: fn(&QueueCounters) -> u64| counters.map_or(u64::MAX, of);
+        let seconds = |it: &QueueCounters| u32::try_from(it.age.as_secs()).unwrap_or(u32::MAX);
+        QueueStats {
+            port: self.info.number,
+            queue,
+            tx_bytes: count(|it| it.bytes),
+            tx_packets: count(|it| it.packets),
+            tx_errors: count(|it| it.errors),
+            duration_sec: counters.map_or(u32::MAX, seconds),
+            duration_nsec: counters.map_or(u32::MAX, |it| it.age.subsec_nanos()),
+            properties: vec![],
+        }
+    }
+
     /// Counters that have names: those of queues.
     fn named_counters(&self) -> Vec<(String, u64)> {
         let c = &self.counters;
@@ -192,6 +209,31 @@ impl PortEntry {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn queues_tell_of_their_counters_where_they_count() {
+        let info = PortInfo {
+            number: PortNo(1),
+            name: "a".into(),
+            address: [2; 6],
+            is_up: true,
+            is_enabled: true,
+            speed: 0,
+            is_dummy: false,
+            tree: None,
+            queues: vec![0, 7],
+        };
+        let age = std::time::Duration::from_millis(1500);
+        let seven = QueueCounters { queue: 7, packets: 3, bytes: 180, errors: 2, age };
+        let counters = PortCounters { egress: vec![seven], ..PortCounters::default() };
+        let entry = PortEntry { info, config: PortConfig::empty(), counters, is_cut: false, created: 0 };
+        let shown = |queue| {
+            let it = entry.queue_stats(queue);
+            (it.tx_packets, it.tx_bytes, it.tx_errors, it.duration_sec, it.duration_nsec)
+        };
+        assert_eq!(shown(7), (3, 180, 2, 1, 500_000_000));
+        assert_eq!(shown(0), (u64::MAX, u64::MAX, u64::MAX, u32::MAX, u32::MAX));
+    }
 
     #[test]
     fn queues_have_counters_by_name() {

@@ -6,6 +6,7 @@
 //! | [`ether`]      | MAC addresses, EtherTypes, VLAN tags (IEEE 802.3, 802.1Q)                     |
 //! | [`headers`]    | start of each layer (RFC 791, RFC 8200)                                       |
 //! | [`edit`]       | pushing, popping and rewriting a VLAN tag in place                            |
+//! | [`dscp`]       | code points of IP packets (RFC 2474)                                          |
 //! | [`flow`]       | a hash that is equal for all packets of a flow                                |
 //! | [`checksum`]   | the Internet checksum, computed piecewise (RFC 1071)                          |
 //! | [`offload`]    | work pending before a packet is valid on a wire, and its validation           |
@@ -23,6 +24,7 @@
 pub mod bpf;
 mod bytes;
 pub mod checksum;
+pub mod dscp;
 pub mod edit;
 pub mod ether;
 pub mod flow;

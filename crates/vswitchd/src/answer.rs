@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use ovsdb::typed::{Column, Datum, Table};
-use ovsdb::vswitch::{Bridge, Controller, Interface, OpenVSwitch};
+use ovsdb::vswitch::{Bridge, Controller, Interface, OpenVSwitch, Port};
 use ovsdb::{Replica, Row, Transaction, Uuid};
 
 use crate::controllers::ControllerFacts;
@@ -75,6 +75,13 @@ pub(crate) fn operations(
             draft.set(&Bridge::DATAPATH_VERSION, "<built-in>".into());
         }
         draft.write(&mut transaction);
+        // Spanning trees write those of their ports.
+        let in_tree = |uuid: &Uuid| bridge.tree.iter().any(|tree| tree.has_row(*uuid));
+        for (uuid, status) in bridge.statuses.iter().filter(|(uuid, _)| !in_tree(uuid)) {
+            let mut draft = Draft::new::<Port>(replica, *uuid);
+            draft.set(&Port::STATUS, status.clone());
+            draft.write(&mut transaction);
+        }
         for interface in &bridge.interfaces {
             let Some(facts) = facts.next() else { return transaction };
             write_interface(replica, interface, facts, statistics, &mut transaction);

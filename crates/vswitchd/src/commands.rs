@@ -15,6 +15,7 @@ use crate::log::Log;
 use crate::mdb;
 use crate::monitor::{self, Monitor};
 use crate::pulse::Pulse;
+use crate::qos;
 use crate::seen::Seen;
 use crate::testing;
 use crate::trace;
@@ -32,14 +33,27 @@ pub(crate) struct Subjects {
     pub(crate) monitor: Arc<Monitor>,
     pub(crate) pulse: Arc<Pulse>,
     pub(crate) seen: Seen,
+    pub(crate) qos: qos::Shown,
     /// The datapath's name.
     pub(crate) datapath: &'static str,
 }
 
 /// Returns the commands.
 pub(crate) fn commands(subjects: Subjects) -> Commands {
-    let Subjects { desired, numbers, bonds, trees, types, exit, log, monitor, pulse, seen, datapath: name } =
-        subjects;
+    let Subjects {
+        desired,
+        numbers,
+        bonds,
+        trees,
+        types,
+        exit,
+        log,
+        monitor,
+        pulse,
+        seen,
+        qos: shown,
+        datapath: name,
+    } = subjects;
     let mut commands = Commands::new(crate::VERSION);
     commands.add("exit", "[--cleanup]", 0..=1, move |_| {
         exit.notify_one();
@@ -71,6 +85,7 @@ pub(crate) fn commands(subjects: Subjects) -> Commands {
     monitor::commands::add(&mut commands, &monitor);
     fdb::add(&mut commands, &desired, &numbers);
     mdb::add(&mut commands, &desired, &numbers);
+    qos::add(&mut commands, &desired, &shown);
     trace::add(&mut commands, &desired, &numbers, name);
     // Nothing is cached in front of the tables.
     commands.add("revalidator/wait", "", 0..=0, |_| Ok(String::new()));

@@ -36,6 +36,7 @@ use crate::mirrors;
 use crate::monitor::{self, Monitor};
 use crate::plan::{GivenNumbers, Plan, PlannedInterface};
 use crate::pulse::Pulse;
+use crate::qos;
 use crate::seen::Seen;
 use crate::trees::Trees;
 
@@ -143,6 +144,7 @@ struct Parts<'a> {
     bonds: &'a Arc<Bonds>,
     trees: &'a Arc<Trees>,
     monitor: &'a Arc<Monitor>,
+    qos: &'a qos::Shown,
 }
 
 impl Follower {
@@ -164,7 +166,7 @@ impl Follower {
             let subject = seen.clone();
             dummies.observe(Some(Arc::new(move |interface, packet| subject.note(interface, packet))));
         }
-        let (exit, log) = (self.exit.clone(), self.log.clone());
+        let (exit, log, qos) = (self.exit.clone(), self.log.clone(), qos::Shown::default());
         let subjects = Subjects {
             desired: desired.clone(),
             numbers: numbers.clone(),
@@ -176,6 +178,7 @@ impl Follower {
             monitor: monitor.clone(),
             pulse: pulse.clone(),
             seen: seen.clone(),
+            qos: qos.clone(),
             datapath,
         };
         let commands = commands::commands(subjects);
@@ -190,9 +193,10 @@ impl Follower {
                 None => std::future::pending().await,
             }
         };
+        let parts = Parts { desired: &desired, bonds: &bonds, trees: &trees, monitor: &monitor, qos: &qos };
         tokio::select! {
             () = until_exit => {}
-            () = self.follow(Parts { desired: &desired, bonds: &bonds, trees: &trees, monitor: &monitor }, &numbers, &pulse) => {}
+            () = self.follow(parts, &numbers, &pulse) => {}
             () = seen.log(), if has_dummies => {}
         }
         dummies.observe(None);
@@ -235,6 +239,7 @@ impl Follower {
                     }
                     _ => true,
                 };
+                due.configuration |= now.state && !now.configuration && applied.plan.is_outdated();
                 // Tried again after the next event, at the latest at the next tick.
                 due.configuration |= !done;
             }
@@ -297,7 +302,7 @@ impl Follower {
         applied: &mut Applied,
         numbers: &Mutex<Numbers>,
     ) -> bool {
-        let Parts { desired, bonds, trees, monitor } = parts;
+        let Parts { desired, bonds, trees, monitor, qos } = parts;
         let plan = match Plan::new(session.replica(), &self.rundir, self.types, &mut applied.given) {
             Ok(plan) => plan,
             Err(error) => {
@@ -367,6 +372,7 @@ impl Follower {
             bonds.configure(&plan);
             trees.configure(&plan);
         });
+        qos.follow(&plan);
         applied.plan = plan;
         let answered = self.refresh(parts, session, applied, true, true).await;
         if answered {
@@ -385,7 +391,7 @@ impl Follower {
         reread: bool,
         statistics: bool,
     ) -> bool {
-        let Parts { desired, bonds, trees, monitor } = parts;
+        let Parts { desired, bonds, trees, monitor, .. } = parts;
         let known = (!reread).then_some(applied.facts.as_slice());
         // A short lock and some small files: no thread of its own.
         let (facts, controllers, copied, bonded) = tokio::task::block_in_place(|| {

@@ -39,6 +39,7 @@ mod numbers;
 mod odp;
 mod plan;
 mod pulse;
+mod qos;
 mod seen;
 mod testing;
 mod trace;

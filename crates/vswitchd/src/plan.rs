@@ -5,8 +5,8 @@
 //!
 //! Invariants:
 //! - Each interface of a bridge in the database is in the plan once, whether it is configured or not.
-//! - A plan depends on nothing but the rows, the port numbers that were given, the CPUs that are online, and the
-//!   addresses of interfaces that are agents of sFlow.
+//! - A plan depends on nothing but the rows, the port numbers that were given, the CPUs that are online, the addresses
+//!   of interfaces that are agents of sFlow, and the links of network cards whose ports have queues.
 
 mod bonds;
 mod kinds;
@@ -15,6 +15,7 @@ mod mirrors;
 mod monitoring;
 mod openflow;
 mod policing;
+mod qos;
 mod rows;
 mod sflow;
 mod trees;
@@ -22,6 +23,7 @@ mod workers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use control::model::{BridgeConfig, LogicConfig, MAX_MTU, PortConfig, check_mtu};
@@ -30,7 +32,7 @@ use control::openflow::settings::DatapathId;
 use control::sflow::SflowConfig;
 use fabric::PortSettings;
 use ovsdb::typed::ReadError;
-use ovsdb::vswitch::{self, Bridge, Interface, OpenVSwitch, Port, QoS, SSL};
+use ovsdb::vswitch::{self, Bridge, Interface, OpenVSwitch, Port, SSL};
 use ovsdb::{Replica, Uuid};
 use packet::ether::MacAddr;
 use ports::Spec;
@@ -42,6 +44,8 @@ pub(crate) use self::mirrors::PlannedMirror;
 pub(crate) use self::monitoring::Monitoring;
 use self::openflow::OpenFlowRows;
 pub(crate) use self::openflow::PlannedController;
+use self::qos::QosRows;
+pub(crate) use self::qos::{PlannedQos, TYPES as QOS_TYPES};
 use self::rows::Faults;
 pub(crate) use self::trees::{PlannedTree, TreeSettings, numbers as tree_numbers};
 use crate::dummy::Types;
@@ -85,6 +89,8 @@ pub(crate) struct PlannedBridge {
     pub(crate) bonds: Vec<PlannedBond>,
     /// The spanning tree that it takes part in.
     pub(crate) tree: Option<PlannedTree>,
+    /// What the status of each port says besides its state in the spanning tree.
+    pub(crate) statuses: BTreeMap<Uuid, BTreeMap<String, String>>,
     /// Columns whose values have no effect.
     pub(crate) without_effect: Vec<&'static str>,
     /// sFlow export, or why there is none.
@@ -99,6 +105,8 @@ pub(crate) struct PlannedInterface {
     /// The network device of the host that belongs to it.
     pub(crate) device: Option<Device>,
     pub(crate) monitoring: Monitoring,
+    /// Quality of service of its port.
+    pub(crate) qos: Option<PlannedQos>,
     /// The port, or why there is none.
     pub(crate) port: Result<PortConfig, String>,
 }
@@ -138,7 +146,7 @@ struct Rows<'a> {
     ports: BTreeMap<Uuid, Port>,
     interfaces: BTreeMap<Uuid, Interface>,
     mirrors: BTreeMap<Uuid, vswitch::Mirror>,
-    qos: BTreeMap<Uuid, QoS>,
+    qos: QosRows,
     sflow: BTreeMap<Uuid, vswitch::SFlow>,
     agents: sflow::Agents,
     faults: Faults,
@@ -156,6 +164,16 @@ impl Plan {
             names.map(|name| (bridge.name.clone(), name)).collect::<Vec<_>>()
         };
         self.bridges.iter().flat_map(its).collect()
+    }
+
+    /// Whether the link of a network card whose port has queues has another rate than its queues share.
+    pub(crate) fn is_outdated(&self) -> bool {
+        let mut interfaces = self.bridges.iter().flat_map(|bridge| &bridge.interfaces);
+        interfaces.any(|interface| {
+            let is_card = interface.device == Some(Device::Existing);
+            let follows = interface.qos.as_ref().filter(|qos| is_card && qos.follows_link);
+            follows.is_some_and(|qos| qos.details.get("max-rate").copied() != qos::link_rate(&interface.name))
+        })
     }
 
     /// Makes a plan for the rows of a replica, with sockets in `rundir`. `given` has the port numbers that were given in
@@ -176,7 +194,7 @@ impl Plan {
             ports: rows::read(replica, &mut faults),
             interfaces: rows::read(replica, &mut faults),
             mirrors: rows::read(replica, &mut faults),
-            qos: rows::read(replica, &mut faults),
+            qos: QosRows { qos: rows::read(replica, &mut faults), queues: rows::read(replica, &mut faults) },
             agents: sflow::agents(&exports),
             sflow: exports,
             faults,
@@ -219,11 +237,11 @@ impl Plan {
         rows.warn(&bridges, &mut warnings, &mut errors);
         let (workers, mistakes) = workers::of(&root.other_config);
         warnings.extend(mistakes);
-        let notes = bridges
+        let without_effect = bridges
             .iter()
             .flat_map(|bridge| bridge.without_effect.iter().map(|column| (&bridge.name, column)))
-            .map(|(bridge, column)| format!("bridge {bridge}: {column} has no effect"))
-            .collect();
+            .map(|(bridge, column)| format!("bridge {bridge}: {column} has no effect"));
+        let notes = without_effect.chain(rows.qos_notes()).collect();
         let statistics_interval = statistics_interval(&root.other_config);
         let root = Some((root.uuid, root.next_cfg));
         Ok(Plan { root, bridges, workers, statistics_interval, dpdk, warnings, errors, notes })
@@ -290,7 +308,13 @@ impl Rows<'_> {
             };
             let (uuid, name) = (interface.uuid, interface.name.clone());
             let monitoring = Monitoring::read(interface).0;
-            interfaces.push(PlannedInterface { uuid, name, number, device, monitoring, port: config });
+            let link =
+                device.filter(|device| *device == Device::Existing).and_then(|_| qos::link_rate(&name));
+            let qos = self.qos.of(port, link).0;
+            if let (Ok(config), Some(qos)) = (&mut config, &qos) {
+                config.settings.egress = Some(Arc::new(qos.limits.clone()));
+            }
+            interfaces.push(PlannedInterface { uuid, name, number, device, monitoring, qos, port: config });
         }
         let datapath_id = datapath_id(bridge, mac);
         let (controllers, openflow) = self.openflow.settings(bridge, datapath_id, self.rundir);
@@ -302,6 +326,8 @@ impl Rows<'_> {
                 port.in_tree = tree.as_ref().is_some_and(|tree| tree.has(&interface.name));
             }
         }
+        let ports = bridge.ports.iter().filter_map(|uuid| self.ports.get(uuid));
+        let statuses = ports.map(|port| (port.uuid, self.status(port))).collect();
         let uuid = bridge.uuid;
         let (sflow, without_effect) = (sflow::of(self, bridge), without_effect(bridge));
         PlannedBridge {
@@ -315,6 +341,7 @@ impl Rows<'_> {
             mirrors,
             bonds,
             tree,
+            statuses,
             without_effect,
             sflow,
         }
@@ -377,12 +404,25 @@ impl Rows<'_> {
                 row.map(|row| Monitoring::read(row).1).into_iter().flatten().for_each(&mut add);
             }
         }
-        for port in self.ports.values() {
-            let kind = port.qos.and_then(|uuid| self.qos.get(&uuid)).map(|qos| qos.type_.as_str());
-            if let Some(kind) = kind.filter(|kind| !kind.is_empty() && *kind != "linux-noop") {
-                warnings.push(format!("port {}: QoS of type `{kind}` has no effect", port.name));
-            }
-        }
+    }
+
+    /// What is wrong with the quality of service of a port.
+    fn qos_faults(&self, port: &Port) -> Vec<String> {
+        let row = port.qos.and_then(|uuid| self.faults.get(&uuid)).cloned();
+        row.into_iter().chain(self.qos.of(port, None).1).collect()
+    }
+
+    /// The status of a port.
+    fn status(&self, port: &Port) -> BTreeMap<String, String> {
+        let faults = self.qos_faults(port).join("; ");
+        (!faults.is_empty()).then(|| (qos::STATUS_KEY.to_owned(), faults)).into_iter().collect()
+    }
+
+    /// The faults of all ports, for the log.
+    fn qos_notes(&self) -> impl Iterator<Item = String> {
+        self.ports.values().flat_map(|port| {
+            self.qos_faults(port).into_iter().map(|fault| format!("port {}: {fault}", port.name))
+        })
     }
 }
 

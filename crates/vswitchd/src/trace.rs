@@ -12,6 +12,7 @@ use control::proto::TracePacketRequest;
 use fabric::port::VlanEgress;
 use ofswitch::{Dependency, Effect, Failure};
 use openflow::{PortNo, Version};
+use packet::dscp;
 use ports::Spec;
 use unixctl::{Commands, Reply};
 
@@ -71,7 +72,7 @@ impl Way {
         let port = port.cloned().ok_or_else(|| format!("{interface}: no such interface"))?;
         let tracer = Tracer::new(desired, ports);
         let mut actions = odp::Sequence::of(packet);
-        tracer.bridge(&port, packet, BRIDGES, &mut String::new(), &mut actions)?;
+        tracer.bridge(&port, packet, 0, BRIDGES, &mut String::new(), &mut actions)?;
         let megaflow = odp::Megaflow::of(packet, tracer.depends.into_inner());
         let actions = actions.text().to_owned();
         Ok(Self { number: port.number.unwrap_or_default(), bridge: port.bridge, megaflow, actions })
@@ -83,6 +84,14 @@ struct Subject {
     port: DatapathPort,
     packet: Vec<u8>,
     generates: bool,
+}
+
+/// Adds a part of a packet to those that its way depends on.
+fn add_to(depends: &mut Vec<Dependency>, part: Dependency) {
+    match depends.iter_mut().find(|other| other.key == part.key) {
+        Some(other) => other.mask |= part.mask,
+        None => depends.push(part),
+    }
 }
 
 struct Tracer<'a> {
@@ -99,6 +108,13 @@ impl<'a> Tracer<'a> {
         Self { ports, desired, left: Cell::new(PASSES), depends: RefCell::default() }
     }
 
+    /// Adds a field that a packet's way depends on.
+    fn depend_on(&self, key: &'static str, mask: u128, actions: &mut odp::Sequence) {
+        let mut depends = self.depends.borrow_mut();
+        add_to(&mut depends, Dependency { key, mask });
+        actions.depend(&depends);
+    }
+
     /// Adds what a packet's way through a bridge depends on.
     fn depend(&self, from: &DatapathPort, packet: &[u8], actions: &mut odp::Sequence) {
         let number = from.openflow_number();
@@ -107,12 +123,7 @@ impl<'a> Tracer<'a> {
         if self.mirrors_by_vlan(&from.bridge) {
             parts.push(Dependency { key: "vlan_tci", mask: 0x1fff });
         }
-        for part in parts {
-            match depends.iter_mut().find(|other| other.key == part.key) {
-                Some(other) => other.mask |= part.mask,
-                None => depends.push(part),
-            }
-        }
+        parts.into_iter().for_each(|part| add_to(&mut depends, part));
         actions.depend(&depends);
     }
 
@@ -121,7 +132,7 @@ impl<'a> Tracer<'a> {
         let subject = self.subject(words, name)?;
         let mut text = format!("bridge(\"{}\")\n", subject.port.bridge);
         let mut actions = odp::Sequence::of(&subject.packet);
-        self.bridge(&subject.port, &subject.packet, BRIDGES, &mut text, &mut actions)?;
+        self.bridge(&subject.port, &subject.packet, 0, BRIDGES, &mut text, &mut actions)?;
         let (bridge, number) = (&subject.port.bridge, subject.port.openflow_number());
         let failure = self.desired.state().foresee_failure(bridge, number, &subject.packet);
         self.close(&subject, failure, &mut text, &actions);
@@ -144,7 +155,7 @@ impl<'a> Tracer<'a> {
         let mut text = format!("bridge(\"{bridge}\")\n");
         let mut actions = odp::Sequence::of(&subject.packet);
         self.depend(&subject.port, &subject.packet, &mut actions);
-        self.execute(&subject.port, &steps, &effects, BRIDGES, &mut text, &mut actions)?;
+        self.execute(&subject.port, (&steps, &effects), 0, BRIDGES, &mut text, &mut actions)?;
         self.close(&subject, None, &mut text, &actions);
         Ok(text)
     }
@@ -263,11 +274,12 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// Traces a packet from a port; adds steps to `text` and actions to `actions`.
+    /// Traces a packet from a port, where it came in a queue; adds steps to `text` and actions to `actions`.
     fn bridge(
         &self,
         from: &DatapathPort,
         packet: &[u8],
+        queue: u32,
         depth: usize,
         text: &mut String,
         actions: &mut odp::Sequence,
@@ -278,7 +290,7 @@ impl<'a> Tracer<'a> {
         self.left.set(left);
         self.depend(from, packet, actions);
         if from.is_absent() {
-            return self.rehearse(from, packet, depth, text, actions);
+            return self.rehearse(from, packet, queue, depth, text, actions);
         }
         let state = self.desired.state();
         let trace = if from.is_nowhere() {
@@ -302,7 +314,8 @@ impl<'a> Tracer<'a> {
             let port = self.ports.iter().find(|port| port.bridge == from.bridge && port.name == output.port);
             let Some(port) = port else { continue };
             let limit = if output.mirrored { self.snaplen(port) } else { None };
-            self.output(port, &output.packet, limit, depth, text, actions)?;
+            let queue = if output.class == 0 { queue } else { output.class };
+            self.output(port, (&output.packet, queue), limit, depth, text, actions)?;
         }
         Ok(())
     }
@@ -328,21 +341,27 @@ impl<'a> Tracer<'a> {
         copies?.cut
     }
 
-    /// Continues with a packet that leaves through a port.
+    /// Continues with a packet that leaves through a port in a queue.
     fn output(
         &self,
         port: &DatapathPort,
-        packet: &[u8],
+        (packet, queue): (&[u8], u32),
         limit: Option<u32>,
         depth: usize,
         text: &mut String,
         actions: &mut odp::Sequence,
     ) -> Result<(), String> {
         if let Some(number) = port.number {
-            actions.output(number, packet, limit);
+            if queue != actions.queue() {
+                self.depend_on("skb_priority", u128::MAX, actions);
+            }
+            if dscp::of(packet) != dscp::of(actions.now()) {
+                self.depend_on("nw_tos", u128::from(dscp::MAX) << 2, actions);
+            }
+            actions.output(number, packet, queue, limit);
         } else if let Some(peer) = self.peer(port) {
             let _ = writeln!(text, "bridge(\"{}\")", peer.bridge);
-            self.bridge(&peer, packet, depth, text, actions)?;
+            self.bridge(&peer, packet, queue, depth, text, actions)?;
         }
         Ok(())
     }
@@ -352,6 +371,7 @@ impl<'a> Tracer<'a> {
         &self,
         from: &DatapathPort,
         packet: &[u8],
+        queue: u32,
         depth: usize,
         text: &mut String,
         actions: &mut odp::Sequence,
@@ -359,15 +379,15 @@ impl<'a> Tracer<'a> {
         let in_port = from.openflow.and_then(|number| u32::try_from(number).ok()).unwrap_or_default();
         let rehearsal = self.desired.state().rehearse(&from.bridge, PortNo(in_port), packet);
         let (steps, effects) = rehearsal.ok_or("the bridge has no flow tables")?;
-        self.execute(from, &steps, &effects, depth, text, actions)
+        self.execute(from, (&steps, &effects), queue, depth, text, actions)
     }
 
     /// Continues with what the flow tables alone make of a packet.
     fn execute(
         &self,
         from: &DatapathPort,
-        steps: &[String],
-        effects: &[Effect],
+        (steps, effects): (&[String], &[Effect]),
+        queue: u32,
         depth: usize,
         text: &mut String,
         actions: &mut odp::Sequence,
@@ -377,7 +397,7 @@ impl<'a> Tracer<'a> {
         }
         for effect in effects {
             match effect {
-                Effect::Output { port: number, packet, .. } => {
+                Effect::Output { port: number, packet, queue: chosen } => {
                     let number = match *number {
                         PortNo::LOCAL => LOCAL,
                         number => i64::from(number.0),
@@ -385,7 +405,10 @@ impl<'a> Tracer<'a> {
                     let is_it =
                         |port: &&DatapathPort| port.bridge == from.bridge && port.openflow == Some(number);
                     match self.ports.iter().find(is_it) {
-                        Some(port) => self.output(port, packet, None, depth, text, actions)?,
+                        Some(port) => {
+                            let queue = if *chosen == 0 { queue } else { (*chosen).into() };
+                            self.output(port, (packet, queue), None, depth, text, actions)?;
+                        }
                         None => {
                             let _ = writeln!(text, "    output to port {number}, which does not exist");
                             actions.becomes(packet);

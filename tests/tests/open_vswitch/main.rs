@@ -9,6 +9,7 @@ mod faults;
 mod interfaces;
 mod mirrors;
 mod monitoring;
+mod qos;
 mod sflow;
 mod stations;
 mod trees;

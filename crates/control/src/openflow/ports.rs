@@ -36,7 +36,6 @@ pub(crate) fn facts_of(
     faulty: &BTreeSet<(String, String)>,
 ) -> PortFacts {
     let name = &port.config.settings.name;
-    // Open vSwitch's dummies have a queue, which its tests see.
     let is_dummy = matches!(port.config.spec, Spec::Dummy(_));
     let own = port.open.as_ref().and_then(|open| open.address()).map(|mac| mac.0);
     PortFacts {
@@ -52,10 +51,20 @@ pub(crate) fn facts_of(
         keeps_link: owner == Owner::Database && matches!(port.config.spec, Spec::Patch(_)),
         speed: port.open.as_ref().and_then(|open| open.speed()).map_or(0, |speed| speed.saturating_mul(1000)),
         is_dummy,
-        queues: if is_dummy { vec![0] } else { vec![] },
+        queues: queues_of(port, is_dummy),
         bond: port.config.bond.clone(),
         in_tree: port.config.in_tree,
     }
+}
+
+/// Returns the queues that a port's limits have, the default queue among them. Open vSwitch's dummies have that one
+/// always, which its tests see.
+fn queues_of(port: &Port, is_dummy: bool) -> Vec<u32> {
+    let limits = port.config.settings.egress.as_deref();
+    let default = (is_dummy || limits.is_some()).then_some(0);
+    let listed = limits.into_iter().flat_map(|limits| limits.queues.keys().map(|queue| (*queue).into()));
+    let queues: BTreeSet<u32> = default.into_iter().chain(listed).collect();
+    queues.into_iter().collect()
 }
 
 /// Returns the address of a port's interface in the daemon's network namespace, if there is one.

@@ -1,10 +1,11 @@
 //! Ports as the fabric knows them: place in the bridge, capabilities, VLANs.
 
 use std::fmt;
+use std::sync::Arc;
 
 use packet::ether::{Vid, VlanTag};
 
-use crate::protect::protection::{Limit, Security, Storm};
+use crate::protect::protection::{EgressLimits, Limit, Security, Storm};
 
 /// A port's index in its bridge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -227,6 +228,8 @@ pub struct PortSettings {
     pub police: Option<Limit>,
     /// Rate limits of packets from here that go to many ports.
     pub storm: Storm,
+    /// Limits of packets to here.
+    pub egress: Option<Arc<EgressLimits>>,
     /// Stations admitted here; for logics that learn stations.
     pub security: Security,
 }
@@ -242,6 +245,7 @@ impl PortSettings {
             isolated: false,
             police: None,
             storm: Storm::default(),
+            egress: None,
             security: Security::default(),
         }
     }

@@ -17,6 +17,7 @@ use crate::observe::explain::Text;
 use crate::observe::mirror::{Copied, Mirror, Mirrors};
 use crate::observe::observer::Observer;
 use crate::observe::observers::Observers;
+use crate::protect::marking::Marks;
 use crate::protect::policing::RateLimits;
 use crate::protect::protection::Claim;
 use crate::protect::violations::Violations;
@@ -39,6 +40,10 @@ pub struct PortEntry {
     pub(crate) violations: Option<Arc<Violations>>,
     /// Rate limits of packets from the port.
     pub(crate) rate_limits: Option<Arc<RateLimits>>,
+    /// Code points of packets to the port.
+    pub(crate) marks: Option<Arc<Marks>>,
+    /// Whether queues are chosen by class, not by number: the port's own limits have them.
+    pub(crate) has_classes: bool,
     /// The mirror that the port belongs to.
     pub(crate) mirror: Option<Arc<str>>,
     pub(crate) settings: Arc<PortSettings>,
@@ -93,7 +98,7 @@ pub(crate) struct Destination {
     pub(crate) lane: u32,
     /// and the number of lanes.
     pub(crate) lanes: u32,
-    /// Longest frame that it takes; 0 if the port takes nothing.
+    /// Longest frame that it takes as it is; 0 if the port takes nothing, or marks what it takes.
     pub(crate) max_frame: u32,
 }
 
@@ -108,7 +113,8 @@ impl Destination {
     }
 
     fn of(entry: &PortEntry) -> Self {
-        Destination { lane: entry.first_lane, lanes: entry.lanes, max_frame: entry.max_frame }
+        let max_frame = if entry.marks.is_some() { 0 } else { entry.max_frame };
+        Destination { lane: entry.first_lane, lanes: entry.lanes, max_frame }
     }
 }
 

@@ -354,7 +354,8 @@ impl<'a> Batch<'a> {
     }
 
     /// Sends a version to a port through transmit queue `queue`, instead of the one that its flow hash chooses. A
-    /// number beyond the port's queues means its last queue.
+    /// number beyond the port's queues means its last queue. If the port has limits by class, its classes are its
+    /// queues, and the flow hash chooses.
     pub fn send_to_queue(&mut self, v: VersionId, port: PortIndex, queue: u16) {
         if port == self.ingress {
             return self.drop_output(v, DropReason::SamePort);
@@ -362,15 +363,17 @@ impl<'a> Batch<'a> {
         match self.view.port(port) {
             Some(entry) if entry.lanes > 0 => {
                 self.mark(v);
-                emit(self.rx, self.pad, self.bridge, usize::from(v.0), entry, Some(queue));
+                let queue = (!entry.has_classes).then_some(queue);
+                emit(self.rx, self.pad, self.bridge, usize::from(v.0), entry, queue);
             }
             closed => self.drop_closed(v, port, closed),
         }
     }
 
-    /// Sets the traffic class of a version, for queues that use it ([`crate::Gate`]); 0 by default. Only for a version
-    /// that no output refers to.
-    pub fn set_class(&mut self, v: VersionId, class: u8) {
+    /// Sets the traffic class of a version, for queues that use it ([`crate::Gate`], [`crate::protection::EgressLimits`]).
+    /// By default it is 0, or that with which the packet left another bridge. Only for a version that no output refers
+    /// to.
+    pub fn set_class(&mut self, v: VersionId, class: u16) {
         let record = &mut self.rx.records[usize::from(v.0)];
         if !record.has(state::SENT) {
             record.class = class;

@@ -146,7 +146,7 @@ impl RxBatch {
         };
         put(output.header().as_ptr(), output.header().len());
         output.for_each_payload(put);
-        self.end_packet(output.offload());
+        self.end_packet_in_class(output.offload(), output.class());
     }
 
     /// [`RxBatch::load_headers`] for packets of another batch: a header that was private there is private here,

@@ -53,7 +53,7 @@ pub(crate) struct RetainedPacket {
     pub(crate) len: u32,
     pub(crate) offload: Offload,
     /// Traffic class.
-    pub(crate) class: u8,
+    pub(crate) class: u16,
 }
 
 impl<B> Retained<B> {
@@ -100,7 +100,8 @@ impl<B> Retained<B> {
                 // The header was encoded from valid metadata.
                 let offload = virtio_net::decode(&header).unwrap_or(Offload::NONE);
                 let len = len.saturating_sub(virtio_net::HEADER_LEN as u32);
-                let [.., class, _] = header;
+                let [.., low, high] = header;
+                let class = u16::from_le_bytes([low, high]);
                 return Some(RetainedPacket { first: at, slots: seq.wrapping_sub(at), len, offload, class });
             }
         }
@@ -165,7 +166,7 @@ unsafe impl<B: Bell> RingBacking for Filling<B> {
     fn prefix(&self, output: &Output<'_>, _entries: u16, to: &mut [u8]) {
         if let Some(to) = to.first_chunk_mut() {
             // The header's buffer count has room for the class.
-            *to = virtio_net::encode(&output.offload(), output.class().into());
+            *to = virtio_net::encode(&output.offload(), output.class());
         }
     }
 

@@ -17,10 +17,13 @@ pub(crate) fn emit(
     entry: &PortEntry,
     queue: Option<u16>,
 ) {
-    let record = &mut rx.records[v];
+    let packet = rx.records[v].packet;
     if entry.lanes == 0 {
-        return pad.drop_packet(record.packet, entry.closed);
+        return pad.drop_packet(packet, entry.closed);
     }
+    let marked = entry.marks.as_ref().map_or(Some(v), |marks| marks.marked(rx, v));
+    let Some(v) = marked else { return pad.drop_packet(packet, DropReason::BatchLimit) };
+    let record = &mut rx.records[v];
     if record.has(state::OFFLOAD) {
         return offloads::output(rx, pad, bridge, v, entry, queue);
     }

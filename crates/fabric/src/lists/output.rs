@@ -159,9 +159,9 @@ impl<'a> Output<'a> {
         !self.record.has(state::OFFLOAD | state::VERIFIED)
     }
 
-    /// Traffic class of the packet; 0 unless the logic set it ([`crate::Batch::set_class`]).
+    /// Traffic class of the packet; 0 unless a logic set it ([`crate::Batch::set_class`]).
     #[inline(always)]
-    pub fn class(&self) -> u8 {
+    pub fn class(&self) -> u16 {
         self.record.class
     }
 
@@ -211,7 +211,7 @@ impl<'a> OutputList<'a> {
         Self { batch, runs, head, count: count.into() }
     }
 
-    /// Outputs in the list.
+    /// Outputs in the list, without those that a limit of the port refused before it was delivered.
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.count as usize
@@ -259,11 +259,30 @@ impl<'a> OutputList<'a> {
         }
     }
 
-    /// Refuses all outputs but the first `n`. Only for a list without refusals.
+    /// [`OutputList::retain`] in front of a destination, which need not know of what is refused here; returns how many
+    /// outputs are.
+    pub(crate) fn hold(&mut self, reason: DropReason, mut passes: impl FnMut(&Output<'_>) -> bool) -> u32 {
+        let mut held = 0;
+        self.retain(|output| {
+            if passes(output) {
+                return Ok(());
+            }
+            held += 1;
+            Err(reason)
+        });
+        self.count = self.count.saturating_sub(held);
+        held
+    }
+
+    /// Refuses all outputs not yet refused but the first `n`.
     #[cold]
     pub(crate) fn truncate(&mut self, n: u32, reason: DropReason) {
         let (mut at, mut left) = (self.head, n);
         while let Some(run) = self.runs.get(at).copied() {
+            if run.refused.is_some() {
+                at = run.next;
+                continue;
+            }
             let keep = left.min(run.count.into());
             if keep < u32::from(run.count) {
                 if keep > 0 {

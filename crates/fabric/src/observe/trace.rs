@@ -37,6 +37,8 @@ pub struct TracedOutput {
     pub port: PortIndex,
     /// Transmit queue of the port.
     pub queue: u16,
+    /// Traffic class ([`crate::Batch::set_class`]).
+    pub class: u16,
     /// The whole packet.
     pub packet: Vec<u8>,
     /// Work left to the receiver.
@@ -111,7 +113,7 @@ fn traced(rx: &RxBatch, bridge: &BridgeState, lane: u32, v: usize) -> Option<Tra
     packet.extend(payload);
     let queue = lane.saturating_sub(first) as u16;
     let mirrored = record.has(state::MIRRORED);
-    Some(TracedOutput { port, queue, packet, offload: rx.offload(v), mirrored })
+    Some(TracedOutput { port, queue, class: record.class, packet, offload: rx.offload(v), mirrored })
 }
 
 fn counted(drops: &Drops) -> Vec<DropReason> {

@@ -6,7 +6,8 @@
 //! one compare-exchange suffices.
 //!
 //! Invariant: in any stretch of time `t`, at most `rate * t + burst` is taken, except that one packet longer than the
-//! burst passes when the bucket is full; the excess is paid back before the next.
+//! burst passes when the bucket is full; the excess is paid back before the next. A bucket that others charge
+//! ([`Bucket::charge`]) pays back in the same way.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -70,15 +71,43 @@ impl Bucket {
     /// Takes the tokens of several packets at once, or none.
     #[inline]
     pub fn take(&self, now: u64, tokens: u64) -> bool {
-        let ticks = ticks(self.token, tokens);
-        ticks <= self.depth && self.advance(now, ticks, ticks)
+        self.take_above(now, tokens, 0)
     }
 
     /// Takes a packet's tokens, or none. For a packet longer than the burst, a full bucket suffices.
     #[inline]
     pub fn take_packet(&self, now: u64, len: u32) -> bool {
-        let ticks = ticks(self.token, self.cost(len));
-        self.advance(now, ticks, ticks.min(self.depth))
+        self.take_packet_above(now, len, 0)
+    }
+
+    /// [`Bucket::take`] that leaves a reserve of so many tokens.
+    #[inline]
+    pub fn take_above(&self, now: u64, tokens: u64, reserve: u64) -> bool {
+        let needed = ticks(self.token, tokens.saturating_add(reserve));
+        needed <= self.depth && self.advance(now, ticks(self.token, tokens), needed)
+    }
+
+    /// [`Bucket::take_packet`] that leaves a reserve of so many tokens; a full bucket suffices here, too.
+    #[inline]
+    pub fn take_packet_above(&self, now: u64, len: u32, reserve: u64) -> bool {
+        let cost = self.cost(len);
+        let needed = ticks(self.token, cost.saturating_add(reserve));
+        self.advance(now, ticks(self.token, cost), needed.min(self.depth))
+    }
+
+    /// Takes tokens whether they are there or not: nothing else is taken until the debt is paid back.
+    #[inline]
+    pub fn charge(&self, now: u64, tokens: u64) {
+        self.advance(now, ticks(self.token, tokens), 0);
+    }
+
+    /// Gives back tokens that were taken.
+    #[inline]
+    pub fn refund(&self, tokens: u64) {
+        let ticks = ticks(self.token, tokens);
+        let give = |full_at: u64| Some(full_at.saturating_sub(ticks));
+        // The function always returns a value.
+        let _ = self.full_at.fetch_update(Relaxed, Relaxed, give);
     }
 
     /// Whether [`Bucket::take_packet`] would succeed.
@@ -95,7 +124,7 @@ impl Bucket {
         let mut full_at = self.full_at.load(Relaxed);
         loop {
             let ahead = full_at.saturating_sub(now);
-            if ahead.saturating_add(needed) > self.depth {
+            if needed > 0 && ahead.saturating_add(needed) > self.depth {
                 return false;
             }
             let next = full_at.max(now).saturating_add(ticks);

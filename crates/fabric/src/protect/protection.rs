@@ -3,6 +3,7 @@
 //! The fabric enforces rates ([`crate::protect::bucket`], `policing`) and isolation (in the state of a bridge); a logic
 //! that knows stations enforces [`Security`].
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use packet::MacAddr;
@@ -56,6 +57,65 @@ pub struct Storm {
     pub multicast: Option<Limit>,
     /// Packets to one station that the logic floods because the station's port is unknown.
     pub unknown: Option<Limit>,
+}
+
+/// Limits of the packets that leave through a port, and of each of its queues. Nothing waits in these queues: packets
+/// beyond a limit are dropped.
+///
+/// The number of a packet's queue is its class ([`crate::Batch::set_class`]). Queue 0 is the default queue: packets of a
+/// queue that is not listed are in it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct EgressLimits {
+    /// How limits of queues and of the port go together.
+    pub scheme: Scheme,
+    /// The limits by queue.
+    pub queues: BTreeMap<u16, QueueLimits>,
+}
+
+/// How the limits of queues and of their port go together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Scheme {
+    /// As in a hierarchical token bucket (tc-htb(8)): a queue passes what it is guaranteed; beyond that, up to its own
+    /// maximum, what the others leave of the port's rate. All rates are of bits.
+    Shares {
+        /// Rate of all queues together; `None`: unlimited, so that guarantees have no effect.
+        total: Option<Limit>,
+    },
+    /// As a policer of two rates in two levels (RFC 4115): packets are marked by their queue, then by the port, and
+    /// those marked red are dropped. [`Rates`] of a queue without any are those of the port. Bytes of the link header
+    /// do not count.
+    Marked(Rates),
+}
+
+impl Default for Scheme {
+    fn default() -> Self {
+        Scheme::Shares { total: None }
+    }
+}
+
+/// Two rates of a marker (RFC 4115).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Rates {
+    /// Up to this rate, packets are green; `None`: none is.
+    pub committed: Option<Limit>,
+    /// Beyond that, up to this rate, they are yellow; `None`: none is.
+    pub excess: Option<Limit>,
+}
+
+/// Limits of a queue.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct QueueLimits {
+    /// With [`Scheme::Shares`]: passes whatever the other queues send. If all guarantees exceed the port's rate, they
+    /// are scaled down to it.
+    pub guarantee: Option<Limit>,
+    /// With [`Scheme::Shares`]: the queue never passes more.
+    pub maximum: Option<Limit>,
+    /// With [`Scheme::Shares`]: queues with lower numbers get what others leave first.
+    pub priority: u32,
+    /// With [`Scheme::Marked`]: the queue's own rates.
+    pub rates: Option<Rates>,
+    /// Differentiated services code point that IP packets get (RFC 2474); for other queues than the default one.
+    pub dscp: Option<u8>,
 }
 
 /// Restricts the stations that may send at a port, and their source addresses.

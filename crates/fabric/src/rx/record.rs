@@ -50,8 +50,7 @@ pub(crate) struct Record {
     /// and their number.
     pub(crate) pieces: u16,
     /// Traffic class, for queues that use it.
-    pub(crate) class: u8,
-    pub(crate) reserved: u8,
+    pub(crate) class: u16,
 }
 
 const _: () = assert!(size_of::<Record>() == 32);
@@ -87,7 +86,6 @@ impl Record {
         first_piece: 0,
         pieces: 0,
         class: 0,
-        reserved: 0,
     };
 
     /// A received packet of `len` bytes in one piece, its header not yet copied.

@@ -38,6 +38,7 @@ use crate::deliver::client::Client;
 use crate::deliver::egress::Egress;
 use crate::observe::mirror::{Copied, Mirror};
 use crate::observe::observer::Observer;
+use crate::protect::egress_policing::EgressPolicer;
 use crate::protect::policing::RateLimits;
 use crate::protect::violations::Violations;
 use crate::rx::BatchLimits;
@@ -176,6 +177,7 @@ struct Assigned {
 struct Port {
     settings: Arc<PortSettings>,
     rate_limits: Option<Arc<RateLimits>>,
+    egress_policer: Option<Arc<EgressPolicer>>,
     violations: Arc<Violations>,
     rx: Vec<Arc<QueueCounters>>,
     tx: Vec<Arc<QueueCounters>>,

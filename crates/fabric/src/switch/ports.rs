@@ -6,6 +6,7 @@ use super::{BridgeId, Port, PortRef, Switch, SwitchError, port_mut};
 use crate::bridge::port::{MAX_PORTS, PortIndex, PortSettings};
 use crate::counters::QueueSnapshot;
 use crate::deliver::crossing::Inlet;
+use crate::protect::egress_policing::{EgressPolicer, EgressQueueSnapshot};
 use crate::protect::policing::{RateLimit, RateLimits};
 use crate::protect::violations::Violation;
 
@@ -18,6 +19,8 @@ pub struct PortSnapshot {
     pub rx: Vec<QueueSnapshot>,
     /// To the client.
     pub tx: Vec<QueueSnapshot>,
+    /// Of the queues of its limits of packets to the client; none without such limits.
+    pub egress: Vec<EgressQueueSnapshot>,
 }
 
 impl Port {
@@ -26,6 +29,7 @@ impl Port {
             up: self.is_up(),
             rx: self.rx.iter().map(|c| c.snapshot()).collect(),
             tx: self.tx.iter().map(|c| c.snapshot()).collect(),
+            egress: self.egress_policer.iter().flat_map(|policer| policer.snapshot()).collect(),
         }
     }
 }
@@ -50,9 +54,12 @@ impl Switch {
             return Err(SwitchError::TooManyPorts);
         }
         let rate_limits = RateLimits::of(&settings, None);
+        let egress_policer = EgressPolicer::of(settings.egress.as_ref(), None);
         let (settings, violations) = (Arc::new(settings), Arc::default());
         let (rx, tx, pins) = Default::default();
-        let port = Port { settings, rate_limits, violations, rx, tx, attached: None, pins, suspended: false };
+        let (attached, suspended) = (None, false);
+        let port =
+            Port { settings, rate_limits, egress_policer, violations, rx, tx, attached, pins, suspended };
         if at == bridge.ports.len() {
             bridge.ports.push(Some(port));
         } else {
@@ -69,6 +76,7 @@ impl Switch {
         let port = port_mut(bridge, at.port)?;
         let was_up = port.is_up();
         port.rate_limits = RateLimits::of(&settings, port.rate_limits.as_deref());
+        port.egress_policer = EgressPolicer::of(settings.egress.as_ref(), port.egress_policer.as_ref());
         port.settings = Arc::new(settings);
         self.publish(bridge);
         self.report_link(bridge, at.port, was_up);

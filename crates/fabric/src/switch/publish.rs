@@ -6,6 +6,8 @@ use super::{Bridge, Port, Switch};
 use crate::bridge::port::{Caps, PortIndex};
 use crate::bridge::state::{BridgeState, Lane, PortEntry};
 use crate::counters::DropReason;
+use crate::protect::egress_policing::Policed;
+use crate::protect::marking::Marks;
 use crate::worker::per_thread::MAX_THREADS;
 
 impl Switch {
@@ -52,7 +54,10 @@ fn port_entry(at: PortIndex, port: &Port, lanes: &mut Vec<Lane>) -> PortEntry {
         (up, caps, max_frame) = (true, attached.caps, mtu.saturating_add(LINK_HEADER));
         lanes.extend(attached.tx.iter().zip(&port.tx).map(|(egress, counters)| Lane {
             port: at,
-            egress: egress.clone(),
+            egress: match &port.egress_policer {
+                Some(policer) => Arc::new(Policed::new(egress.clone(), policer.clone())),
+                None => egress.clone(),
+            },
             counters: counters.clone(),
             client: attached.client.clone(),
         }));
@@ -66,6 +71,8 @@ fn port_entry(at: PortIndex, port: &Port, lanes: &mut Vec<Lane>) -> PortEntry {
         closed: DropReason::PortDown,
         violations: settings.security.is_on().then(|| port.violations.clone()),
         rate_limits: port.rate_limits.clone(),
+        marks: Marks::of(settings.egress.as_deref()),
+        has_classes: settings.egress.is_some(),
         mirror: None,
         settings,
     }

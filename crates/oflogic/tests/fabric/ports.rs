@@ -1,13 +1,16 @@
 //! Ports: numbers, configuration, statistics.
 
+use std::sync::Arc;
+
+use fabric::protection::{EgressLimits, QueueLimits};
 use fabric::{DropReason, PortIndex, PortSettings};
 use openflow::PortNo;
 use openflow::message::{Body, PortConfig, PortReason, PortState};
 use openflow::multipart::{PortRequest, Reply, Request};
 
-use crate::frames::plain;
+use crate::frames::{plain, tagged};
 use crate::normal::configure;
-use crate::rig::{By, Rig, facts, wait_for};
+use crate::rig::{ALL, By, PORTS, Rig, facts, wait_for};
 
 fn numbers(rig: &Rig) -> Vec<(u16, u32)> {
     rig.logic.ports().iter().map(|port| (port.index.0, port.number.0)).collect()
@@ -99,4 +102,41 @@ fn ports_without_facts_take_no_part() {
     let at = rig.switch.add_port(rig.bridge, PortSettings::new("unknown")).unwrap();
     assert_eq!(numbers(&rig).len(), 4);
     rig.switch.remove_port(at).unwrap();
+}
+
+/// Packets that left in each queue of a port.
+fn by_queue(rig: &Rig, port: usize) -> Vec<(u16, u64)> {
+    let counters = rig.switch.counters(rig.at(port).at).unwrap();
+    counters.egress.iter().map(|it| (it.queue, it.packets)).collect()
+}
+
+#[test]
+fn actions_choose_the_queues_of_a_ports_limits() {
+    for by in ALL {
+        let rig = Rig::new(by);
+        for port in 2..=PORTS {
+            let queues = [1, 2, 0xffff].map(|number| (number, QueueLimits::default()));
+            let limits = EgressLimits { queues: queues.into(), ..EgressLimits::default() };
+            let mut settings = rig.switch.settings(rig.at(port).at).unwrap();
+            settings.egress = Some(Arc::new(limits));
+            rig.switch.set_port(rig.at(port).at, settings).unwrap();
+        }
+        let outputs = "set_queue:1,output:2,set_queue:2,output:2,output:3,pop_queue,output:2,output:3";
+        rig.add(&[
+            &format!("priority=9,dl_vlan=1,actions={outputs}"),
+            "priority=9,dl_vlan=2,actions=set_queue:2,normal",
+            "priority=9,dl_vlan=3,actions=set_queue:1,pop_vlan,flood",
+            // A number that is too large is no other queue's.
+            "priority=9,dl_vlan=4,actions=set_queue:65537,output:2",
+            "priority=9,dl_vlan=5,actions=write_actions(set_queue:1,output:4)",
+            "priority=1,actions=output:2",
+        ]);
+        let untagged = plain(1, 2, 0);
+        let got = rig.run(1, (1..=5).map(|vid| tagged(&untagged, vid)).chain([untagged.clone()]));
+        assert_eq!(got.iter().map(Vec::len).collect::<Vec<_>>(), [0, 7, 4, 3], "{by:?}");
+        // The marker behind them is in queue 0.
+        assert_eq!(by_queue(&rig, 2), [(0, 3), (1, 2), (2, 2), (0xffff, 1)], "{by:?}");
+        assert_eq!(by_queue(&rig, 3), [(0, 2), (1, 1), (2, 2), (0xffff, 0)], "{by:?}");
+        assert_eq!(by_queue(&rig, 4), [(0, 1), (1, 2), (2, 1), (0xffff, 0)], "{by:?}");
+    }
 }

@@ -90,7 +90,7 @@ impl Lowering<'_> {
             Action::PushPbb(kind) => typed(self, kept.push_pbb, *kind),
             Action::PushVlan(kind) => typed(self, kept.push_vlan, *kind),
             Action::SetQueue(queue) => {
-                let queue = self.number(16, (queue & 0xffff).into());
+                let queue = self.queue(*queue);
                 self.push(set(kept.queue, queue));
                 self.mark(kept.set_queue);
             }

@@ -26,7 +26,7 @@ impl Lowering<'_> {
                 let before = var(v.queue);
                 let keep = set(v.random, before);
                 let restore = set(v.queue, var(v.random));
-                let queue = self.number(16, (enqueue.queue & 0xffff).into());
+                let queue = self.queue(enqueue.queue);
                 self.push(keep);
                 self.push(set(self.layout.vars.queue, queue));
                 let done = self.output(&Output { port: enqueue.port, max_len: 0 }, None);
@@ -34,7 +34,7 @@ impl Lowering<'_> {
                 done
             }
             Action::SetQueue(queue) => {
-                let queue = self.number(16, (queue & 0xffff).into());
+                let queue = self.queue(*queue);
                 self.push(set(self.layout.vars.queue, queue));
                 Ok(())
             }
@@ -45,6 +45,11 @@ impl Lowering<'_> {
             Action::Group(group) => self.group(*group),
             _ => return None,
         })
+    }
+
+    /// The number of a queue. No port has queues with larger numbers than fit.
+    pub(super) fn queue(&mut self, queue: u32) -> Expr {
+        self.number(16, queue.min(u16::MAX.into()).into())
     }
 
     fn output(&mut self, output: &Output, limit: Option<Expr>) -> Step {

@@ -225,9 +225,13 @@ impl Switch {
         }
         let count = self.ports.len();
         let reason = match self.ports.get_mut(&number) {
-            Some(entry) if entry.info == info => return Ok(()),
             Some(entry) => {
+                // Controllers are not told of queues.
+                let is_same = entry.info == PortInfo { queues: entry.info.queues.clone(), ..info.clone() };
                 entry.info = info;
+                if is_same {
+                    return Ok(());
+                }
                 openflow::message::PortReason::Modify
             }
             None if count >= self.settings.limits.ports as usize => return Err(PortError::TooMany),

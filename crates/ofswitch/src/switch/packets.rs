@@ -42,6 +42,8 @@ pub enum Effect {
         in_port: PortNo,
         /// The packet.
         packet: Vec<u8>,
+        /// The queue of the ports that it goes to; 0: none in particular.
+        queue: u16,
     },
     /// A packet is sampled.
     Sample {
@@ -132,7 +134,7 @@ impl Switch {
             Exit::Port(number) => vec![number],
             Exit::Fallback if room == 0 => return false,
             Exit::Fallback => {
-                effects.push(Effect::Normal { in_port: PortNo(in_port), packet });
+                effects.push(Effect::Normal { in_port: PortNo(in_port), packet, queue });
                 return true;
             }
             Exit::Flood | Exit::All => {

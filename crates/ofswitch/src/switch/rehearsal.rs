@@ -130,7 +130,7 @@ impl Switch {
                 |number| super::Effect::Output { port: PortNo(number), packet: packet.clone(), queue };
             match to {
                 Exit::Port(number) => outputs.push(output(number)),
-                Exit::Fallback => outputs.push(super::Effect::Normal { in_port: port, packet }),
+                Exit::Fallback => outputs.push(super::Effect::Normal { in_port: port, packet, queue }),
                 Exit::Flood | Exit::All => {
                     let others = self.ports.keys().filter(|number| **number != port.0);
                     outputs.extend(others.map(|number| output(*number)));

@@ -1,12 +1,13 @@
 //! Multipart requests: statistics and descriptions.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use openflow::error::ErrorCode;
 use openflow::message::{Body, Form, cookie_of};
 use openflow::multipart::{
     Aggregate, Counter, Desc, FlowEntry, FlowStatsEntry, FlowStatsRequest, GroupFeatures, GroupStats,
-    MeterFeatures, Multipart, QueueStats, Reply, Request, TableStats,
+    MeterFeatures, Multipart, Reply, Request, TableStats,
 };
 use openflow::stats::{FlowStats, Stat};
 use openflow::{Message, PortNo, Version, version};
@@ -98,8 +99,12 @@ impl Switch {
                 let port = if all { PortNo::ANY } else { request.port };
                 let wanted =
                     |(_, queue): &(PortNo, u32)| [version::ALL_QUEUES, *queue].contains(&request.queue);
-                let entries: Vec<_> =
-                    self.queues(port).filter(wanted).map(|(port, queue)| unknown(port, queue)).collect();
+                let chosen: Vec<_> = self.queues(port).filter(wanted).collect();
+                let ports: BTreeSet<u32> = chosen.iter().map(|(port, _)| port.0).collect();
+                self.read_counters(&Vec::from_iter(ports));
+                let stats =
+                    |(port, queue): &(PortNo, u32)| Some(self.ports.get(&port.0)?.queue_stats(*queue));
+                let entries: Vec<_> = chosen.iter().filter_map(stats).collect();
                 if entries.is_empty() && request.queue != version::ALL_QUEUES {
                     return Err(ErrorCode::QofcBadQueue);
                 }
@@ -371,20 +376,5 @@ impl Switch {
             max_groups: [self.settings.limits.groups; 4],
             actions: [if version == Version::V1_0 { 0xfff } else { 0x0fff_f801 }; 4],
         }
-    }
-}
-
-/// Statistics of a queue that does not count.
-fn unknown(port: PortNo, queue: u32) -> QueueStats {
-    let (tx_bytes, tx_packets, tx_errors) = (u64::MAX, u64::MAX, u64::MAX);
-    QueueStats {
-        port,
-        queue,
-        tx_bytes,
-        tx_packets,
-        tx_errors,
-        duration_sec: u32::MAX,
-        duration_nsec: u32::MAX,
-        properties: vec![],
     }
 }

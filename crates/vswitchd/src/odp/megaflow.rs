@@ -168,21 +168,25 @@ impl Megaflow {
         // No packet has marks or the state of a connection, and none passes twice.
         let (before, after) = match (&self.masks, detail) {
             (Masks::All, Detail::Brief) => (
-                "skb_priority(0),skb_mark(0),ct_state(-new-est-rel-rpl-inv-trk-snat-dnat),ct_zone(0),ct_mark(0),\
+                "skb_mark(0),ct_state(-new-est-rel-rpl-inv-trk-snat-dnat),ct_zone(0),ct_mark(0),\
                  ct_label(0),",
                 ",dp_hash(0)",
             ),
-            (Masks::All, Detail::Verbose) => (
-                "skb_priority(0),skb_mark(0),ct_state(0/0xff),ct_zone(0),ct_mark(0),ct_label(0),",
-                ",dp_hash(0)",
-            ),
-            (Masks::Some(_), Detail::Verbose) => (
-                "skb_priority(0/0),skb_mark(0/0),ct_state(0/0),ct_zone(0/0),ct_mark(0/0),ct_label(0/0),",
-                ",dp_hash(0/0)",
-            ),
+            (Masks::All, Detail::Verbose) => {
+                ("skb_mark(0),ct_state(0/0xff),ct_zone(0),ct_mark(0),ct_label(0),", ",dp_hash(0)")
+            }
+            (Masks::Some(_), Detail::Verbose) => {
+                ("skb_mark(0/0),ct_state(0/0),ct_zone(0/0),ct_mark(0/0),ct_label(0/0),", ",dp_hash(0/0)")
+            }
             (Masks::Some(_), Detail::Brief) => ("", ""),
         };
-        all.put(&format!("{before}recirc_id(0){after},in_port({in_port}),packet_type(ns=0,id=0)"));
+        // Packets come without a queue; what sets one depends on that.
+        let priority = match (self.mask("skb_priority"), detail) {
+            (0, Detail::Brief) => "",
+            (0, Detail::Verbose) => "skb_priority(0/0),",
+            _ => "skb_priority(0),",
+        };
+        all.put(&format!("{priority}{before}recirc_id(0){after},in_port({in_port}),packet_type(ns=0,id=0)"));
         let mut eth = all.part();
         eth.mac("src", flow.eth_src, self.mask("eth_src"));
         eth.mac("dst", flow.eth_dst, self.mask("eth_dst"));
@@ -314,7 +318,11 @@ impl Megaflow {
         let is_ip = matches!(flow.eth_type, IPV4 | IPV6);
         let named = self.protocol();
         let mut all = List::default();
-        all.put("recirc_id=0,eth");
+        all.put("recirc_id=0");
+        if self.mask("skb_priority") != 0 {
+            all.put("skb_priority=0");
+        }
+        all.put("eth");
         if let Some((name, _)) = named {
             all.put(name);
         }

@@ -5,11 +5,14 @@ use std::fmt::Write;
 use ofswitch::Dependency;
 
 use super::actions::{between, rest_of};
+use super::hexadecimal;
 
 /// Actions so far, and the packet as they leave it.
 pub(crate) struct Sequence {
     text: String,
     now: Vec<u8>,
+    /// Its queue.
+    queue: u32,
     /// What the packet's way depends on.
     depends: Vec<Dependency>,
 }
@@ -17,7 +20,7 @@ pub(crate) struct Sequence {
 impl Sequence {
     /// No actions yet.
     pub(crate) fn of(packet: &[u8]) -> Self {
-        Self { text: String::new(), now: packet.to_vec(), depends: Vec::new() }
+        Self { text: String::new(), now: packet.to_vec(), queue: 0, depends: Vec::new() }
     }
 
     /// The packet as the actions leave it.
@@ -35,10 +38,21 @@ impl Sequence {
         packet.clone_into(&mut self.now);
     }
 
-    /// Adds an output of `packet` to a port of the datapath; `limit`: bytes that it may have, if it is limited.
-    pub(crate) fn output(&mut self, port: u32, packet: &[u8], limit: Option<u32>) {
+    /// The queue of the packet as the actions leave it.
+    pub(crate) fn queue(&self) -> u32 {
+        self.queue
+    }
+
+    /// Adds an output of `packet` in a queue to a port of the datapath; `limit`: bytes that it may have, if it is
+    /// limited.
+    pub(crate) fn output(&mut self, port: u32, packet: &[u8], queue: u32, limit: Option<u32>) {
         let part = |key: &str| self.depends.iter().find(|part| part.key == key);
         self.text += &between(&self.now, packet, &|key| part(key).map_or(0, |part| part.mask));
+        if queue != self.queue {
+            // Writing to a string does not fail.
+            let _ = write!(self.text, "set(skb_priority({})),", hexadecimal(queue.into()));
+            self.queue = queue;
+        }
         // What is cut off is there again for the next output.
         let tail = match (rest_of(&self.now), rest_of(packet)) {
             (Some(before), Some(after)) => before.get(after.len()..).unwrap_or_default().to_vec(),
@@ -46,7 +60,6 @@ impl Sequence {
         };
         let length = u32::try_from(packet.len()).ok().filter(|_| !tail.is_empty());
         if let Some(length) = limit.or(length) {
-            // Writing to a string does not fail.
             let _ = write!(self.text, "trunc({length}),");
         }
         let _ = write!(self.text, "{port},");
@@ -73,11 +86,28 @@ mod tests {
         tagged.splice(12..12, [0x81, 0, 0, 9]);
         let mut sequence = Sequence::of(&packet);
         assert_eq!(sequence.text(), "drop");
-        sequence.output(2, &packet[..64], None);
-        sequence.output(3, &tagged[..68], None);
-        sequence.output(4, &tagged, None);
-        sequence.output(5, &tagged, Some(200));
+        sequence.output(2, &packet[..64], 0, None);
+        sequence.output(3, &tagged[..68], 0, None);
+        sequence.output(4, &tagged, 0, None);
+        sequence.output(5, &tagged, 0, Some(200));
         assert_eq!(sequence.text(), "trunc(64),2,push_vlan(vid=9,pcp=0),trunc(68),3,4,trunc(200),5");
         assert_eq!(sequence.now(), tagged);
+    }
+
+    #[test]
+    fn a_queue_is_set_until_it_changes() {
+        let packet = odp::packet("in_port(1),eth(),eth_type(0x0800),ipv4(tos=0),udp()", Some(100)).unwrap();
+        let mut marked = packet.clone();
+        marked[15] = 4;
+        let mut sequence = Sequence::of(&packet);
+        sequence.depend(&[Dependency { key: "nw_tos", mask: 0xfc }]);
+        for (port, packet, queue) in
+            [(1, &packet, 0), (2, &marked, 17), (3, &marked, 17), (4, &packet, 0), (5, &packet, 1)]
+        {
+            sequence.output(port, packet, queue, None);
+        }
+        let expected = "1,set(ipv4(tos=0x4/0xfc)),set(skb_priority(0x11)),2,3,\
+                        set(ipv4(tos=0/0xfc)),set(skb_priority(0)),4,set(skb_priority(0x1)),5";
+        assert_eq!(sequence.text(), expected);
     }
 }

@@ -319,7 +319,7 @@ fn qos_and_policing_warn_of_what_has_no_effect() {
     let policed = [("ingress_policing_rate", 1i64.into()), ("ingress_policing_kpkts_rate", 1i64.into())];
     let mut replica = database(&[("br0", Row::new(), &[("a", row(&policed))])]);
     let change = json!({
-        "QoS": {id(50).to_string(): {"new": {"type": "linux-htb"}}},
+        "QoS": {id(50).to_string(): {"new": {"type": "linux-sfq"}}},
         "Port": {id(101).to_string(): {"old": {}, "new": ovsdb::encode_row(&row(&[
             ("name", "a".into()), ("interfaces", set(&[id(100)])), ("qos", set(&[id(50)])),
         ]))}},
@@ -328,13 +328,15 @@ fn qos_and_policing_warn_of_what_has_no_effect() {
     let plan = plan_of(&replica);
     let port = plan.bridges[0].config().unwrap().ports.remove(0);
     assert_eq!(port.settings.police.unwrap().rate, 1000);
+    assert_eq!(port.settings.egress, None);
     assert_eq!(
         plan.warnings,
-        [
-            "bridge br0: interface a: ingress_policing_kpkts_rate has no effect beside ingress_policing_rate",
-            "port a: QoS of type `linux-htb` has no effect",
-        ]
+        ["bridge br0: interface a: ingress_policing_kpkts_rate has no effect beside ingress_policing_rate"]
     );
+    // Open vSwitch says nothing of it, and a warning would be news to its users.
+    assert_eq!(plan.notes, ["port a: QoS of type `linux-sfq` is not supported"]);
+    let status = [("qos_error".to_owned(), "QoS of type `linux-sfq` is not supported".to_owned())];
+    assert_eq!(plan.bridges[0].statuses, [(id(101), status.into())].into());
 }
 
 #[test]

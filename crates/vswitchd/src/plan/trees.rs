@@ -43,6 +43,11 @@ impl PlannedTree {
     pub(crate) fn has(&self, port: &str) -> bool {
         self.ports.iter().any(|it| it.name == port)
     }
+
+    /// Whether a port takes part, by its row.
+    pub(crate) fn has_row(&self, port: Uuid) -> bool {
+        self.ports.iter().any(|it| it.uuid == port)
+    }
 }
 
 impl TreeSettings {

@@ -144,7 +144,8 @@ impl Trees {
             draft.write(transaction);
             told.bridges.insert(planned.uuid);
             for port in running.ports.values() {
-                let (status, rapid) = running.port_status(port, now);
+                let (mut status, rapid) = running.port_status(port, now);
+                status.extend(planned.statuses.get(&port.uuid).cloned().unwrap_or_default());
                 let last = ports_before.get(&port.uuid).filter(|last| !statistics && is_alike(last, &status));
                 let status = last.cloned().unwrap_or(status);
                 let mut draft = Draft::new::<PortRow>(replica, port.uuid);
@@ -167,8 +168,9 @@ impl Trees {
             draft.write(transaction);
         }
         for uuid in ports_before.keys().filter(|uuid| !told.ports.contains_key(uuid)) {
+            let others = plan.bridges.iter().find_map(|planned| planned.statuses.get(uuid)).cloned();
             let mut draft = Draft::new::<PortRow>(replica, *uuid);
-            draft.set(&PortRow::STATUS, Status::new());
+            draft.set(&PortRow::STATUS, others.unwrap_or_default());
             draft.set(&PortRow::RSTP_STATUS, Status::new());
             draft.set(&PortRow::STATISTICS, BTreeMap::new());
             draft.set(&PortRow::RSTP_STATISTICS, BTreeMap::new());

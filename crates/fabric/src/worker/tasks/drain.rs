@@ -30,7 +30,7 @@ pub enum Opening {
 pub trait Gate: Send {
     /// Returns when the packet at the front, of `bytes` bytes and class `class`, may leave, given that it is `now`.
     /// After [`Opening::Now`] the packet leaves.
-    fn opening(&mut self, now: u64, bytes: u32, class: u8) -> Opening;
+    fn opening(&mut self, now: u64, bytes: u32, class: u16) -> Opening;
 }
 
 /// A gate that is always open.
@@ -38,7 +38,7 @@ pub trait Gate: Send {
 pub struct Open;
 
 impl Gate for Open {
-    fn opening(&mut self, _now: u64, _bytes: u32, _class: u8) -> Opening {
+    fn opening(&mut self, _now: u64, _bytes: u32, _class: u16) -> Opening {
         Opening::Now
     }
 }

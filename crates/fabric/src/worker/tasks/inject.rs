@@ -57,6 +57,7 @@ pub enum InjectError {
 struct Injected {
     bytes: Vec<u8>,
     offload: Offload,
+    class: u16,
     to: Injection,
 }
 
@@ -90,6 +91,17 @@ impl Injector {
 
     /// Queues a packet for the bridge without waiting; its fate is then counted.
     pub fn inject(&self, bytes: &[u8], offload: Offload, to: Injection) -> Result<(), InjectError> {
+        self.inject_in_class(bytes, offload, 0, to)
+    }
+
+    /// [`Injector::inject`] of a packet in a traffic class ([`crate::Batch::set_class`]).
+    pub fn inject_in_class(
+        &self,
+        bytes: &[u8],
+        offload: Offload,
+        class: u16,
+        to: Injection,
+    ) -> Result<(), InjectError> {
         let queue = &*self.0;
         let fits = u32::try_from(bytes.len()).is_ok_and(|len| (MIN_PACKET..=MAX_PACKET).contains(&len));
         if !fits {
@@ -102,7 +114,7 @@ impl Injector {
         let mut buffer = queue.spent.pop().map_or_else(Vec::new, |spent| spent.bytes);
         buffer.clear();
         buffer.extend_from_slice(bytes);
-        let injected = Injected { bytes: buffer, offload, to };
+        let injected = Injected { bytes: buffer, offload, class, to };
         queue.in_flight.fetch_add(1, Ordering::Relaxed);
         if queue.filled.push(injected).is_err() {
             queue.in_flight.fetch_sub(1, Ordering::Release);
@@ -191,7 +203,7 @@ impl Inject {
             let bytes = NonNull::from(injected.bytes.as_slice()).cast();
             // SAFETY: the bytes stay where they are, in `taken`, until the batch is done. One piece is never too many.
             let _ = unsafe { batch.add_segment(bytes, injected.bytes.len() as u32) };
-            batch.end_packet(injected.offload);
+            batch.end_packet_in_class(injected.offload, injected.class);
             self.taken.push(injected);
         }
         let packets = batch.len();
