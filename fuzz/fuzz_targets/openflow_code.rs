@@ -119,6 +119,7 @@ impl Pair {
                     is_enabled: true,
                     speed: 0,
                     is_dummy: false,
+                    tree: None,
                     queues: vec![],
                 };
                 switch.set_port(port, 0).unwrap_or_else(|error| panic!("{error}"));

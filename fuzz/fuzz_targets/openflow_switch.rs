@@ -69,6 +69,7 @@ fuzz_target!(|data: &[u8]| {
                     is_enabled: true,
                     speed: 0,
                     is_dummy: false,
+                    tree: None,
                     queues: vec![],
                 };
                 let _ = switch.set_port(info, now);

@@ -111,9 +111,8 @@ fn stp_heals_a_ring_with_open_vswitch() {
     let (host, other) = (&ring.host, &ring.other);
     let (a, _b) = (host.guest("va", "10.80.0.1/24"), other.guest("vb", "10.80.0.2/24"));
     ring.build("stp", &["other_config:stp-forward-delay=4", "other_config:stp-max-age=6"]);
-    for (host, guest) in [(host, "va"), (other, "vb")] {
-        host.vsctl(&["add-port", "br0", guest, "--", "set", "port", guest, "other_config:stp-enable=false"]);
-    }
+    host.vsctl(&["add-port", "br0", "va", "--", "set", "port", "va", "other_config:stp-enable=false"]);
+    other.vsctl(&["add-port", "br0", "vb"]);
     let states = || ["l0", "l1", "p0", "p1"].map(|port| host.get("Port", port, "status:stp_state"));
     let is_closed = || {
         let states = states();
