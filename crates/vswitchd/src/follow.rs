@@ -176,6 +176,7 @@ impl Follower {
             datapath,
         };
         let commands = commands::commands(subjects);
+        let parts = Parts { desired: &desired, bonds: &bonds, monitor: &monitor, qos: &qos };
         let until_exit = async {
             match &self.server {
                 Some(server) => {
@@ -189,7 +190,7 @@ impl Follower {
         };
         tokio::select! {
             () = until_exit => {}
-            () = self.follow(Parts { desired: &desired, bonds: &bonds, monitor: &monitor, qos: &qos }, &numbers, &pulse) => {}
+            () = self.follow(parts, &numbers, &pulse) => {}
             () = seen.log(), if has_dummies => {}
         }
         dummies.observe(None);
