@@ -75,10 +75,9 @@ fn about(reason: DropReason) -> (&'static str, &'static str) {
         DropReason::Isolated => {
             ("rx", "`mswitch port set --isolated off` at one of the two ports allows the traffic.")
         }
-        DropReason::EgressPoliced => (
-            "tx",
-            "The port or its queue sends more than its quality of service allows (`Port.qos` of Open vSwitch's database).",
-        ),
+        DropReason::EgressPoliced => {
+            ("tx", "The port or its queue sends more than `Port.qos` in Open vSwitch's database allows.")
+        }
         DropReason::Policed => ("rx", "`mswitch port set --police` and `--police-burst` change the limit."),
         DropReason::StormControl => (
             "rx",

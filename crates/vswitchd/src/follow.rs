@@ -182,6 +182,7 @@ impl Follower {
             datapath,
         };
         let commands = commands::commands(subjects);
+        let parts = Parts { desired: &desired, bonds: &bonds, trees: &trees, monitor: &monitor, qos: &qos };
         let until_exit = async {
             match &self.server {
                 Some(server) => {
@@ -193,7 +194,6 @@ impl Follower {
                 None => std::future::pending().await,
             }
         };
-        let parts = Parts { desired: &desired, bonds: &bonds, trees: &trees, monitor: &monitor, qos: &qos };
         tokio::select! {
             () = until_exit => {}
             () = self.follow(parts, &numbers, &pulse) => {}

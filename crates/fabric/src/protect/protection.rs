@@ -62,8 +62,8 @@ pub struct Storm {
 /// Limits of the packets that leave through a port, and of each of its queues. Nothing waits in these queues: packets
 /// beyond a limit are dropped.
 ///
-/// The number of a packet's queue is its class ([`crate::Batch::set_class`]). Queue 0 is the default queue: packets of a
-/// queue that is not listed are in it.
+/// The number of a packet's queue is its class ([`crate::Batch::set_class`]). Queue 0 is the default queue: packets of
+/// a queue that is not listed are in it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EgressLimits {
     /// How limits of queues and of the port go together.
