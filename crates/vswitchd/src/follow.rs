@@ -190,9 +190,10 @@ impl Follower {
                 None => std::future::pending().await,
             }
         };
+        let parts = Parts { desired: &desired, bonds: &bonds, trees: &trees, monitor: &monitor };
         tokio::select! {
             () = until_exit => {}
-            () = self.follow(Parts { desired: &desired, bonds: &bonds, trees: &trees, monitor: &monitor }, &numbers, &pulse) => {}
+            () = self.follow(parts, &numbers, &pulse) => {}
             () = seen.log(), if has_dummies => {}
         }
         dummies.observe(None);
