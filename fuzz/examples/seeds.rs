@@ -54,8 +54,8 @@ fn oam() -> Vec<Seed> {
 
 /// A bridge of each protocol in turn between links that come up, and a minute.
 fn spanning_tree() -> Vec<Seed> {
-    let up = [[0, 0, 2, 0, 1, 1], [0, 0, 2, 1, 1, 1]].concat();
-    let pass = [7, 208, 7].repeat(40);
+    let up = [[0, 0, 0, 2, 0, 0, 1], [0, 0, 1, 2, 1, 0, 1]].concat();
+    let pass = [208, 7, 0, 7].repeat(40);
     let seed = |protocols: u8| [&[protocols][..], &up, &pass].concat();
     vec![
         ("spanning_tree", "stp", seed(0)),

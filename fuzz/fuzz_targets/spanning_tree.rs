@@ -1,5 +1,5 @@
-//! Two bridges with three ports each, some of them in one LAN, and an attacker on it: BPDUs are passed on, changed, or made
-//! up, links and settings change, and time passes.
+//! Two bridges with three ports each, some of them in one LAN, and an attacker on it: BPDUs are passed on, changed, or
+//! made up, links and settings change, and time passes.
 //!
 //! Invariants:
 //! - No panic; what a bridge sends can be read.

@@ -200,7 +200,8 @@ pub struct PortConfig {
     pub openflow_port: Option<u16>,
     /// The bond that it is a member of, with logic `openflow`; who owns the bridge looks after the bond.
     pub bond: Option<String>,
-    /// Whether it takes part in the bridge's spanning tree, with logic `openflow`; who owns the bridge runs the protocol.
+    /// Whether it takes part in the bridge's spanning tree, with logic `openflow`; who owns the bridge runs the
+    /// protocol.
     pub in_tree: bool,
 }
 

@@ -102,14 +102,15 @@ impl Plane {
         batch.end_of_stages(rest);
     }
 
-    /// Whether some port has selected frames or a place in a spanning tree, and this batch is not what a controller sends to `NORMAL`.
+    /// Whether some port has selected frames or a place in a spanning tree, and this batch is not what a controller
+    /// sends to `NORMAL`.
     #[inline]
     pub(crate) fn intercepts(&self, batch: &Batch<'_>) -> bool {
         self.intercepts.load(Relaxed) && batch.injection_mark() != NORMAL
     }
 
-    /// Hands selected frames and BPDUs of a batch to the logic's thread; they are decided then, and so are all of a port
-    /// that the spanning tree blocks. Returns what is to be done with others.
+    /// Hands selected frames and BPDUs of a batch to the logic's thread; they are decided then, and so are all of a
+    /// port that the spanning tree blocks. Returns what is to be done with others.
     pub(crate) fn intercept(&self, batch: &mut Batch<'_>) -> Gate {
         let ports = self.ports.load();
         self.take_selected(&ports, batch);

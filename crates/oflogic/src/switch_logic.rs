@@ -206,9 +206,9 @@ impl OpenFlow {
         self.core.pdus.store(Some(Arc::new(Box::new(sink) as PduSink)));
     }
 
-    /// Sets the states of ports in the bridge's spanning tree, in place of all before; `None`: there is none. Ports that
-    /// their facts put into the tree ([`PortFacts::in_tree`]) are blocked as long as it does not tell their state. On
-    /// return packets meet it, and controllers have been told.
+    /// Sets the states of ports in the bridge's spanning tree, in place of all before; `None`: there is none. Ports
+    /// that their facts put into the tree ([`PortFacts::in_tree`]) are blocked as long as it does not tell their state.
+    /// On return packets meet it, and controllers have been told.
     pub fn set_tree(&self, tree: Option<TreeView>) {
         self.core.change_ports(|ports| ports.set_tree(tree));
         self.core.tell(&self.switch);

@@ -1,8 +1,8 @@
 //! The bridge's spanning tree as packets see it: which ports forward, and which ones learn.
 //!
 //! The control side runs the protocol and passes a [`TreeView`] ([`crate::OpenFlow::set_tree`]). A port that the
-//! configuration puts into the tree is blocked until the view tells its state: two ports that forwarded meanwhile could be
-//! a loop. BPDUs that any port of such a bridge receives are for the control side, ahead of the tables.
+//! configuration puts into the tree is blocked until the view tells its state: two ports that forwarded meanwhile could
+//! be a loop. BPDUs that any port of such a bridge receives are for the control side, ahead of the tables.
 //!
 //! A bridge whose ports take part in no tree pays nothing; with one, batches of ports that forward pay one look at the
 //! ports' map.

@@ -1,5 +1,5 @@
-//! What logics' threads leave for the threads of bonds and spanning trees: received frames of these protocols, and a call
-//! to look at links.
+//! What logics' threads leave for the threads of bonds and spanning trees: received frames of these protocols, and a
+//! call to look at links.
 //!
 //! Invariant: whoever leaves something waits for nothing but this queue's short lock, and a peer that sends too much
 //! loses its own frames.

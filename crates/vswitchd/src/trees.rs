@@ -1,8 +1,8 @@
 //! Spanning trees of the database's bridges: the crate `spanning-tree` with links, frames and a clock.
 //!
 //! One thread, which exists once there is a spanning tree, runs all of them when something is due, when a port's link
-//! changes and when a BPDU has come. It needs no lock of the control plane, so that a link that fails is replaced while a
-//! port is being opened.
+//! changes and when a BPDU has come. It needs no lock of the control plane, so that a link that fails is replaced while
+//! a port is being opened.
 //!
 //! - `commands`: `stp/*` and `rstp/*`; `rows`: what the database is told.
 //!

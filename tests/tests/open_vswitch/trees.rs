@@ -8,8 +8,8 @@ use e2e::{Running, ping_all, until};
 /// Time for a ring to heal: rapid, against three lost messages (6 s) or two delays (30 s).
 const RAPID: Duration = Duration::from_secs(5);
 
-/// A ring of three bridges: br0 and br1 of mswitch on a pair of patch ports p0 and p1, and br0 of Open vSwitch, which is
-/// the root, at cables l0 and l1.
+/// A ring of three bridges: br0 and br1 of mswitch on a pair of patch ports p0 and p1, and br0 of Open vSwitch, which
+/// is the root, at cables l0 and l1.
 struct Ring {
     host: Host,
     other: Host,

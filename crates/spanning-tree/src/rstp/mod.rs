@@ -3,12 +3,12 @@
 //!
 //! - `port`: variables of a port; `vector`: priority vectors; `procedures`: §17.21, those of several machines;
 //! - `information`: what neighbours say (§17.23, §17.24, §17.25, §17.27); `roles`: selection of roles (§17.28);
-//!   `transitions`: states by roles (§17.29, §17.30); `topology`: changes of the topology (§17.31); `transmit`: messages
-//!   (§17.26);
+//!   `transitions`: states by roles (§17.29, §17.30); `topology`: changes of the topology (§17.31); `transmit`:
+//!   messages (§17.26);
 //! - `settings`: keys of the database; `show`: status as text.
 //!
-//! Timers are deadlines (see `timer`): a timer that the standard sets again as long as a state lasts is started whenever
-//! the machines run in that state.
+//! Timers are deadlines (see `timer`): a timer that the standard sets again as long as a state lasts is started
+//! whenever the machines run in that state.
 
 mod information;
 mod port;

@@ -1,5 +1,5 @@
-//! Operation of the protocol (IEEE 802.1D-1998 §8.7) and management (§8.8): what happens on messages, when timers expire,
-//! and when the configuration or a link changes.
+//! Operation of the protocol (IEEE 802.1D-1998 §8.7) and management (§8.8): what happens on messages, when timers
+//! expire, and when the configuration or a link changes.
 
 use std::collections::BTreeMap;
 

@@ -1,11 +1,11 @@
 //! The Spanning Tree Protocol of IEEE 802.1D-1998, clause 8: procedures and variables have the standard's names.
 //!
-//! - `procedures`: §8.6, the elements; `events`: §8.7 and §8.8, messages, timers and management; `settings`: keys of the
-//!   database; `show`: status as text.
+//! - `procedures`: §8.6, the elements; `events`: §8.7 and §8.8, messages, timers and management; `settings`: keys of
+//!   the database; `show`: status as text.
 //!
-//! Where it goes beyond the standard, as Open vSwitch does: a port that stops forwarding because its link is lost changes
-//! the topology, too; and instead of ageing stations fast while the topology changes (§8.3.5), they are forgotten at
-//! once, and again each Forward Delay.
+//! Where it goes beyond the standard, as Open vSwitch does: a port that stops forwarding because its link is lost
+//! changes the topology, too; and instead of ageing stations fast while the topology changes (§8.3.5), they are
+//! forgotten at once, and again each Forward Delay.
 
 mod events;
 mod procedures;

@@ -34,8 +34,8 @@ pub(crate) fn address(bridge: usize) -> MacAddr {
 }
 
 impl Network {
-    /// A network; LANs of a bridge's ports are the letters of a word: `0` stands for a LAN of its own, `X` for a port that
-    /// is down.
+    /// A network; LANs of a bridge's ports are the letters of a word: `0` stands for a LAN of its own, `X` for a port
+    /// that is down.
     pub(crate) fn new(protocol: Protocol, bridges: &[&str]) -> Self {
         let mut network = Self {
             protocol,
@@ -191,8 +191,8 @@ impl Network {
         self.bridges[bridge].state(port)
     }
 
-    /// The states of a bridge's ports, and its path cost: `F:10 B F` for a root port with that cost, a blocking port and
-    /// another one that forwards; `D`: disabled, `Li`, `Le`: listening, learning; `root`: it is the root.
+    /// The states of a bridge's ports, and its path cost: `F:10 B F` for a root port with that cost, a blocking port
+    /// and another one that forwards; `D`: disabled, `Li`, `Le`: listening, learning; `root`: it is the root.
     pub(crate) fn shown(&self, bridge: usize) -> String {
         let (is_root, cost, root_port) = match &self.bridges[bridge] {
             Bridge::Stp(it) => {
