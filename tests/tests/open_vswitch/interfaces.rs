@@ -154,14 +154,14 @@ fn incoming_packets_are_policed() {
     host.vsctl(&["set", "interface", "va", "ingress_policing_rate=0"]);
     ping_all(&a, "10.80.0.2", 10, "0.01").unwrap();
 
-    // Other disciplines are stored, and the log says that they have no effect.
-    let qos = ["--", "--id=@q", "create", "qos", "type=linux-htb", "queues:1=@u"];
+    // A discipline that is not supported is stored, and the log says once that it is not.
+    let qos = ["--", "--id=@q", "create", "qos", "type=linux-sfq", "queues:1=@u"];
     let queue = ["--", "--id=@u", "create", "queue", "other_config:max-rate=1000000"];
     host.vsctl(&[&["set", "port", "va", "qos=@q"], &qos[..], &queue[..]].concat());
-    assert_eq!(host.get("QoS", &host.get("Port", "va", "qos"), "type"), "linux-htb");
+    assert_eq!(host.get("QoS", &host.get("Port", "va", "qos"), "type"), "linux-sfq");
     host.vsctl(&["set", "interface", "vb", "external_ids:x=y"]);
-    let warning = "port va: QoS of type `linux-htb` has no effect";
-    assert_eq!(host.log().matches(warning).count(), 1, "{}", host.log());
+    let note = "port va: QoS of type `linux-sfq` is not supported";
+    assert_eq!(host.log().matches(note).count(), 1, "{}", host.log());
     ping_all(&a, "10.80.0.2", 1, "0.1").unwrap();
 }
 

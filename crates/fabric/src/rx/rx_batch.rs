@@ -203,15 +203,20 @@ impl RxBatch {
         Ok(())
     }
 
+    /// [`RxBatch::end_packet`] of a packet that comes in a traffic class, as one from another bridge.
+    #[inline]
+    pub(crate) fn end_packet_in_class(&mut self, offload: Offload, class: u16) {
+        let number = self.packets;
+        self.end_packet(offload);
+        // A packet that is left out has no record; the next one sets its own class.
+        if let Some(record) = self.records.get_mut(number) {
+            record.class = class;
+        }
+    }
+
     /// Ends the packet being described. Packets that are too short or too long are counted and left out.
     #[inline]
     pub fn end_packet(&mut self, offload: Offload) {
-        self.end_packet_in_class(offload, 0);
-    }
-
-    /// [`RxBatch::end_packet`] of a packet that comes in a traffic class, as one from another bridge.
-    #[inline(always)]
-    pub(crate) fn end_packet_in_class(&mut self, offload: Offload, class: u16) {
         let (first, len) = (self.open_first, self.open_len);
         self.open_len = 0;
         if len < u64::from(MIN_PACKET) || len > u64::from(MAX_PACKET) || self.packets >= MAX_BATCH {
@@ -233,7 +238,7 @@ impl RxBatch {
             }
             piece.at
         });
-        *record = Record { class, ..Record::plain(i as u16, at, len) };
+        *record = Record::plain(i as u16, at, len);
         if pieces.len() > 1 {
             record.state = state::PIECES;
             (record.first_piece, record.pieces) = (first as u32, pieces.len() as u16);
