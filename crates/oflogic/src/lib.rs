@@ -14,6 +14,7 @@
 //! - `switch_logic`: the public logic; `shared`: state of the data path, the switch and the thread;
 //! - `intercept`: frames of link protocols that the control plane takes ahead of the tables;
 //! - `plane`, `headers`, `effect`, `execute`, `upcalls`, `tally`: run by workers;
+//! - `samples`: packets that `sample` actions choose;
 //! - `ports`: numbers and configurations; `bonds`: several ports that are one for `NORMAL`; `engine`: machine code that
 //!   follows the switch; `specialiser`: when it is made faster;
 //! - `explain`, `show`: traces; tables and counters.
@@ -33,6 +34,7 @@ mod headers;
 mod intercept;
 mod plane;
 mod ports;
+mod samples;
 mod shared;
 mod show;
 mod specialiser;
@@ -42,4 +44,5 @@ mod upcalls;
 
 pub use intercept::Selector;
 pub use ports::{NumberedPort, PortFacts};
+pub use samples::{Sampled, Sampler};
 pub use switch_logic::{OpenFlow, StartError};

@@ -10,7 +10,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use bond::View;
 use fabric::doorbell::{Doorbell, ThreadBell};
 use fabric::switch::PortSnapshot;
-use fabric::worker::{PerThread, Threads};
+use fabric::worker::{MAX_WORKERS, PerThread, Threads};
 use fabric::{Batch, Injection, Injector, PortIndex, PortSettings, SwitchLogic};
 use logic::{Counter, Learning, Logic, LogicError, SnoopingSettings, State, Table, TableSize, Views};
 use ofagent::SharedSwitch;
@@ -21,6 +21,7 @@ use crate::engine::Compiled;
 use crate::intercept::{Selector, Sink};
 use crate::plane::{Local, Plane};
 use crate::ports::{NumberedPort, PortFacts, PortMap};
+use crate::samples::Sampler;
 use crate::shared::{Core, Following, PduSink, PortWatch, Statistics};
 use crate::{bonds, explain, show, specialiser};
 
@@ -105,6 +106,7 @@ impl OpenFlow {
             has_bonds: AtomicBool::new(false),
             only_normal: ArcSwapOption::empty(),
             learning: Learning::with_room(stations)?,
+            sampler: ArcSwapOption::empty(),
             locals: PerThread::default(),
             bell: Doorbell::new(ThreadBell::new()),
         };
@@ -206,6 +208,16 @@ impl OpenFlow {
         self.core.pdus.store(Some(Arc::new(Box::new(sink) as PduSink)));
     }
 
+    /// Sets who takes packets that `sample` actions choose, and tells of IPFIX; `None`: nobody.
+    pub fn set_sampler(&self, sampler: Option<Box<dyn Sampler>>) {
+        self.core.plane.sampler.store(sampler.map(Arc::new));
+        // A worker that comes meanwhile finds the sampler, or is found here.
+        let workers = self.core.plane.locals.iter().filter(|(number, _)| *number < MAX_WORKERS).count();
+        if let Some(sampler) = &*self.core.plane.sampler.load() {
+            sampler.prepare(Threads::of(workers));
+        }
+    }
+
     /// Sets what is called after ports have come, gone or changed. It must not wait.
     pub fn set_port_watch(&self, watch: impl Fn() + Send + Sync + 'static) {
         self.core.watch.store(Some(Arc::new(Box::new(watch) as PortWatch)));
@@ -300,6 +312,9 @@ impl SwitchLogic for OpenFlow {
         // Different workers draw different numbers.
         let local = |number| Ok(Local::new(number, self.seed.wrapping_add(number as u64)));
         self.core.plane.locals.prepare::<String>(threads, local)?;
+        if let Some(sampler) = &*self.core.plane.sampler.load() {
+            sampler.prepare(threads);
+        }
         self.core.plane.learning.prepare(threads)
     }
 
