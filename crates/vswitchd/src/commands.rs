@@ -6,6 +6,7 @@ use control::desired::Desired;
 use tokio::sync::Notify;
 use unixctl::Commands;
 
+use crate::accounting;
 use crate::bonds::{self, Bonds};
 use crate::datapath;
 use crate::dummy::{Level, Types};
@@ -63,6 +64,7 @@ pub(crate) fn commands(subjects: Subjects) -> Commands {
         testing::add(&mut commands, &desired, &bonds, &monitor, &pulse, &seen);
         datapath::add_for_tests(&mut commands, &desired, &numbers, name);
     }
+    accounting::add(&mut commands, &desired);
     bonds::add(&mut commands, &bonds);
     datapath::add(&mut commands, &desired, &numbers, name);
     monitor::commands::add(&mut commands, &monitor);

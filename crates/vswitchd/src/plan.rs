@@ -8,6 +8,7 @@
 //! - A plan depends on nothing but the rows, the port numbers that were given last, the CPUs that are online, and the
 //!   addresses of interfaces that are agents of sFlow.
 
+mod accounting;
 mod bonds;
 mod kinds;
 mod learning;
@@ -23,6 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use control::accounting::AccountingConfig;
 use control::model::{BridgeConfig, LogicConfig, MAX_MTU, PortConfig, check_mtu};
 use control::openflow::OpenFlowConfig;
 use control::openflow::settings::DatapathId;
@@ -85,6 +87,10 @@ pub(crate) struct PlannedBridge {
     pub(crate) without_effect: Vec<&'static str>,
     /// sFlow export, or why there is none.
     pub(crate) sflow: Result<Option<SflowConfig>, String>,
+    /// NetFlow and IPFIX.
+    pub(crate) accounting: AccountingConfig,
+    /// What is wrong with rows of NetFlow and IPFIX.
+    pub(crate) accounting_errors: Vec<String>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -119,7 +125,16 @@ impl PlannedBridge {
         let mirrors = self.mirrors.iter().filter_map(|it| it.mirror.as_ref().ok().cloned()).collect();
         let openflow = self.openflow.clone();
         let sflow = self.sflow.clone().unwrap_or_default();
-        Some(BridgeConfig { logic, openflow, ports, mirrors, sflow, ..BridgeConfig::new(&self.name) })
+        let accounting = self.accounting.clone();
+        Some(BridgeConfig {
+            logic,
+            openflow,
+            ports,
+            mirrors,
+            sflow,
+            accounting,
+            ..BridgeConfig::new(&self.name)
+        })
     }
 }
 
@@ -136,6 +151,9 @@ struct Rows<'a> {
     mirrors: BTreeMap<Uuid, vswitch::Mirror>,
     qos: BTreeMap<Uuid, QoS>,
     sflow: BTreeMap<Uuid, vswitch::SFlow>,
+    netflow: BTreeMap<Uuid, vswitch::NetFlow>,
+    ipfix: BTreeMap<Uuid, vswitch::IPFIX>,
+    sample_sets: BTreeMap<Uuid, vswitch::FlowSampleCollectorSet>,
     agents: sflow::Agents,
     faults: Faults,
     openflow: OpenFlowRows,
@@ -175,6 +193,9 @@ impl Plan {
             qos: rows::read(replica, &mut faults),
             agents: sflow::agents(&exports),
             sflow: exports,
+            netflow: rows::read(replica, &mut faults),
+            ipfix: rows::read(replica, &mut faults),
+            sample_sets: rows::read(replica, &mut faults),
             faults,
             openflow: OpenFlowRows {
                 controllers: rows::read(replica, &mut openflow_faults),
@@ -293,6 +314,7 @@ impl Rows<'_> {
         let bonds = bonds::of(self, bridge, &interfaces, mac);
         let uuid = bridge.uuid;
         let (sflow, without_effect) = (sflow::of(self, bridge), without_effect(bridge));
+        let (accounting, accounting_errors) = accounting::of(self, bridge);
         PlannedBridge {
             uuid,
             datapath_id,
@@ -305,6 +327,8 @@ impl Rows<'_> {
             bonds,
             without_effect,
             sflow,
+            accounting,
+            accounting_errors,
         }
     }
 
@@ -358,6 +382,7 @@ impl Rows<'_> {
             }
             bridge.bonds.iter().flat_map(|bond| &bond.warnings).cloned().for_each(&mut add);
             bridge.sflow.as_ref().err().cloned().into_iter().for_each(&mut add);
+            bridge.accounting_errors.iter().cloned().for_each(&mut add);
             for interface in &bridge.interfaces {
                 let row = self.interfaces.get(&interface.uuid);
                 row.and_then(|row| policing::limit(row).1).into_iter().for_each(&mut add);
@@ -375,12 +400,7 @@ impl Rows<'_> {
 
 /// Returns the columns of a bridge with values that ask for what the switch does not have.
 fn without_effect(bridge: &Bridge) -> Vec<&'static str> {
-    let asked = [
-        ("ipfix", bridge.ipfix.is_some()),
-        ("netflow", bridge.netflow.is_some()),
-        ("rstp_enable", bridge.rstp_enable),
-        ("stp_enable", bridge.stp_enable),
-    ];
+    let asked = [("rstp_enable", bridge.rstp_enable), ("stp_enable", bridge.stp_enable)];
     asked.into_iter().filter(|(_, asks)| *asks).map(|(column, _)| column).collect()
 }
 

@@ -125,9 +125,7 @@ impl FromStr for Collector {
     type Err = SflowError;
 
     fn from_str(text: &str) -> Result<Self, SflowError> {
-        collector::parse(text, Some(DEFAULT_PORT))
-            .map(Self)
-            .ok_or_else(|| SflowError::Collector(text.into()))
+        collector::parse(text, Some(DEFAULT_PORT)).map(Self).ok_or_else(|| SflowError::Collector(text.into()))
     }
 }
 
