@@ -154,7 +154,8 @@ mod tests {
         assert_eq!(read(&["192.0.2.9", "::1"], Some(IPFIX_PORT)).unwrap(), "192.0.2.9:4739 [::1]:4739");
         assert_eq!(
             read(&["192.0.2.9"], None).unwrap_err(),
-            "`192.0.2.9` is not a collector; expected an IP address with a port, such as 192.0.2.9:2055, not a host name"
+            "`192.0.2.9` is not a collector; expected an IP address with a port, such as 192.0.2.9:2055, not a host \
+             name"
         );
         assert!(read(&["xyzzy"], Some(IPFIX_PORT)).unwrap_err().contains("`xyzzy` is not a collector"));
         assert_eq!(read(&[], None).unwrap_err(), "it has no collector in `targets`");
