@@ -25,7 +25,7 @@ GENERATOR_PACKAGES := libdpdk-dev pkg-config
 DEMO_PACKAGES := iproute2 iputils-ping iperf3
 INSTRUCTIONS_PACKAGES := valgrind jq
 TEST_PACKAGES := $(DEMO_PACKAGES) $(GENERATOR_PACKAGES) $(INSTRUCTIONS_PACKAGES) tcpdump tshark dpdk-dev ethtool \
-  procps nftables systemd openvswitch-common openvswitch-switch openvswitch-testcontroller curl prometheus groff-base fish zsh qemu-system-x86 busybox-static cpio clang lld rustc libstd-rust-dev-wasm32
+  procps nftables systemd openvswitch-common openvswitch-switch openvswitch-testcontroller nfdump curl prometheus groff-base fish zsh qemu-system-x86 busybox-static cpio clang lld rustc libstd-rust-dev-wasm32
 VIRTUALIZATION_PACKAGES := libvirt-daemon-driver-qemu libvirt-daemon-system libvirt-clients podman crun
 PACKAGE_PACKAGES := debootstrap groff-base iproute2 iputils-ping systemd strace libcap2-bin
 SYSTEMD_PACKAGES := debootstrap systemd-container iproute2 iputils-ping iperf3 jq procps busybox-static

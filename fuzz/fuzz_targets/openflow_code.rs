@@ -190,7 +190,7 @@ impl Pair {
             if let Effect::Digest { digest, values } = effect {
                 let now = self.now;
                 for (switch, _) in &mut self.switches {
-                    switch.process_digest(digest, &values, packet, now);
+                    switch.process_digest(digest, &values, now);
                 }
             }
         }

@@ -57,9 +57,11 @@ enum Extra {
     Observer,
     /// A limit of what leaves each port, never reached, with a queue that is guaranteed a part.
     Limits,
+    /// NetFlow counts the packets, which are of UDP then.
+    NetFlow,
 }
 
-const CASES: [Case; 6] = [
+const CASES: [Case; 7] = [
     Case { name: "learning", logic: learning, batch: 64, stations: 1, extra: Extra::Nothing },
     Case { name: "learning, batches of 8", logic: learning, batch: 8, stations: 1, extra: Extra::Nothing },
     Case { name: "learning, 64 stations", logic: learning, batch: 64, stations: 64, extra: Extra::Nothing },
@@ -72,6 +74,7 @@ const CASES: [Case; 6] = [
         extra: Extra::Observer,
     },
     Case { name: "static, ports limited", logic: pairs, batch: 64, stations: 1, extra: Extra::Limits },
+    Case { name: "static, NetFlow", logic: pairs, batch: 64, stations: 1, extra: Extra::NetFlow },
 ];
 
 /// Observes all packets of port c, as a capture does.
@@ -122,10 +125,19 @@ fn run(case: &Case, rounds: u64) -> Result<()> {
         switch.add_port(bridge, PortSettings::new("c"))?;
         switch.observe(bridge, Arc::new(PortCObserver))?;
     }
+    if case.extra == Extra::NetFlow {
+        switch.observe(bridge, control::accounting::netflow_meter())?;
+    }
     let (up, ups) = mpsc::channel();
     switch.on_link(Box::new(move |change| up.send(change.up).unwrap_or_default()));
     let mut clients = Command::new(std::env::current_exe()?)
-        .args(["clients", &socket, &case.stations.to_string(), &rounds.to_string()])
+        .args([
+            "clients",
+            &socket,
+            &case.stations.to_string(),
+            &rounds.to_string(),
+            &(case.extra == Extra::NetFlow).to_string(),
+        ])
         .stdin(Stdio::piped())
         .spawn()?;
     // Clients may be connected before their queues are attached; packets sent before that would be lost.
@@ -149,17 +161,23 @@ fn run(case: &Case, rounds: u64) -> Result<()> {
 }
 
 /// Makes a packet from a station to the station of the same number on the other side. Sides are 0 and 1.
-fn packet(from: u8, to: u8, station: u16) -> [u8; PACKET] {
+fn packet(from: u8, to: u8, station: u16, udp: bool) -> [u8; PACKET] {
     let mut packet = [0x5a; PACKET];
     let [high, low] = station.to_be_bytes();
     packet[..12].copy_from_slice(&[2, 0, 0, to, high, low, 2, 0, 0, from, high, low]);
     // IEEE 802.1 local experimental: no parsing beyond the type.
     packet[12..14].copy_from_slice(&[0x88, 0xb5]);
+    if udp {
+        // IPv4, of 50 bytes, from 10.0.0.1 to 10.0.0.2; ports as they are.
+        let ipv4 = [0x45, 0, 0, 50, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+        packet[12..14].copy_from_slice(&[0x08, 0x00]);
+        packet[14..34].copy_from_slice(&ipv4);
+    }
     packet
 }
 
 /// Runs the clients of both ports. Starts when standard input ends.
-fn clients(socket: &str, stations: u16, rounds: u64) -> Result<()> {
+fn clients(socket: &str, stations: u16, rounds: u64, udp: bool) -> Result<()> {
     let connect = |id| {
         let mut config = ClientConfig::new(Address::new(socket), id);
         config.log2_ring_size = LOG2_RING;
@@ -170,19 +188,25 @@ fn clients(socket: &str, stations: u16, rounds: u64) -> Result<()> {
     let (mut a, mut b) = (connect(0)?, connect(1)?);
     std::io::stdin().read_to_end(&mut Vec::new())?;
     for _ in 0..rounds {
-        send(&mut a, &mut b, 0, 1, stations)?;
-        send(&mut b, &mut a, 1, 0, stations)?;
+        send(&mut a, &mut b, (0, 1), stations, udp)?;
+        send(&mut b, &mut a, (1, 0), stations, udp)?;
     }
     Ok(())
 }
 
 /// Sends a ring full of packets, and receives them on the other side.
-fn send(source: &mut Client, sink: &mut Client, from: u8, to: u8, stations: u16) -> Result<()> {
+fn send(
+    source: &mut Client,
+    sink: &mut Client,
+    (from, to): (u8, u8),
+    stations: u16,
+    udp: bool,
+) -> Result<()> {
     let (Some(tx), Some(rx)) = (source.tx.first_mut(), sink.rx.first_mut()) else {
         return Err("a client has no rings".into());
     };
     for i in 0..FILL as u16 {
-        if !tx.push(&[&packet(from, to, i % stations)]) {
+        if !tx.push(&[&packet(from, to, i % stations, udp)]) {
             return Err("the switch left earlier packets in the ring".into());
         }
     }
@@ -191,7 +215,7 @@ fn send(source: &mut Client, sink: &mut Client, from: u8, to: u8, stations: u16)
     let (mut arrived, mut taken) = (0, Vec::new());
     while arrived < FILL {
         if rx.pop(&mut taken) {
-            if taken != packet(from, to, (arrived % u64::from(stations)) as u16) {
+            if taken != packet(from, to, (arrived % u64::from(stations)) as u16, udp) {
                 return Err(format!("packet {arrived} of a ring differs from the packet sent").into());
             }
             arrived += 1;
@@ -214,7 +238,9 @@ fn start() -> Result<()> {
             let case = CASES.iter().find(|case| case.name == *name);
             run(case.ok_or_else(|| format!("no case {name:?}"))?, rounds.parse()?)?;
         }
-        ["clients", socket, stations, rounds] => clients(socket, stations.parse()?, rounds.parse()?)?,
+        ["clients", socket, stations, rounds, udp] => {
+            clients(socket, stations.parse()?, rounds.parse()?, udp.parse()?)?;
+        }
         _ => return Err("usage: mswitch-instructions cases | run CASE ROUNDS".into()),
     }
     Ok(())

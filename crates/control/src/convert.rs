@@ -122,7 +122,8 @@ pub fn bridge(state: &State, name: &str, bridge: &Bridge) -> Result<proto::Bridg
         observers: state
             .switch()
             .observers(bridge.id)?
-            .saturating_sub(state.sflow().observes(name, bridge.id)) as u32,
+            .saturating_sub(state.sflow().observes(name, bridge.id) + state.accounting().observes(name))
+            as u32,
     })
 }
 

@@ -275,8 +275,15 @@ fn add_bridge(config: &mut Config, bridge: BridgeConfig) -> Result<(), Refusal> 
     if config.bridge(&bridge.name).is_some() {
         return Err(Refusal::BridgeExists(bridge.name));
     }
-    let BridgeConfig { name, logic, ports, stations, mirrors, openflow, owner, sflow } = bridge;
-    config.bridges.push(BridgeConfig { logic, openflow, owner, sflow, ..BridgeConfig::new(&name) });
+    let BridgeConfig { name, logic, ports, stations, mirrors, openflow, owner, sflow, accounting } = bridge;
+    config.bridges.push(BridgeConfig {
+        logic,
+        openflow,
+        owner,
+        sflow,
+        accounting,
+        ..BridgeConfig::new(&name)
+    });
     for port in ports {
         insert_port(config, &name, port)?;
     }

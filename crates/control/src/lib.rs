@@ -13,8 +13,8 @@
 //! - [`model`] defines the configuration, [`file`](mod@file) reads it from TOML and reports the position of every
 //!   mistake, [`keys`] lists its keys, [`check`] finds mistakes that depend on the machine (a missing directory, a
 //!   socket in use);
-//! - [`capture`](mod@capture) streams packets from the workers to clients, [`sflow`] sends samples to collectors; both
-//!   read from a `double_buffer` that the workers write;
+//! - [`capture`](mod@capture) streams packets from the workers to clients, [`sflow`] sends samples and
+//!   [`accounting`] sends flows to collectors; all read from a `double_buffer` that the workers write;
 //! - [`trace`](mod@trace) explains how a bridge handles a packet;
 //! - [`stuck`] finds modules that do not return;
 //! - `share_warnings` warns of ports that reached their share of a MAC table;
@@ -26,11 +26,13 @@
 //!
 //! The configuration file and the command line share these functions, so the same mistake gets the same message.
 
+pub mod accounting;
 mod allocator;
 pub mod author;
 pub mod capture;
 pub mod check;
 pub mod client;
+mod collector;
 pub mod convert;
 pub mod cpulist;
 pub mod daemon;
@@ -61,6 +63,7 @@ pub mod proto;
 pub mod rate;
 pub mod reconcile;
 pub mod refusal;
+mod sampling;
 pub mod server;
 pub mod sflow;
 mod share_warnings;

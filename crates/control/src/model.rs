@@ -6,6 +6,7 @@ use fabric::{Mirror, PortSettings};
 use packet::ether::MacAddr;
 use ports::{Access, OpenError, Spec};
 
+use crate::accounting::AccountingConfig;
 use crate::metrics;
 use crate::openflow::OpenFlowConfig;
 use crate::sflow::SflowConfig;
@@ -123,14 +124,16 @@ pub struct BridgeConfig {
     pub owner: Owner,
     /// sFlow export of this bridge alone, in place of the switch's. Only a database has it.
     pub sflow: Option<SflowConfig>,
+    /// NetFlow and IPFIX. Only a database has them.
+    pub accounting: AccountingConfig,
 }
 
 impl BridgeConfig {
     /// Creates an empty bridge with the default logic.
     pub fn new(name: &str) -> Self {
-        let (ports, stations, mirrors, openflow, owner, sflow) = Default::default();
+        let (ports, stations, mirrors, openflow, owner, sflow, accounting) = Default::default();
         let (name, logic) = (name.into(), LogicConfig::default());
-        Self { name, logic, ports, stations, mirrors, openflow, owner, sflow }
+        Self { name, logic, ports, stations, mirrors, openflow, owner, sflow, accounting }
     }
 
     /// Returns the port with this name.

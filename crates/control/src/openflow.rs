@@ -17,7 +17,7 @@ pub use monitored::MonitoredPort;
 pub use settings::OpenFlowConfig;
 
 pub(crate) use describe::{describe, with_openflow};
-pub(crate) use ports::{facts, facts_of};
+pub(crate) use ports::{device, facts, facts_of};
 pub(crate) use running::{Flows, Place, Running};
 
 /// Name of the logic.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use fabric::Mirror;
 
+use crate::accounting;
 use crate::diff::Object;
 use crate::host_port;
 use crate::model::{BridgeConfig, Config, PortConfig};
@@ -101,6 +102,10 @@ impl State {
                     pass.record(Object::Bridge(name), Action::Change, done);
                 }
             }
+        }
+        for accounting::Changed { bridge, done, .. } in self.accounting().follow(wanted, &bridges) {
+            let done = done.map_err(|error| format!("NetFlow and IPFIX: {error}"));
+            pass.record(Object::Bridge(bridge), Action::Change, done);
         }
         let outcomes = pass.outcomes;
         let unmet = outcomes.iter().filter(|outcome| match &outcome.object {

@@ -1,13 +1,12 @@
 //! sFlow version 5: exports samples of packets and of port counters to collectors.
 //!
 //! The path of a sample: `sampler` picks packets on the workers, `exporter` reads the samples and the counters of
-//! ports, `wire` encodes both in datagrams, `connection` sends them; [`settings`] holds the configuration. This module
+//! ports, `wire` encodes both in datagrams, `collector` sends them; [`settings`] holds the configuration. This module
 //! enables and disables one export, and follows bridges and ports that are added and removed; `exports` has all of them.
 //!
 //! The number of a port (ifIndex) is 4,096 times the number of its bridge, plus its index in the bridge, plus 1.
 //! Bridges and ports take the lowest free number and keep it, so a file gives the same numbers at every start.
 
-mod connection;
 mod exporter;
 mod exports;
 mod sampler;
@@ -21,11 +20,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fabric::Switch;
 use fabric::switch::{BridgeId, ObserverId};
 
-pub use connection::CollectorReport;
 pub(crate) use exports::Changed;
 pub use exports::Exports;
 pub use settings::{Collector, SflowChange, SflowConfig, SflowError};
 
+pub use crate::collector::CollectorReport;
 use crate::reconcile::Action;
 use crate::state::{Bridges, every};
 use exporter::{Exporter, Roster, RosterPort};

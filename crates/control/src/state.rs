@@ -24,6 +24,7 @@ use ports::faults::{Alarm, Limit, Summary};
 use ports::{Access, Environment, Link, Status};
 use tokio::sync::watch;
 
+use crate::accounting;
 use crate::diff::Object;
 use crate::events::Events;
 use crate::host_port;
@@ -31,7 +32,7 @@ use crate::logics;
 use crate::model::{BridgeConfig, DEFAULT_SOCKET, LogicConfig, Owner, PortConfig, StationConfig};
 use crate::openflow::{self, Flows, LOGIC, Place, Running};
 use crate::refusal::Refusal;
-use crate::sflow::Exports;
+use crate::sflow;
 use crate::share_warnings::{self, ShareWarnings};
 use crate::stuck::{Stuck, Watched};
 use crate::workers::Workers;
@@ -188,7 +189,8 @@ pub struct State {
     watched: Watched,
     /// Ports that monitoring calls faulty, by bridge and name.
     pub(crate) faulty: Mutex<BTreeSet<(String, String)>>,
-    sflow: Exports,
+    sflow: sflow::Exports,
+    accounting: accounting::Exports,
     place: Place,
     /// The switch ends: ports are closed, and not removed from the configuration.
     ending: AtomicBool,
@@ -211,7 +213,8 @@ impl State {
         };
         Self {
             place,
-            sflow: Exports::new(switch.clone()),
+            sflow: sflow::Exports::new(switch.clone()),
+            accounting: accounting::Exports::new(switch.clone()),
             switch,
             environment,
             bridges: Mutex::default(),
@@ -282,8 +285,13 @@ impl State {
     }
 
     /// Returns sFlow export.
-    pub fn sflow(&self) -> &Exports {
+    pub fn sflow(&self) -> &sflow::Exports {
         &self.sflow
+    }
+
+    /// Returns NetFlow and IPFIX.
+    pub fn accounting(&self) -> &accounting::Exports {
+        &self.accounting
     }
 
     /// Returns the objects that do not run as configured, with the reasons. Existing ports have their own reason

@@ -7,7 +7,7 @@ use bond::lacp::pdu;
 use fabric::{Batch, DropReason, PortIndex, Text, Value, VersionId};
 use logic::Key;
 use logic::vlan::{Frame, Vlans};
-use ofswitch::Switch;
+use ofswitch::{Sample, Switch};
 use packet::{MacAddr, ether};
 use pipeline::interp::{Dropped, Exit};
 
@@ -16,6 +16,7 @@ use crate::effect::{EffectRef, Form};
 use crate::headers;
 use crate::plane::{Local, Plane};
 use crate::ports::PortMap;
+use crate::samples::Sampled;
 use crate::tally::{Other, bump};
 use crate::tree::skipped;
 use crate::upcalls::Purpose;
@@ -103,7 +104,11 @@ impl Executor<'_> {
                     self.upcall(batch, v, Some(&form), data, || Purpose::Controllers { reason, limit });
                 }
                 EffectRef::Digest(id, values) => {
-                    remark(batch, v, "it teaches a flow, or is sampled", &[]);
+                    if let Some(sample) = Switch::sample_of(id, values) {
+                        self.sample(batch, v, &sample);
+                        continue;
+                    }
+                    remark(batch, v, "it teaches a flow", &[]);
                     self.upcall(batch, v, None, &[], || Purpose::Digest(id, values.to_vec()));
                 }
                 EffectRef::Drop(reason) => {
@@ -120,6 +125,25 @@ impl Executor<'_> {
                 return self.shut(batch, v);
             }
             batch.consume(v);
+        }
+    }
+
+    /// Gives a packet, as it was received, to the sampler.
+    fn sample(&self, batch: &mut Batch<'_>, v: VersionId, sample: &Sample) {
+        remark(
+            batch,
+            v,
+            "it is sampled for the set of collectors {}",
+            &[Value::Number(sample.collectors.into())],
+        );
+        if batch.is_rehearsal() {
+            return;
+        }
+        bump(&self.local.tally.samples);
+        if let Some(sampler) = &*self.plane.sampler.load() {
+            let (front, length) = (batch.header(v), batch.len(v));
+            let sampled = Sampled::new(sample, batch.ingress(), self.ports, front, length);
+            sampler.sample(Some(batch.worker()), &sampled);
         }
     }
 

@@ -14,9 +14,10 @@
 //! - `switch_logic`: the public logic; `shared`: state of the data path, the switch and the thread;
 //! - `intercept`: frames of link protocols that the control plane takes ahead of the tables;
 //! - `plane`, `headers`, `effect`, `execute`, `upcalls`, `tally`: run by workers;
+//! - `samples`: packets that `sample` actions choose;
 //! - `ports`: numbers and configurations; `bonds`: several ports that are one for `NORMAL`; `tree`: ports that a
-//!   spanning tree keeps from forwarding; `engine`: machine code that
-//!   follows the switch; `specialiser`: when it is made faster;
+//!   spanning tree keeps from forwarding; `engine`: machine code that follows the switch; `specialiser`: when it is made
+//!   faster;
 //! - `explain`, `show`: traces; tables and counters.
 //!
 //! # Invariants
@@ -34,6 +35,7 @@ mod headers;
 mod intercept;
 mod plane;
 mod ports;
+mod samples;
 mod shared;
 mod show;
 mod specialiser;
@@ -44,5 +46,6 @@ mod upcalls;
 
 pub use intercept::Selector;
 pub use ports::{Link, NumberedPort, PortFacts};
+pub use samples::{Sampled, Sampler};
 pub use switch_logic::{OpenFlow, StartError};
 pub use tree::{PortState, Protocol, TreeView};

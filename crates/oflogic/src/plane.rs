@@ -24,6 +24,7 @@ use crate::engine::Compiled;
 use crate::execute::Executor;
 use crate::headers::{WINDOW, needs_more};
 use crate::ports::PortMap;
+use crate::samples::Sampler;
 use crate::tally::{Other, Tally, bump};
 use crate::upcalls::{Purpose, Upcalls};
 
@@ -48,6 +49,8 @@ pub(crate) struct Plane {
     pub(crate) only_normal: Arc<ArcSwapOption<OnlyFlow>>,
     /// Forwards packets for `NORMAL`, and all packets in standalone mode.
     pub(crate) learning: Learning,
+    /// Takes packets that `sample` actions choose.
+    pub(crate) sampler: ArcSwapOption<Box<dyn Sampler>>,
     pub(crate) locals: PerThread<Local>,
     /// Wakes the logic's thread.
     pub(crate) bell: Doorbell<ThreadBell>,

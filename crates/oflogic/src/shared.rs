@@ -17,6 +17,7 @@ use ofagent::SharedSwitch;
 use ofswitch::{Effect, Follower, OnlyFlow, PortCounters, PortInfo, QueueCounters, Rehearsal, Switch};
 use openflow::PortNo;
 use openflow::message::PortConfig;
+use openflow::multipart::IpfixStats;
 use packet::{MacAddr, Offload, ether};
 use pipeline::ir::ActionId;
 use pipeline::state::{Bundle, State};
@@ -25,6 +26,7 @@ use crate::bonds::Bonds;
 use crate::intercept::Sink;
 use crate::plane::{NORMAL, Plane};
 use crate::ports::Ports;
+use crate::samples::{FRONT, Sampled};
 use crate::tree::is_bpdu;
 use crate::upcalls::{Purpose, Upcall};
 
@@ -60,7 +62,7 @@ pub(crate) struct Core {
     pub(crate) figures: Figures,
 }
 
-/// Counters of injected and sampled packets.
+/// Counters of injected packets, and of those sampled on no worker.
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     /// Packets sent to ports, and those that were not.
@@ -184,7 +186,7 @@ impl Core {
                             );
                         }
                         Purpose::Digest(id, values) => {
-                            switch.process_digest(*id, values, &call.packet, now);
+                            switch.process_digest(*id, values, now);
                         }
                         // Outside of the switch's lock.
                         Purpose::Intercepted(_) | Purpose::Pdu | Purpose::Bpdu => {}
@@ -253,7 +255,15 @@ impl Core {
                     Some(port) => _ = self.inject(&packet, queue, Injection::Marked(port, NORMAL)),
                     None => self.inject_from_nowhere(&packet, queue),
                 },
-                Effect::Sample { .. } => _ = self.figures.samples.fetch_add(1, Relaxed),
+                Effect::Sample { sample, in_port, packet } => {
+                    self.figures.samples.fetch_add(1, Relaxed);
+                    if let Some(sampler) = &*self.plane.sampler.load() {
+                        let ingress = map.index(in_port.0).unwrap_or(PortIndex::NONE);
+                        let length = u32::try_from(packet.len()).unwrap_or(u32::MAX);
+                        let front = packet.get(..FRONT).unwrap_or(&packet);
+                        sampler.sample(None, &Sampled::new(&sample, ingress, &map, front, length));
+                    }
+                }
                 Effect::Drop(_) => {}
             }
         }
@@ -357,6 +367,14 @@ impl Follower for Following {
     fn flags(&mut self, flags: u64) {
         self.0.plane.flags.store(flags, Relaxed);
         self.0.plane.compiled.expect_flags(flags);
+    }
+
+    fn bridge_ipfix(&mut self) -> Option<IpfixStats> {
+        self.0.plane.sampler.load().as_ref()?.bridge_statistics()
+    }
+
+    fn set_ipfix(&mut self) -> Vec<IpfixStats> {
+        self.0.plane.sampler.load().as_ref().map(|sampler| sampler.set_statistics()).unwrap_or_default()
     }
 
     fn counters(&mut self, port: PortNo) -> Option<PortCounters> {

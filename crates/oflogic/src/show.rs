@@ -113,11 +113,7 @@ pub(crate) fn counters(core: &Core) -> Vec<Counter> {
         |name: &str, help: &str, value: u64| Counter { name: name.into(), help: help.into(), value };
     let figures = &core.figures;
     let mut counters = vec![
-        counter(
-            "upcalls",
-            "packets handed to the switch: for controllers, learning, sampling",
-            sum(|t| &t.upcalls),
-        ),
+        counter("upcalls", "packets handed to the switch: for controllers, learning", sum(|t| &t.upcalls)),
         counter("upcalls_lost", "packets of these that found no room", sum(|t| &t.lost)),
         counter(
             "interpreted",
@@ -128,8 +124,8 @@ pub(crate) fn counters(core: &Core) -> Vec<Counter> {
         counter("injected_lost", "packets of these that found no room", figures.not_injected.load(Relaxed)),
         counter(
             "samples",
-            "packets that `sample` actions chose; nothing collects them",
-            figures.samples.load(Relaxed),
+            "packets that `sample` actions chose",
+            figures.samples.load(Relaxed) + sum(|t| &t.samples),
         ),
     ];
     for (at, reason) in Tally::reasons().enumerate() {

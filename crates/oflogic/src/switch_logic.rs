@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread::JoinHandle;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use bond::View;
 use fabric::doorbell::{Doorbell, ThreadBell};
 use fabric::switch::PortSnapshot;
-use fabric::worker::{PerThread, Threads};
+use fabric::worker::{MAX_WORKERS, PerThread, Threads};
 use fabric::{Batch, Injection, Injector, PortIndex, PortSettings, SwitchLogic};
 use logic::{Counter, Learning, Logic, LogicError, SnoopingSettings, State, Table, TableSize, Views};
 use ofagent::SharedSwitch;
@@ -21,6 +21,7 @@ use crate::engine::Compiled;
 use crate::intercept::{Selector, Sink};
 use crate::plane::{Local, Plane};
 use crate::ports::{Link, NumberedPort, PortFacts, PortMap};
+use crate::samples::Sampler;
 use crate::shared::{Core, Following, PduSink, PortWatch, Statistics};
 use crate::tree::TreeView;
 use crate::{bonds, explain, show, specialiser};
@@ -106,6 +107,7 @@ impl OpenFlow {
             restricts_all: AtomicBool::new(false),
             only_normal: Arc::default(),
             learning: Learning::with_room(stations)?,
+            sampler: ArcSwapOption::empty(),
             locals: PerThread::default(),
             bell: Doorbell::new(ThreadBell::new()),
         };
@@ -239,6 +241,16 @@ impl OpenFlow {
         views.groups.into_iter().for_each(|table| table.flush());
     }
 
+    /// Sets who takes packets that `sample` actions choose, and tells of IPFIX; `None`: nobody.
+    pub fn set_sampler(&self, sampler: Option<Box<dyn Sampler>>) {
+        self.core.plane.sampler.store(sampler.map(Arc::new));
+        // A worker that comes meanwhile finds the sampler, or is found here.
+        let workers = self.core.plane.locals.iter().filter(|(number, _)| *number < MAX_WORKERS).count();
+        if let Some(sampler) = &*self.core.plane.sampler.load() {
+            sampler.prepare(Threads::of(workers));
+        }
+    }
+
     /// Sets what is called after ports have come, gone or changed. It must not wait.
     pub fn set_port_watch(&self, watch: impl Fn() + Send + Sync + 'static) {
         self.core.watch.store(Some(Arc::new(Box::new(watch) as PortWatch)));
@@ -334,6 +346,9 @@ impl SwitchLogic for OpenFlow {
         let plane = &self.core.plane;
         let local = |number| Ok(Local::new(plane, number, self.seed.wrapping_add(number as u64)));
         plane.locals.prepare::<String>(threads, local)?;
+        if let Some(sampler) = &*plane.sampler.load() {
+            sampler.prepare(threads);
+        }
         plane.learning.prepare(threads)
     }
 

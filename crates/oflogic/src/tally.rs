@@ -27,6 +27,8 @@ pub(crate) struct Tally {
     /// Packets for the logic's thread, and those that found no room.
     pub(crate) upcalls: AtomicU64,
     pub(crate) lost: AtomicU64,
+    /// Packets that `sample` actions chose.
+    pub(crate) samples: AtomicU64,
     /// Packets that the interpreter runs.
     pub(crate) interpreted: AtomicU64,
 }
@@ -45,6 +47,7 @@ impl Tally {
             drops: (0..count).map(|_| zero()).collect(),
             upcalls: zero(),
             lost: zero(),
+            samples: zero(),
             interpreted: zero(),
         }
     }

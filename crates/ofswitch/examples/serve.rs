@@ -149,8 +149,8 @@ fn print(effects: &[Effect]) {
         match effect {
             Effect::Output { port, packet, queue } => println!("output {port} queue {queue} {}", hex(packet)),
             Effect::Normal { in_port, packet, .. } => println!("normal from {in_port} {}", hex(packet)),
-            Effect::Sample { collectors, domain, point, .. } => {
-                println!("sample {collectors} {domain} {point}")
+            Effect::Sample { sample, .. } => {
+                println!("sample {} {} {}", sample.collectors, sample.domain, sample.point)
             }
             Effect::Drop(reason) => println!("drop: {reason}"),
         }

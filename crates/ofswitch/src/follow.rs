@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use openflow::PortNo;
 use openflow::message::PortConfig;
+use openflow::multipart::IpfixStats;
 use pipeline::ir::ActionId;
 use pipeline::state::{Bundle, Installed, LookupCounts, State};
 
@@ -74,6 +75,16 @@ pub trait Follower: Debug + Send {
 
     /// Flags that every received packet has from now on ([`pipeline::interp::Received::flags`]).
     fn flags(&mut self, flags: u64);
+
+    /// Statistics of the IPFIX export of the bridge's packets; `None`: it has none.
+    fn bridge_ipfix(&mut self) -> Option<IpfixStats> {
+        None
+    }
+
+    /// Statistics of the IPFIX exports of sampled packets, by sets of collectors.
+    fn set_ipfix(&mut self) -> Vec<IpfixStats> {
+        Vec::new()
+    }
 
     /// The counters of a port; `None`: the switch counts itself.
     fn counters(&mut self, port: PortNo) -> Option<PortCounters>;

@@ -80,6 +80,6 @@ pub use ports::{PortInfo, TreeState};
 pub use program::TABLES;
 pub use settings::{Limits, Settings, TableLimit};
 pub use switch::{
-    Dependency, Effect, Limit, PerWhat, PortError, Rehearsal, RestoreError, Saved, Snapshot, Step, Switch,
-    TableSummary,
+    Dependency, Effect, Limit, PerWhat, PortError, Rehearsal, RestoreError, Sample, Saved, Snapshot, Step,
+    Switch, TableSummary,
 };

@@ -6,6 +6,7 @@ use control::desired::Desired;
 use tokio::sync::Notify;
 use unixctl::Commands;
 
+use crate::accounting;
 use crate::bonds::{self, Bonds};
 use crate::datapath;
 use crate::dummy::{Level, Types};
@@ -79,6 +80,7 @@ pub(crate) fn commands(subjects: Subjects) -> Commands {
         testing::add(&mut commands, &desired, (&bonds, &trees, &monitor), &pulse, &seen);
         datapath::add_for_tests(&mut commands, &desired, &numbers, name);
     }
+    accounting::add(&mut commands, &desired);
     bonds::add(&mut commands, &bonds);
     trees::add(&mut commands, &trees);
     datapath::add(&mut commands, &desired, &numbers, name);

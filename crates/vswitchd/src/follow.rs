@@ -194,7 +194,6 @@ impl Follower {
                 None => std::future::pending().await,
             }
         };
-        let parts = Parts { desired: &desired, bonds: &bonds, trees: &trees, monitor: &monitor };
         tokio::select! {
             () = until_exit => {}
             () = self.follow(parts, &numbers, &pulse) => {}

@@ -17,6 +17,7 @@
 //! - [`link_watch`]: changes of the host's interfaces; [`line_limit`]: log lines that others cause;
 //! - [`commands`], [`fdb`], [`mdb`]: those of `ovs-appctl`.
 
+mod accounting;
 mod answer;
 mod args;
 mod bonds;

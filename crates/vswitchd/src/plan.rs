@@ -8,6 +8,7 @@
 //! - A plan depends on nothing but the rows, the port numbers that were given, the CPUs that are online, the addresses
 //!   of interfaces that are agents of sFlow, and the links of network cards whose ports have queues.
 
+mod accounting;
 mod bonds;
 mod kinds;
 mod learning;
@@ -26,6 +27,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use control::accounting::AccountingConfig;
 use control::model::{BridgeConfig, LogicConfig, MAX_MTU, PortConfig, check_mtu};
 use control::openflow::OpenFlowConfig;
 use control::openflow::settings::DatapathId;
@@ -91,10 +93,12 @@ pub(crate) struct PlannedBridge {
     pub(crate) tree: Option<PlannedTree>,
     /// What the status of each port says besides its state in the spanning tree.
     pub(crate) statuses: BTreeMap<Uuid, BTreeMap<String, String>>,
-    /// Columns whose values have no effect.
-    pub(crate) without_effect: Vec<&'static str>,
     /// sFlow export, or why there is none.
     pub(crate) sflow: Result<Option<SflowConfig>, String>,
+    /// NetFlow and IPFIX.
+    pub(crate) accounting: AccountingConfig,
+    /// What is wrong with rows of NetFlow and IPFIX.
+    pub(crate) accounting_errors: Vec<String>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -131,7 +135,16 @@ impl PlannedBridge {
         let mirrors = self.mirrors.iter().filter_map(|it| it.mirror.as_ref().ok().cloned()).collect();
         let openflow = self.openflow.clone();
         let sflow = self.sflow.clone().unwrap_or_default();
-        Some(BridgeConfig { logic, openflow, ports, mirrors, sflow, ..BridgeConfig::new(&self.name) })
+        let accounting = self.accounting.clone();
+        Some(BridgeConfig {
+            logic,
+            openflow,
+            ports,
+            mirrors,
+            sflow,
+            accounting,
+            ..BridgeConfig::new(&self.name)
+        })
     }
 }
 
@@ -148,6 +161,9 @@ struct Rows<'a> {
     mirrors: BTreeMap<Uuid, vswitch::Mirror>,
     qos: QosRows,
     sflow: BTreeMap<Uuid, vswitch::SFlow>,
+    netflow: BTreeMap<Uuid, vswitch::NetFlow>,
+    ipfix: BTreeMap<Uuid, vswitch::IPFIX>,
+    sample_sets: BTreeMap<Uuid, vswitch::FlowSampleCollectorSet>,
     agents: sflow::Agents,
     faults: Faults,
     openflow: OpenFlowRows,
@@ -197,6 +213,9 @@ impl Plan {
             qos: QosRows { qos: rows::read(replica, &mut faults), queues: rows::read(replica, &mut faults) },
             agents: sflow::agents(&exports),
             sflow: exports,
+            netflow: rows::read(replica, &mut faults),
+            ipfix: rows::read(replica, &mut faults),
+            sample_sets: rows::read(replica, &mut faults),
             faults,
             openflow: OpenFlowRows {
                 controllers: rows::read(replica, &mut openflow_faults),
@@ -237,11 +256,7 @@ impl Plan {
         rows.warn(&bridges, &mut warnings, &mut errors);
         let (workers, mistakes) = workers::of(&root.other_config);
         warnings.extend(mistakes);
-        let without_effect = bridges
-            .iter()
-            .flat_map(|bridge| bridge.without_effect.iter().map(|column| (&bridge.name, column)))
-            .map(|(bridge, column)| format!("bridge {bridge}: {column} has no effect"));
-        let notes = without_effect.chain(rows.qos_notes()).collect();
+        let notes = rows.qos_notes().collect();
         let statistics_interval = statistics_interval(&root.other_config);
         let root = Some((root.uuid, root.next_cfg));
         Ok(Plan { root, bridges, workers, statistics_interval, dpdk, warnings, errors, notes })
@@ -329,7 +344,8 @@ impl Rows<'_> {
         let ports = bridge.ports.iter().filter_map(|uuid| self.ports.get(uuid));
         let statuses = ports.map(|port| (port.uuid, self.status(port))).collect();
         let uuid = bridge.uuid;
-        let (sflow, without_effect) = (sflow::of(self, bridge), without_effect(bridge));
+        let sflow = sflow::of(self, bridge);
+        let (accounting, accounting_errors) = accounting::of(self, bridge);
         PlannedBridge {
             uuid,
             datapath_id,
@@ -342,8 +358,9 @@ impl Rows<'_> {
             bonds,
             tree,
             statuses,
-            without_effect,
             sflow,
+            accounting,
+            accounting_errors,
         }
     }
 
@@ -398,6 +415,7 @@ impl Rows<'_> {
             bridge.bonds.iter().flat_map(|bond| &bond.warnings).cloned().for_each(&mut add);
             errors.extend(bridge.tree.iter().flat_map(|tree| tree.wrong.clone()));
             bridge.sflow.as_ref().err().cloned().into_iter().for_each(&mut add);
+            bridge.accounting_errors.iter().cloned().for_each(&mut add);
             for interface in &bridge.interfaces {
                 let row = self.interfaces.get(&interface.uuid);
                 row.and_then(|row| policing::limit(row).1).into_iter().for_each(&mut add);
@@ -424,12 +442,6 @@ impl Rows<'_> {
             self.qos_faults(port).into_iter().map(|fault| format!("port {}: {fault}", port.name))
         })
     }
-}
-
-/// Returns the columns of a bridge with values that ask for what the switch does not have.
-fn without_effect(bridge: &Bridge) -> Vec<&'static str> {
-    let asked = [("ipfix", bridge.ipfix.is_some()), ("netflow", bridge.netflow.is_some())];
-    asked.into_iter().filter(|(_, asks)| *asks).map(|(column, _)| column).collect()
 }
 
 /// Returns the address of a bridge's own interface: that of `hwaddr`, or one made from the row's UUID, which stays.

@@ -174,7 +174,7 @@ impl Ours {
                     self.switch.send_to_controllers(reason, limit, &data, &form.bytes(&received), None, 0);
                 }
                 interp::Effect::Digest { digest, values } => {
-                    self.switch.process_digest(digest, &values, packet, 0);
+                    self.switch.process_digest(digest, &values, 0);
                 }
                 interp::Effect::Drop(_) => {}
             }

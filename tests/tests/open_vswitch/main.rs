@@ -2,6 +2,7 @@
 //! namespaces of its own.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod accounting;
 mod bonds;
 mod cni;
 mod controllers;

@@ -67,8 +67,8 @@ fn queues_of(port: &Port, is_dummy: bool) -> Vec<u32> {
     queues.into_iter().collect()
 }
 
-/// Returns the address of a port's interface in the daemon's network namespace, if there is one.
-fn address_of(spec: &Spec, port: &str) -> Option<[u8; 6]> {
+/// Returns the name of a port's network device in the daemon's network namespace, if there is one.
+pub(crate) fn device<'a>(spec: &'a Spec, port: &'a str) -> Option<&'a str> {
     let (interface, netns) = match spec {
         Spec::Tap(options) => (&options.interface, &options.netns),
         Spec::Netdev(options) => (&options.interface, &options.netns),
@@ -77,7 +77,12 @@ fn address_of(spec: &Spec, port: &str) -> Option<[u8; 6]> {
     if netns.is_some() {
         return None;
     }
-    let interface = interface.as_deref().unwrap_or(port);
+    Some(interface.as_deref().unwrap_or(port))
+}
+
+/// Returns the address of a port's network device in the daemon's network namespace, if there is one.
+fn address_of(spec: &Spec, port: &str) -> Option<[u8; 6]> {
+    let interface = device(spec, port)?;
     let text = std::fs::read_to_string(Path::new("/sys/class/net").join(interface).join("address")).ok()?;
     text.trim().parse::<MacAddr>().ok().map(|mac| mac.0)
 }

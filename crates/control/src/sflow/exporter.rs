@@ -13,10 +13,10 @@ use fabric::Switch;
 use fabric::counters::{DropReason, QueueSnapshot};
 use fabric::switch::PortRef;
 
-use super::connection::{CollectorReport, Connection};
 use super::sampler::{BridgeSampler, Record, Sampler, port_of};
 use super::settings::SflowConfig;
 use super::wire::{COMPACT_END, Counters, Direction, Flow, Form, Head, Samples};
+use crate::collector::{CollectorReport, Connection};
 
 /// Interval between reads of the pages at low sample rates.
 const IDLE: Duration = Duration::from_millis(200);
@@ -315,8 +315,9 @@ impl Output {
     fn configure(&mut self, config: &SflowConfig) {
         let mut before = std::mem::take(&mut self.connections);
         for collector in &config.collectors {
-            let at = before.iter().position(|connection| connection.collector() == *collector);
-            let connection = at.map_or_else(|| Connection::new(*collector), |at| before.swap_remove(at));
+            let at = before.iter().position(|connection| connection.collector() == collector.0);
+            let connection =
+                at.map_or_else(|| Connection::new("sFlow", collector.0), |at| before.swap_remove(at));
             self.connections.push(connection);
         }
         self.agent = config.agent;

@@ -1,8 +1,6 @@
 //! Samples packets on the workers.
 //!
-//! Between two samples, a worker skips a random number of packets with a geometric distribution: every packet has the
-//! same probability, independent of earlier packets, so no traffic pattern on any number of ports can match the
-//! sampling. A batch without a sample costs two additions. A batch with samples is recorded
+//! A batch without a sample costs two additions ([`crate::sampling`]). A batch with samples is recorded
 //! ([`fabric::Observer::picks`]), and the sampled packets are copied to the worker's page ([`crate::double_buffer`]),
 //! which the exporter reads.
 //!
@@ -20,6 +18,7 @@ use fabric::{Interest, Observer, PortIndex, Sighting, Sightings};
 use super::settings::MAX_HEADER;
 use super::wire::Destination;
 use crate::double_buffer::DoubleBuffer;
+use crate::sampling::Draw;
 
 /// Capacity of a page in samples.
 const RECORDS: usize = 2048;
@@ -37,12 +36,6 @@ pub(super) fn if_index(bridge: u32, port: PortIndex) -> u32 {
 pub(super) fn port_of(if_index: u32) -> (u32, PortIndex) {
     let at = if_index.wrapping_sub(1);
     (at / MAX_PORTS as u32, PortIndex((at % MAX_PORTS as u32) as u16))
-}
-
-/// Returns the number of packets to skip before the next sample, for a rate of 1 in `rate`. `random` is in [0, 1).
-fn skip(rate: u32, random: f64) -> u64 {
-    let probability = 1.0 / f64::from(rate.max(1));
-    ((-random).ln_1p() / (-probability).ln_1p()) as u64
 }
 
 /// A sample in a page.
@@ -84,46 +77,9 @@ impl Page {
 /// State that only one worker writes, on its own cache lines.
 #[repr(align(128))]
 struct Worker {
-    /// Packets to skip before the next sample.
-    left: AtomicU64,
-    /// The rate for which `left` was drawn; 0 before the first draw.
-    rate: AtomicU32,
-    random: AtomicU64,
+    draw: Draw,
     dropped: AtomicU64,
     pages: DoubleBuffer<Page>,
-}
-
-impl Worker {
-    fn draw(&self, rate: u32) -> u64 {
-        let mut random = fastrand::Rng::with_seed(self.random.load(Relaxed));
-        let skipped = skip(rate, random.f64());
-        self.random.store(random.get_seed(), Relaxed);
-        skipped
-    }
-
-    /// Returns whether one of the next `packets` packets is a sample; if not, skips them.
-    fn picks(&self, packets: u64, rate: u32) -> bool {
-        let mut left = self.left.load(Relaxed);
-        if self.rate.load(Relaxed) != rate {
-            // Draw again at the new rate: the probability of each packet is independent of the past.
-            left = self.draw(rate);
-            self.rate.store(rate, Relaxed);
-        }
-        let picks = left < packets;
-        self.left.store(if picks { left } else { left - packets }, Relaxed);
-        picks
-    }
-
-    /// Calls `f` with the index of each sample among `packets`, after [`picks`](Self::picks) returned true.
-    fn samples(&self, packets: u64, mut f: impl FnMut(usize)) {
-        let rate = self.rate.load(Relaxed);
-        let mut at = self.left.load(Relaxed);
-        while at < packets {
-            f(at as usize);
-            at = at.saturating_add(1).saturating_add(self.draw(rate));
-        }
-        self.left.store(at - packets, Relaxed);
-    }
 }
 
 /// Adds to a counter that only this thread writes.
@@ -149,11 +105,8 @@ impl Sampler {
     /// Makes the pages of threads that have none.
     fn prepare(&self, threads: Threads) {
         let worker = |number: usize| {
-            let random = fastrand::Rng::with_seed(self.seed.wrapping_add(number as u64)).u64(..);
             Ok::<_, Infallible>(Worker {
-                left: AtomicU64::new(0),
-                rate: AtomicU32::new(0),
-                random: AtomicU64::new(random),
+                draw: Draw::new(self.seed.wrapping_add(number as u64)),
                 dropped: AtomicU64::new(0),
                 pages: DoubleBuffer::new(Page::new),
             })
@@ -285,14 +238,14 @@ impl Observer for BridgeSampler {
             return false;
         };
         add(&tally.pool, packets as u64);
-        worker.picks(packets as u64, self.shared.rate.load(Relaxed))
+        worker.draw.picks(packets as u64, self.shared.rate.load(Relaxed))
     }
 
     fn observe(&self, index: usize, batch: &Sightings<'_>) {
         let Some(worker) = self.shared.threads.get(index) else { return };
-        let (rate, header) = (worker.rate.load(Relaxed), self.shared.header.load(Relaxed) as usize);
+        let (rate, header) = (worker.draw.rate(), self.shared.header.load(Relaxed) as usize);
         let mut page = worker.pages.write();
-        worker.samples(batch.packets() as u64, |i| {
+        worker.draw.samples(batch.packets() as u64, |i| {
             let Some(seen) = batch.received(i) else { return };
             let record = self.record(batch, &seen, rate);
             let kept = page.as_mut().is_some_and(|page| page.keep(&seen, header, record));

@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
+use crate::collector;
+
 /// Default UDP port of collectors (IANA: sflow).
 pub const DEFAULT_PORT: u16 = 6343;
 /// Default sampling rate: one packet in this many.
@@ -123,16 +125,7 @@ impl FromStr for Collector {
     type Err = SflowError;
 
     fn from_str(text: &str) -> Result<Self, SflowError> {
-        let alone = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
-        let alone = alone.map_or_else(|| text.parse().ok(), |inner| inner.parse().ok().map(IpAddr::V6));
-        let address = match alone {
-            Some(address) => Some(SocketAddr::new(address, DEFAULT_PORT)),
-            None => text.parse().ok(),
-        };
-        address
-            .filter(|address| address.port() != 0 && !address.ip().is_unspecified())
-            .map(Self)
-            .ok_or_else(|| SflowError::Collector(text.into()))
+        collector::parse(text, Some(DEFAULT_PORT)).map(Self).ok_or_else(|| SflowError::Collector(text.into()))
     }
 }
 

@@ -92,6 +92,11 @@ impl Sighting<'_> {
         self.remarks.iter().filter(|remark| remark.packet == self.packet)
     }
 
+    /// The front of the packet, as far as it is in memory that its sender cannot change.
+    pub fn header(&self) -> &[u8] {
+        self.header
+    }
+
     /// Total length, bytes.
     pub fn len(&self) -> u32 {
         self.header.len() as u32 + (self.payload.end - self.payload.start)

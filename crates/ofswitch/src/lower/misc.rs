@@ -1,6 +1,7 @@
 //! The other actions: comments, sampling, lengths, meters, and what is only stored.
 
-use openflow::action::{Action, Observation, Sample, Track, Zone};
+use openflow::PortNo;
+use openflow::action::{Action, Observation, Sample, SampleDirection, Track, Zone};
 use openflow::error::ErrorCode;
 use pipeline::ir::{BinOp, Expr, LValue, Stmt};
 
@@ -19,16 +20,16 @@ impl Lowering<'_> {
                 let larger = var(self.layout.vars.length).op(BinOp::Gt, limit);
                 self.write(&check.destination, mux(larger, bit(1, 1), bit(1, 0)))
             }
-            Action::Sample(sample) => self.sample(sample, None),
-            Action::Sample2(sample) => self.sample(&sample.sample, Some(sample.port)),
-            Action::Sample3(sample) => self.sample(&sample.sample, Some(sample.port)),
+            Action::Sample(sample) => self.sample(sample, PortNo::ANY, SampleDirection::Default),
+            Action::Sample2(sample) => self.sample(&sample.sample, sample.port, SampleDirection::Default),
+            Action::Sample3(sample) => self.sample(&sample.sample, sample.port, sample.direction),
             Action::Sample4(sample) => {
                 let domain = self.observation(&sample.domain);
                 let point = self.observation(&sample.point);
                 match (domain, point) {
                     (Ok(domain), Ok(point)) => {
-                        let port = self.number(32, sample.port.0.into());
-                        self.sampled(sample.probability, sample.collectors, domain, point, port)
+                        let place = (sample.port, sample.direction);
+                        self.sampled(sample.probability, sample.collectors, domain, point, place)
                     }
                     (Err(code), _) | (_, Err(code)) => Err(code),
                 }
@@ -58,17 +59,24 @@ impl Lowering<'_> {
         }
     }
 
-    fn sample(&mut self, sample: &Sample, port: Option<openflow::PortNo>) -> Step {
+    fn sample(&mut self, sample: &Sample, port: PortNo, direction: SampleDirection) -> Step {
         let (domain, point) = (self.number(32, sample.domain.into()), self.number(32, sample.point.into()));
-        let port = self.number(32, port.unwrap_or(openflow::PortNo::ANY).0.into());
-        self.sampled(sample.probability, sample.collectors, domain, point, port)
+        self.sampled(sample.probability, sample.collectors, domain, point, (port, direction))
     }
 
-    fn sampled(&mut self, probability: u16, collectors: u32, domain: Expr, point: Expr, port: Expr) -> Step {
+    fn sampled(
+        &mut self,
+        probability: u16,
+        collectors: u32,
+        domain: Expr,
+        point: Expr,
+        (port, direction): (PortNo, SampleDirection),
+    ) -> Step {
         let random = self.layout.vars.random;
         self.push(Stmt::Random(LValue::Var(random), bit(16, 0), bit(16, 0xffff)));
         let limit = self.number(16, probability.into());
-        let values = vec![self.number(32, collectors.into()), domain, point, port, limit.clone()];
+        let (port, direction) = (self.number(32, port.0.into()), self.number(8, direction as u64));
+        let values = vec![self.number(32, collectors.into()), domain, point, port, limit.clone(), direction];
         let taken = either_all(var(random).op(BinOp::Lt, limit), probability);
         self.push(when(taken, vec![Stmt::Digest(self.layout.sample, values)]));
         Ok(())

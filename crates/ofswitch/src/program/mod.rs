@@ -252,7 +252,7 @@ fn build() -> Layout {
     p.externs.push(Extern { name: "is_live".to_owned(), params: live });
     let learned = vec![Type::Bit(32), Type::Bit(LEARNED_BITS)];
     p.digests.push(Digest { name: "learn".to_owned(), types: learned });
-    let sampled = [32, 32, 32, 32, 16].map(Type::Bit).to_vec();
+    let sampled = [32, 32, 32, 32, 16, 8].map(Type::Bit).to_vec();
     p.digests.push(Digest { name: "sample".to_owned(), types: sampled });
 
     let methods = p.add_table(open_table("methods", "group", var(group), ENTRIES, false));

@@ -36,7 +36,7 @@ use crate::settings::Settings;
 use crate::tables::Miss;
 
 pub use dependencies::Dependency;
-pub use packets::Effect;
+pub use packets::{Effect, Sample};
 pub use plane::TableSummary;
 pub use rehearsal::{Rehearsal, Step};
 pub(crate) use saved::group_mods;

@@ -1,6 +1,6 @@
 //! Packets through the program, from ports and from controllers, and what comes of them.
 
-use openflow::action::{Action, SetField};
+use openflow::action::{Action, SampleDirection, SetField};
 use openflow::error::ErrorCode;
 use openflow::field::FieldId;
 use openflow::message::{Body, PacketIn, PacketIn2, PacketOut, PacketProperty, PortConfig};
@@ -47,21 +47,51 @@ pub enum Effect {
     },
     /// A packet is sampled.
     Sample {
-        /// Set of collectors.
-        collectors: u32,
-        /// Observation domain.
-        domain: u32,
-        /// Observation point.
-        point: u32,
-        /// The port to state; [`PortNo::ANY`]: none.
-        port: PortNo,
-        /// Packets that are sampled, of 65,536.
-        probability: u16,
+        /// What the action says of it.
+        sample: Sample,
+        /// The port that it came from.
+        in_port: PortNo,
         /// The packet as it was received.
         packet: Vec<u8>,
     },
     /// A packet, or a copy of it, is dropped, for a reason in words.
     Drop(String),
+}
+
+/// What a `sample` action says of a packet that it chose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sample {
+    /// Set of collectors.
+    pub collectors: u32,
+    /// Observation domain.
+    pub domain: u32,
+    /// Observation point.
+    pub point: u32,
+    /// The port to state; [`PortNo::ANY`]: none.
+    pub port: PortNo,
+    /// Packets that are sampled, of 65,536.
+    pub probability: u16,
+    /// Where the packet is observed.
+    pub direction: SampleDirection,
+}
+
+impl Sample {
+    /// Reads the values of the program's digest.
+    pub(super) fn of(values: &[Constant]) -> Self {
+        let number = |at: usize| values.get(at).map_or(0, |value| value.value.low_u64());
+        Self {
+            collectors: number(0) as u32,
+            domain: number(1) as u32,
+            point: number(2) as u32,
+            port: PortNo(number(3) as u32),
+            probability: number(4) as u16,
+            direction: match number(5) {
+                1 => SampleDirection::Ingress,
+                2 => SampleDirection::Egress,
+                _ => SampleDirection::Default,
+            },
+        }
+    }
 }
 
 /// Bytes of a packet at least: an Ethernet header.
@@ -113,7 +143,9 @@ impl Switch {
                         self.packet_in(&record, reason, limit, &form.bytes(&received), Some(arrived), now);
                     }
                 }
-                Raw::Digest { digest, values } => self.digest(digest, &values, bytes, now, effects),
+                Raw::Digest { digest, values } => {
+                    self.digest(digest, &values, (PortNo(port), bytes), now, effects)
+                }
                 Raw::Drop(reason) => effects.push(Effect::Drop(reason.text(&self.datapath.state))),
             }
         }
@@ -166,20 +198,14 @@ impl Switch {
         &mut self,
         digest: DigestId,
         values: &[Constant],
-        packet: &[u8],
+        (in_port, packet): (PortNo, &[u8]),
         now: u64,
         effects: &mut Vec<Effect>,
     ) {
         let number = |at: usize| values.get(at).map_or(0, |value| value.value.low_u64());
         if digest == Layout::get().sample {
-            effects.push(Effect::Sample {
-                collectors: number(0) as u32,
-                domain: number(1) as u32,
-                point: number(2) as u32,
-                port: PortNo(number(3) as u32),
-                probability: number(4) as u16,
-                packet: packet.to_vec(),
-            });
+            let sample = Sample::of(values);
+            effects.push(Effect::Sample { sample, in_port, packet: packet.to_vec() });
             return;
         }
         // The flow that teaches may have gone meanwhile; a flow that cannot be is not learned.

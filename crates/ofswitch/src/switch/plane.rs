@@ -3,6 +3,7 @@
 use openflow::{PortNo, version};
 use pipeline::ir::{Constant, DigestId, TableId};
 
+use super::Sample;
 use super::Switch;
 use super::pauses::Arrived;
 use crate::exec;
@@ -97,10 +98,16 @@ impl Switch {
         reason & outputs::PAUSE != 0
     }
 
-    /// Processes a digest of the program: learns a flow, or samples the packet, as received.
-    pub fn process_digest(&mut self, id: DigestId, values: &[Constant], packet: &[u8], now: u64) {
+    /// Returns what a digest of the program says of a packet to sample; `None`: it is for
+    /// [`Switch::process_digest`].
+    pub fn sample_of(id: DigestId, values: &[Constant]) -> Option<Sample> {
+        (id == Layout::get().sample).then(|| Sample::of(values))
+    }
+
+    /// Processes a digest of the program: learns a flow.
+    pub fn process_digest(&mut self, id: DigestId, values: &[Constant], now: u64) {
         let mut effects = std::mem::take(&mut self.effects);
-        self.digest(id, values, packet, now, &mut effects);
+        self.digest(id, values, (PortNo::ANY, &[]), now, &mut effects);
         self.effects = effects;
         self.after_changes();
     }

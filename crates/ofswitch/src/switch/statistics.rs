@@ -180,6 +180,16 @@ impl Switch {
                 let tables = self.datapath.table_descs(message.version);
                 self.answer_list(id, message, tables, Reply::TableDesc)
             }
+            Request::IpfixBridge => {
+                let found = self.datapath.follower.as_mut().and_then(|follower| follower.bridge_ipfix());
+                let stats = found.ok_or(ErrorCode::NxStNotConfigured)?;
+                self.one(id, message, Reply::IpfixBridge(stats))
+            }
+            Request::IpfixFlow => {
+                let found = self.datapath.follower.as_mut().map(|follower| follower.set_ipfix());
+                let sets = found.filter(|sets| !sets.is_empty()).ok_or(ErrorCode::NxStNotConfigured)?;
+                self.answer_list(id, message, sets, Reply::IpfixFlow)
+            }
             Request::FlowMonitor(requests) => self.monitor(id, message, requests),
             Request::Unknown(..) => Err(ErrorCode::BrcBadVendor),
         }

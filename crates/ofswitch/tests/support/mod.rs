@@ -92,7 +92,9 @@ pub(crate) fn show(effect: &Effect) -> String {
         Effect::Output { port, packet, queue: 0 } => format!("{port}: {}", hex(packet)),
         Effect::Output { port, packet, queue } => format!("{port}.{queue}: {}", hex(packet)),
         Effect::Normal { packet, .. } => format!("normal: {}", hex(packet)),
-        Effect::Sample { collectors, domain, point, .. } => format!("sample {collectors} {domain} {point}"),
+        Effect::Sample { sample, .. } => {
+            format!("sample {} {} {}", sample.collectors, sample.domain, sample.point)
+        }
         Effect::Drop(reason) => format!("drop: {reason}"),
     }
 }

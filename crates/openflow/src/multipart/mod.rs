@@ -10,8 +10,8 @@ mod stats;
 pub use flows::{Aggregate, FlowEntry, FlowStatsEntry, FlowStatsRequest};
 pub use monitor::{FlowEvent, FlowUpdate, MonitorFlags, MonitorRequest};
 pub use stats::{
-    Counter, Desc, EthernetErrors, GroupFeatures, GroupStats, MeterFeatures, MeterStats, PortStats,
-    PortStatsProperty, QueueStats, TableStats,
+    Counter, Desc, EthernetErrors, GroupFeatures, GroupStats, IpfixStats, MeterFeatures, MeterStats,
+    PortStats, PortStatsProperty, QueueStats, TableStats,
 };
 
 use crate::error::{ErrorCode, Fault};
@@ -65,6 +65,10 @@ pub enum Kind {
     FlowMonitor,
     /// Statistics of flows, without the flows.
     FlowStats,
+    /// Statistics of a bridge's IPFIX export.
+    IpfixBridge,
+    /// Statistics of the IPFIX exports of sampled packets.
+    IpfixFlow,
 }
 
 const KINDS: &[(Kind, &[Number])] = &[
@@ -89,6 +93,8 @@ const KINDS: &[(Kind, &[Number])] = &[
         &[(Form::Standard, V1_4, V1_5, 16), (Form::Onf, V1_3, V1_3, 1870), (Form::Nicira, V1_0, V1_2, 2)],
     ),
     (Kind::FlowStats, &[(Form::Standard, V1_5, V1_5, 17)]),
+    (Kind::IpfixBridge, &[(Form::Nicira, V1_0, V1_5, 3)]),
+    (Kind::IpfixFlow, &[(Form::Nicira, V1_0, V1_5, 4)]),
 ];
 
 impl Kind {
@@ -438,6 +444,10 @@ contents! {
         FlowMonitor(Vec<MonitorRequest>) walks forms,
         /// Statistics of flows, without the flows.
         FlowStats(FlowStatsRequest) walks form,
+        /// Statistics of a bridge's IPFIX export.
+        IpfixBridge,
+        /// Statistics of the IPFIX exports of sampled packets.
+        IpfixFlow,
     }
 }
 
@@ -480,6 +490,10 @@ contents! {
         FlowMonitor(Vec<FlowUpdate>) walks forms,
         /// Statistics of flows, without the flows.
         FlowStats(Vec<FlowStatsEntry>) walks list,
+        /// Statistics of a bridge's IPFIX export.
+        IpfixBridge(IpfixStats),
+        /// Statistics of the IPFIX exports of sampled packets.
+        IpfixFlow(Vec<IpfixStats>) walks list,
     }
 }
 

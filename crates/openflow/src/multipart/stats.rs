@@ -421,3 +421,44 @@ impl Record for MeterFeatures {
         c.pad(2)
     }
 }
+
+/// Statistics of an IPFIX export (Open vSwitch's `nx_ipfix_stats_reply`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct IpfixStats {
+    /// Flows that have begun.
+    pub flows: u64,
+    /// Flows that last.
+    pub current: u64,
+    /// Sampled packets.
+    pub packets: u64,
+    /// Sampled packets of IPv4 with a known transport protocol.
+    pub ipv4: u64,
+    /// Sampled packets of IPv6 with a known transport protocol.
+    pub ipv6: u64,
+    /// Sampled packets of IP with another transport protocol.
+    pub errors: u64,
+    /// Those of IPv4.
+    pub ipv4_errors: u64,
+    /// Those of IPv6.
+    pub ipv6_errors: u64,
+    /// Messages sent to collectors.
+    pub sent: u64,
+    /// Messages that could not be sent.
+    pub send_errors: u64,
+    /// The set of collectors; of a bridge's export, all ones.
+    pub collectors: u32,
+}
+
+impl Record for IpfixStats {
+    fn walk<C: Coder>(&mut self, c: &mut C) -> Step {
+        let packets = [&mut self.packets, &mut self.ipv4, &mut self.ipv6];
+        let errors = [&mut self.errors, &mut self.ipv4_errors, &mut self.ipv6_errors];
+        let flows = [&mut self.flows, &mut self.current].into_iter();
+        let numbers = flows.chain(packets).chain(errors).chain([&mut self.sent, &mut self.send_errors]);
+        for number in numbers {
+            c.u64(number)?;
+        }
+        c.u32(&mut self.collectors)?;
+        c.pad(4)
+    }
+}

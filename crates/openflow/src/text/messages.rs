@@ -147,6 +147,8 @@ fn list_kind(kind: Kind) -> &'static str {
         Kind::QueueDesc => "QUEUE_DESC",
         Kind::FlowMonitor => "FLOW_MONITOR",
         Kind::FlowStats => "FLOW_STATS",
+        Kind::IpfixBridge => "IPFIX_BRIDGE",
+        Kind::IpfixFlow => "IPFIX_FLOW",
     }
 }
 

@@ -1,4 +1,5 @@
-//! Connection to one collector: a non-blocking, connected UDP socket and its delivery statistics.
+//! Collectors of samples and flows: their addresses, and the connection to one: a non-blocking, connected UDP socket and
+//! its delivery statistics.
 //!
 //! A failed socket is recreated with exponential back-off; until then, datagrams count as errors. If the collector
 //! refuses datagrams, that is reported and sending continues, because the collector may start later.
@@ -7,18 +8,29 @@ use std::io::{Error, ErrorKind, Result};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use super::settings::Collector;
-
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const SLOWEST_RETRY: Duration = Duration::from_secs(10);
 /// Minimum interval between log messages about one collector.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
+/// Parses the address of a collector: `192.0.2.9:99`, `[2001:db8::9]:99` or, for the default port, an address alone.
+/// Returns `None` if it is none that datagrams can be sent to.
+pub(crate) fn parse(text: &str, default_port: Option<u16>) -> Option<SocketAddr> {
+    let alone = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+    let alone = alone.map_or_else(|| text.parse().ok(), |inner| inner.parse().ok().map(IpAddr::V6));
+    let address = match (alone, default_port) {
+        (Some(address), Some(port)) => Some(SocketAddr::new(address, port)),
+        (Some(_), None) => None,
+        (None, _) => text.parse().ok(),
+    };
+    address.filter(|address| address.port() != 0 && !address.ip().is_unspecified())
+}
+
 /// Delivery statistics of a collector.
 #[derive(Debug, Clone)]
 pub struct CollectorReport {
     /// The collector.
-    pub collector: Collector,
+    pub collector: SocketAddr,
     /// Datagrams sent.
     pub datagrams: u64,
     /// Datagrams that could not be sent or were refused.
@@ -28,7 +40,9 @@ pub struct CollectorReport {
 }
 
 /// A connection to a collector. See the module.
-pub(super) struct Connection {
+pub(crate) struct Connection {
+    /// The protocol, for the log.
+    protocol: &'static str,
     report: CollectorReport,
     socket: Option<UdpSocket>,
     attempts: u32,
@@ -38,23 +52,23 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Creates an unconnected connection.
-    pub(super) fn new(collector: Collector) -> Self {
+    pub(crate) fn new(protocol: &'static str, collector: SocketAddr) -> Self {
         let report = CollectorReport { collector, datagrams: 0, errors: 0, last: None };
-        Self { report, socket: None, attempts: 0, next_attempt: Instant::now(), logged: None }
+        Self { protocol, report, socket: None, attempts: 0, next_attempt: Instant::now(), logged: None }
     }
 
-    pub(super) fn collector(&self) -> Collector {
+    pub(crate) fn collector(&self) -> SocketAddr {
         self.report.collector
     }
 
-    pub(super) fn report(&self) -> &CollectorReport {
+    pub(crate) fn report(&self) -> &CollectorReport {
         &self.report
     }
 
     /// Connects if an attempt is due. Returns the source address of datagrams; `None` while unconnected.
-    pub(super) fn connect(&mut self) -> Option<IpAddr> {
+    pub(crate) fn connect(&mut self) -> Option<IpAddr> {
         if self.socket.is_none() && Instant::now() >= self.next_attempt {
-            match connect(self.report.collector.0) {
+            match connect(self.report.collector) {
                 Ok(socket) => {
                     self.socket = Some(socket);
                     self.attempts = 0;
@@ -71,7 +85,7 @@ impl Connection {
     }
 
     /// Sends a datagram, or counts an error.
-    pub(super) fn send(&mut self, datagram: &[u8]) {
+    pub(crate) fn send(&mut self, datagram: &[u8]) {
         let Some(socket) = &self.socket else {
             self.report.errors += 1;
             return;
@@ -103,7 +117,9 @@ impl Connection {
         let (now, message) = (Instant::now(), explain(error));
         if self.logged.is_none_or(|at| now.duration_since(at) > LOG_INTERVAL) {
             self.logged = Some(now);
-            tracing::warn!("sFlow collector {}: {message}; retrying", self.collector());
+            let (protocol, collector) = (self.protocol, self.collector());
+            // Open vSwitch's words, which its users and tests look for.
+            tracing::warn!("{protocol}: {collector}: sending to collector failed ({message}); retrying");
         }
         self.report.last = Some((message, now));
     }
@@ -141,7 +157,7 @@ mod tests {
         let collector = UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = collector.local_addr().unwrap();
         drop(collector);
-        let mut connection = Connection::new(Collector(address));
+        let mut connection = Connection::new("sFlow", address);
         assert_eq!(connection.connect(), Some(Ipv4Addr::LOCALHOST.into()));
         for _ in 0..3 {
             connection.send(b"x");
@@ -160,7 +176,7 @@ mod tests {
     #[test]
     fn an_unreachable_address_is_reported_and_retried_later() {
         // Sending broadcasts needs the socket option SO_BROADCAST, which is not set.
-        let mut connection = Connection::new("255.255.255.255".parse().unwrap());
+        let mut connection = Connection::new("sFlow", "255.255.255.255:6343".parse().unwrap());
         assert_eq!(connection.connect(), None);
         let (message, _) = connection.report().last.clone().unwrap();
         assert!(message.starts_with("cannot send: ") || message.starts_with("unreachable: "), "{message}");
