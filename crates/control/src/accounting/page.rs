@@ -44,7 +44,7 @@ impl Page {
     pub(super) fn count(&mut self, key: &FlowKey, counts: &Counts, merges: bool) -> bool {
         let mut free = None;
         if merges {
-            let start = hash(key, self.secret) as usize;
+            let start = hash(key, self.secret) as usize % PLACES;
             for step in 0..PROBES {
                 let place = (start + step) % PLACES;
                 match self.index.get(place) {
