@@ -255,6 +255,9 @@ async fn a_big_database_arrives_whole() {
     assert_eq!(Bridge::all(other.replica()).unwrap().remove(0).ports.len(), 2001);
 }
 
+/// Columns that came after Open vSwitch 3.1.
+const LATER: [(&str, &str); 2] = [("IPFIX", "stats_interval"), ("IPFIX", "template_interval")];
+
 #[tokio::test]
 async fn the_types_of_all_columns_are_those_of_the_stock_schema() {
     let text = std::fs::read_to_string(Path::new(SCHEMA)).unwrap();
@@ -262,7 +265,8 @@ async fn the_types_of_all_columns_are_those_of_the_stock_schema() {
     let selected = schema.select(vswitch::TABLES).unwrap();
     for table in vswitch::TABLES {
         for column in table.columns {
-            assert!(selected.has(table.name, column.name), "{}.{}", table.name, column.name);
+            let is_later = LATER.contains(&(table.name, column.name));
+            assert!(selected.has(table.name, column.name) || is_later, "{}.{}", table.name, column.name);
         }
     }
 }

@@ -119,7 +119,8 @@ impl Fdb {
 
     /// Finds a station to make room for a new one. Searches slots other than the new one's candidates, in `sweep`
     /// occupied buckets from `hand()` on, if emptying one of them would help and the candidates do not settle it. So
-    /// the table's oldest station of those that may go is found if there are no more than `sweep`.
+    /// the table's oldest station of those that may go is found if there are no more than `sweep`. With `tidies`, later
+    /// searches skip the buckets that are found empty; without, nothing changes.
     pub(super) fn victim(
         &self,
         first: Place,
@@ -127,6 +128,7 @@ impl Fdb {
         now: u32,
         sweep: usize,
         hand: impl FnOnce() -> usize,
+        tidies: bool,
     ) -> Option<Victim<'_>> {
         let mut free = false;
         let mut best: Option<Victim<'_>> = None;
@@ -151,7 +153,7 @@ impl Fdb {
                 any |= word != 0;
                 best = larger(best, self.judge(new, i, slot, word, now, None));
             }
-            if !any {
+            if !any && tidies {
                 self.occupied.clear(i);
                 if bucket.slots().any(|slot| slot.word.load(Ordering::SeqCst) != 0) {
                     self.occupied.set(i);

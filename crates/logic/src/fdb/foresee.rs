@@ -81,7 +81,7 @@ impl Fdb {
             return Foresight::Learned(None);
         }
         let hand = || self.counters.hand.load(Ordering::Relaxed);
-        match self.victim(first, new, now, SWEEP, hand) {
+        match self.victim(first, new, now, SWEEP, hand, false) {
             Some(victim) => Foresight::Learned(self.placer.key(victim.bucket, victim.word)),
             None => Foresight::NoRoom,
         }

@@ -520,7 +520,7 @@ impl Fdb {
     /// Evicts a station and takes its slot, or the room that it leaves.
     fn insert_by_eviction(&self, first: Place, low: u64, new: Newcomer, now: u32, sweep: usize) -> bool {
         let hand = || self.counters.hand.fetch_add(sweep, Ordering::Relaxed);
-        let Some(victim) = self.victim(first, new, now, sweep, hand) else { return false };
+        let Some(victim) = self.victim(first, new, now, sweep, hand, true) else { return false };
         let Some(place) = victim.place else {
             // The next search begins where this one ended.
             let taken = self.take(victim.slot, victim.word);

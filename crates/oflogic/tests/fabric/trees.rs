@@ -29,10 +29,16 @@ fn set(rig: &Rig, states: [PortState; 2]) {
     rig.logic.set_tree(Some(TreeView { protocol: Protocol::Rstp, ports: BTreeMap::from_iter(ports) }));
 }
 
+/// Waits until all frames that a port has sent have gone where they go, also those that the interpreter takes.
+fn settle(rig: &Rig, from: usize) {
+    rig.at(from).settle();
+    wait_for("packets on their way", || rig.logic.is_settled().then_some(()));
+}
+
 /// Sends frames from a port; returns the numbers of those that each port got.
 fn run<const N: usize>(rig: &Rig, from: usize, frames: [Vec<u8>; N]) -> Vec<Vec<u8>> {
     rig.at(from).send(frames);
-    rig.at(from).settle();
+    settle(rig, from);
     let of =
         |port: usize| rig.at(port).take(rig.at(port).delivered()).iter().map(|frame| frame[14]).collect();
     (1..=4).map(of).collect()
@@ -63,7 +69,7 @@ fn blocked_ports_neither_receive_nor_send() {
         assert_eq!(run(&rig, 1, [plain(0xff, 1, 1)]), [vec![], vec![1], vec![], vec![1]], "{by:?}");
         assert_eq!(run(&rig, 2, [plain(0xff, 2, 2), plain(5, 2, 3)]), [vec![2], vec![], vec![], vec![2, 3]]);
         rig.at(3).send([plain(0xff, 3, 4), plain(5, 3, 5)]);
-        rig.at(3).settle();
+        settle(&rig, 3);
         assert_eq!(rig.drops(3, DropReason::Logic), 2, "{by:?}");
         assert_eq!(stations(&rig).iter().filter(|(station, _)| *station == 3).count(), 0, "{by:?}");
         set(&rig, [PortState::Forwarding, PortState::Forwarding]);
@@ -78,7 +84,7 @@ fn learning_ports_learn_and_forward_nothing() {
         rig.add(&["actions=NORMAL", "priority=40000,dl_dst=02:00:00:00:00:05,actions=output:4,CONTROLLER"]);
         set(&rig, [PortState::Forwarding, PortState::Learning]);
         rig.at(3).send([plain(0xff, 3, 1), plain(5, 6, 2)]);
-        rig.at(3).settle();
+        settle(&rig, 3);
         assert_eq!(rig.drops(3, DropReason::Logic), 2, "{by:?}");
         // Flows decide what NORMAL learns.
         assert_eq!(stations(&rig), [(3, 3)], "{by:?}");
@@ -96,7 +102,7 @@ fn a_port_whose_state_is_not_known_is_blocked() {
     rig.at(1).send([plain(0xff, 1, 1)]);
     assert_eq!(rig.at(4).take(1), [plain(0xff, 1, 1)]);
     rig.at(2).send([plain(0xff, 2, 2)]);
-    rig.at(2).settle();
+    settle(&rig, 2);
     assert_eq!((rig.at(2).delivered(), rig.at(3).delivered(), rig.drops(2, DropReason::Logic)), (0, 0, 1));
     // A bridge without a tree forwards.
     rig.logic.set_ports(&[2, 3].map(|number| facts(rig.at(number).at.port, true)));
@@ -116,14 +122,14 @@ fn bpdus_are_for_the_control_side() {
     rig.at(3).send([bpdu(2)]);
     // A port that takes no part.
     rig.at(1).send([bpdu(3)]);
-    rig.at(1).settle();
+    settle(&rig, 1);
     let both = wait_for("two BPDUs", || Some(got.lock().unwrap().clone()).filter(|got| got.len() == 2));
     assert!(both.contains(&("p2".into(), 1)) && both.contains(&("p3".into(), 2)), "{both:?}");
     assert_eq!((rig.drops(1, DropReason::ReservedGroup), rig.at(4).delivered()), (1, 0));
     // Controllers may have a port not hear them.
     configure(&rig, 2, PortConfig::NO_RECV_STP);
     rig.at(2).send([bpdu(4)]);
-    rig.at(2).settle();
+    settle(&rig, 2);
     assert_eq!(rig.drops(2, DropReason::ReservedGroup), 1);
     rig.logic.set_tree(None);
     rig.logic.set_ports(&[2, 3].map(|number| facts(rig.at(number).at.port, true)));
