@@ -127,7 +127,6 @@ fn window(mapping: registry::Mapping, address: usize, size: usize) -> (usize, us
 
 /// Maps private zeros over `len` bytes at `start`. Changes errno.
 fn zero(start: usize, len: usize) -> bool {
-    // SAFETY: [start, start + len) lies within a registered mapping: memory that its Region owns, that is only
     // SAFETY: [start, start + len) lies within a registered mapping: memory that its Region owns, that is only accessed
     // through raw pointers, and that cannot be unmapped now because its user is in this call. mmap is a bare system
     // call and safe in a signal handler.

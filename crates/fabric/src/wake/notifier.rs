@@ -118,6 +118,7 @@ impl Notifier {
                 format!("io_setup: {error}; raise fs.aio-max-nr, or enable CONFIG_AIO in the kernel"),
             ));
         }
+        present(context);
         Ok(Self {
             context,
             null,
@@ -278,15 +279,24 @@ fn signal(context: usize, null: &File, fd: RawFd) -> bool {
         ..Iocb::default()
     };
     let mut operations = [&raw const iocb];
+    reap(context);
     // SAFETY: the pointer refers to an initialised iocb that outlives the call; the operation reads zero bytes, so no
     // buffer is involved.
     let rc = unsafe { libc::syscall(libc::SYS_io_submit, context, 1 as c_long, operations.as_mut_ptr()) };
-    reap(context);
     rc == 1
 }
 
-/// Empties the completion ring in user space, as io_getevents would with a system call: the operation completed inside
-/// io_submit, and its result does not matter.
+/// Has the context's first page present before the first signal. Each io_submit reads it in the kernel, where a page
+/// fault needs the lock of the address space: a thread stuck in a client's memory may hold that, and a stand-in that
+/// signals for the first time would be stuck behind it.
+fn present(context: usize) {
+    // SAFETY: submits no operation, so the pointer is not used.
+    unsafe { libc::syscall(libc::SYS_io_submit, context, 0 as c_long, std::ptr::null_mut::<*const Iocb>()) };
+}
+
+/// Empties the completion ring in user space, as io_getevents would with a system call: the last operation completed
+/// inside io_submit, and its result does not matter. Just before the next one, this also brings the page back if it was
+/// reclaimed, with a fault in user mode, which does not need the lock of the whole address space ([`present`]).
 fn reap(context: usize) {
     // SAFETY: the context is the address of the kernel's ring, mapped writable for this process until io_destroy; only
     // this thread consumes from it, and moving head to tail marks entries as consumed (fs/aio.c, struct aio_ring).
