@@ -369,10 +369,20 @@ impl Executor<'_> {
             if pdu::Frame::is_slow(batch.header(v)) {
                 any = true;
                 remark(batch, v, "it is for LACP", &[]);
-                self.upcall(batch, v, None, &[], || Purpose::Pdu);
+                self.hand_over(batch, v, Purpose::Pdu);
             }
         }
         any
+    }
+
+    /// Hands a frame of a link protocol to the control side, unless its port has sent too many in this second.
+    pub(crate) fn hand_over(&mut self, batch: &mut Batch<'_>, v: VersionId, purpose: Purpose) {
+        if batch.is_rehearsal() || self.ports.admits_frame(batch.ingress(), batch.now()) {
+            return self.upcall(batch, v, None, &[], || purpose.clone());
+        }
+        remark(batch, v, "{} has sent too many such frames", &[Value::Port(batch.ingress())]);
+        bump(&self.local.tally.lost);
+        batch.discard(v, DropReason::ControllerQueue);
     }
 
     /// Counts a drop that the program does not know.

@@ -12,7 +12,7 @@
 //!
 //! # Modules
 //! - `switch_logic`: the public logic; `shared`: state of the data path, the switch and the thread;
-//! - `intercept`: frames of link protocols that the control plane takes ahead of the tables;
+//! - `intercept`: frames of link protocols that the control plane takes ahead of the tables; `pace`: how many;
 //! - `plane`, `headers`, `effect`, `execute`, `upcalls`, `tally`: run by workers;
 //! - `samples`: packets that `sample` actions choose;
 //! - `ports`: numbers and configurations; `bonds`: several ports that are one for `NORMAL`; `tree`: ports that a
@@ -33,6 +33,7 @@ mod execute;
 mod explain;
 mod headers;
 mod intercept;
+mod pace;
 mod plane;
 mod ports;
 mod samples;

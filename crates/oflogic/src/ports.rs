@@ -19,6 +19,7 @@ use openflow::message::PortConfig;
 
 use crate::bonds::{Bonds, Locks};
 use crate::intercept::Selected;
+use crate::pace::Pace;
 use crate::tree::{self, Gate, PortState, Protocol, TreeView};
 
 /// Facts about a port that only the control plane knows.
@@ -87,6 +88,7 @@ struct Entry {
     facts: Option<PortFacts>,
     /// 0: none yet.
     number: u32,
+    pace: Arc<Pace>,
 }
 
 /// All about ports.
@@ -117,8 +119,13 @@ impl Ports {
         self.selected.retain(|index, _| self.entries.contains_key(index));
         for (index, settings) in ports {
             let settings = settings.clone();
-            let new =
-                || Entry { name: settings.name.clone(), settings: settings.clone(), facts: None, number: 0 };
+            let new = || Entry {
+                name: settings.name.clone(),
+                settings: settings.clone(),
+                facts: None,
+                number: 0,
+                pace: Arc::default(),
+            };
             let entry = self.entries.entry(*index).or_insert_with(new);
             entry.settings = settings.clone();
         }
@@ -359,6 +366,7 @@ impl Ports {
                 map.is_gated |= gate != Gate::Open;
             }
             map.all.push(*index);
+            map.paces.push((*index, entry.pace.clone()));
             map.restricted |= config.intersects(NORMAL_RESTRICTIONS);
             map.selected.extend(self.selected.get(index).map(|selected| (*index, selected.clone())));
             if entry.number == PortNo::LOCAL.0 {
@@ -416,6 +424,8 @@ pub(crate) struct PortMap {
     by_number: Vec<PortIndex>,
     local: Option<PortIndex>,
     all: Vec<PortIndex>,
+    /// By index.
+    paces: Vec<(PortIndex, Arc<Pace>)>,
     restricted: bool,
     selected: Vec<(PortIndex, Selected)>,
     bonds: Option<Box<Bonds>>,
@@ -430,6 +440,13 @@ impl PortMap {
     pub(crate) fn selected(&self, index: PortIndex) -> Option<&Selected> {
         let at = self.selected.binary_search_by_key(&index, |(index, _)| *index).ok()?;
         self.selected.get(at).map(|(_, selected)| selected)
+    }
+
+    /// Whether one more frame of a link protocol that a port receives in this second may go to the control plane; if so,
+    /// it counts.
+    pub(crate) fn admits_frame(&self, index: PortIndex, second: u32) -> bool {
+        let at = self.paces.binary_search_by_key(&index, |(index, _)| *index).ok();
+        at.and_then(|at| self.paces.get(at)).is_some_and(|(_, pace)| pace.admits(second))
     }
 
     /// The number of a port that takes part.

@@ -131,7 +131,7 @@ impl Executor<'_> {
             }
             if self.ports.hears_bpdus(ingress) {
                 remark(batch, v, "it is for the spanning tree", &[]);
-                self.upcall(batch, v, None, &[], || Purpose::Bpdu);
+                self.hand_over(batch, v, Purpose::Bpdu);
             } else {
                 remark(batch, v, "{} takes no part in the spanning tree", &[Value::Port(ingress)]);
                 batch.discard(v, DropReason::ReservedGroup);

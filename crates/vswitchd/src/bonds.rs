@@ -4,8 +4,7 @@
 //! when an LACPDU has come. It needs no lock of the control plane, so that a link that fails is replaced while a port
 //! is being opened.
 //!
-//! - `commands`: `bond/*` and `lacp/*`; `rows`: what the database is
-//!   told.
+//! - `commands`: `bond/*` and `lacp/*`; `rows`: what the database is told.
 //!
 //! Invariant: locks are taken in this order: the bonds', the OpenFlow switch's, the logic's ports'. A logic's thread
 //! never takes the first, so that a logic may end while it is held.
@@ -26,6 +25,7 @@ use packet::MacAddr;
 pub(crate) use self::commands::add;
 use crate::inbox::{Inbox, Received};
 use crate::line_limit::LineLimit;
+use crate::news::News;
 use crate::plan::Plan;
 
 /// The longest time for which the thread waits: a clock that was stopped or moved by hand wakes nobody.
@@ -33,8 +33,6 @@ const LONGEST_WAIT: Duration = Duration::from_millis(500);
 /// Time between two portions of announcements, and their frames: the switch takes 256 at once.
 const PORTION_WAIT: Duration = Duration::from_millis(10);
 const PORTION: usize = 128;
-/// Time between two messages to the database that something has changed.
-const NEWS_PAUSE: Duration = Duration::from_millis(100);
 /// Rounds of LACPDUs and answers in one step of the clock, and the time that a round may take.
 const MOST_ROUNDS: usize = 4;
 const ROUND_LIMIT: Duration = Duration::from_secs(1);
@@ -46,14 +44,7 @@ pub(crate) struct Bonds {
     inbox: Arc<Inbox>,
     /// Interfaces whose rows tell of LACP; `None` before the first look.
     told: Mutex<Option<BTreeSet<Uuid>>>,
-    news: Mutex<News>,
-}
-
-/// Whether the database has to be told something, and when that was last said.
-#[derive(Default)]
-struct News {
-    is_waiting: bool,
-    told: Option<Instant>,
+    news: News,
 }
 
 /// The bonds of a bridge.
@@ -100,7 +91,7 @@ impl Bonds {
             bridges: Mutex::default(),
             inbox: Arc::default(),
             told: Mutex::default(),
-            news: Mutex::default(),
+            news: News::default(),
         })
     }
 
@@ -170,17 +161,10 @@ impl Bonds {
         logic.set_port_watch(move || inbox.wake());
     }
 
-    /// Starts the thread if it does not run.
+    /// Starts the thread if it does not run, and has it look at what is due.
     fn start(self: &Arc<Self>) {
-        if self.inbox.has_thread() {
-            return;
-        }
         let bonds = Arc::downgrade(self);
-        let started = std::thread::Builder::new().name("bonds".into()).spawn(move || follow(&bonds));
-        match started {
-            Ok(thread) => self.inbox.set_thread(thread.thread().clone()),
-            Err(error) => tracing::error!("bonds are not looked after: {error}"),
-        }
+        self.inbox.start("bonds", move || follow(&bonds));
     }
 
     /// Does what is due. Returns whether frames were sent.
@@ -197,22 +181,10 @@ impl Bonds {
             is_change |= changed;
         }
         drop(bridges);
-        if self.is_news_due(is_change) {
+        if self.news.are_due(is_change) {
             self.desired.state().note_change();
         }
         any
-    }
-
-    /// Returns whether the database is to be told now: partners decide how often something changes. `is_change`: there
-    /// is something new.
-    fn is_news_due(&self, is_change: bool) -> bool {
-        let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
-        news.is_waiting |= is_change;
-        let is_due = news.is_waiting && news.told.is_none_or(|told| told.elapsed() >= NEWS_PAUSE);
-        if is_due {
-            *news = News { is_waiting: false, told: Some(Instant::now()) };
-        }
-        is_due
     }
 
     /// Does what is due after the clock was moved by hand, answers to LACPDUs included.
@@ -237,8 +209,7 @@ impl Bonds {
 
     /// Returns how long nothing is due.
     fn wait(&self) -> Duration {
-        let has_news = self.news.lock().unwrap_or_else(PoisonError::into_inner).is_waiting;
-        let longest = if has_news { NEWS_PAUSE } else { LONGEST_WAIT };
+        let longest = self.news.wait(LONGEST_WAIT);
         let bridges = self.bridges();
         let bonds = || bridges.values().flat_map(|bridge| bridge.bonds.values());
         if bonds().any(|it| !it.pending.is_empty()) {

@@ -2,7 +2,7 @@
 //! call to look at links.
 //!
 //! Invariant: whoever leaves something waits for nothing but this queue's short lock, and a peer that sends too much
-//! loses its own frames.
+//! loses its own frames: of each port only a few wait.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -10,8 +10,10 @@ use std::thread::Thread;
 
 use bond::lacp::pdu::FRAME_LEN;
 
-/// Frames that wait, at most: a member sends one a second, or a few when something changes.
+/// Frames that wait, at most.
 const ROOM: usize = 1024;
+/// Frames of a port that wait, at most: a neighbour sends one a second, or a few when something changes.
+const ROOM_OF_PORT: usize = 32;
 
 /// A frame, as much of it as an LACPDU has; BPDUs are shorter.
 #[derive(Debug, PartialEq, Eq)]
@@ -29,15 +31,16 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// Sets the thread that is woken.
-    pub(crate) fn set_thread(&self, thread: Thread) {
-        // The first one stays.
-        let _ = self.thread.set(thread);
-    }
-
-    /// Whether there is a thread.
-    pub(crate) fn has_thread(&self) -> bool {
-        self.thread.get().is_some()
+    /// Starts the thread that is woken, unless there is one; that one is woken. `subject`: what it looks after.
+    pub(crate) fn start(&self, subject: &str, run: impl FnOnce() + Send + 'static) {
+        if self.thread.get().is_some() {
+            return self.wake();
+        }
+        match std::thread::Builder::new().name(subject.into()).spawn(run) {
+            // The first one stays.
+            Ok(thread) => _ = self.thread.set(thread.thread().clone()),
+            Err(error) => tracing::error!("{subject} are not looked after: {error}"),
+        }
     }
 
     /// Wakes the thread.
@@ -50,7 +53,8 @@ impl Inbox {
     /// Leaves a frame. Without room it is lost, as on a link.
     pub(crate) fn leave(&self, bridge: &str, port: &str, frame: &[u8]) {
         let mut frames = self.frames.lock().unwrap_or_else(PoisonError::into_inner);
-        if frames.len() < ROOM {
+        let of_port = frames.iter().filter(|it| it.port == port && it.bridge == bridge).count();
+        if frames.len() < ROOM && of_port < ROOM_OF_PORT {
             let frame = frame.get(..FRAME_LEN).unwrap_or(frame).to_vec();
             frames.push_back(Received { bridge: bridge.into(), port: port.into(), frame });
         }
@@ -71,11 +75,15 @@ mod tests {
     #[test]
     fn frames_are_bounded_in_number_and_length() {
         let inbox = Inbox::default();
-        (0..2 * ROOM).for_each(|_| inbox.leave("br0", "p1", &[1; 9000]));
+        (0..2 * ROOM).for_each(|i| inbox.leave("br0", &format!("p{i}"), &[1; 9000]));
         let taken = inbox.take();
         assert_eq!((taken.len(), taken[0].frame.len()), (ROOM, FRAME_LEN));
+        (0..2 * ROOM).for_each(|_| inbox.leave("br0", "p1", &[1; 60]));
+        inbox.leave("br1", "p1", &[2; 60]);
+        let taken = inbox.take();
+        assert_eq!(taken.len(), ROOM_OF_PORT + 1, "another port still finds room");
         inbox.leave("br0", "p1", &[1; 60]);
         assert_eq!(inbox.take(), [Received { bridge: "br0".into(), port: "p1".into(), frame: vec![1; 60] }]);
-        assert!(inbox.take().is_empty() && !inbox.has_thread());
+        assert!(inbox.take().is_empty());
     }
 }

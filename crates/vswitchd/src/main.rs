@@ -36,6 +36,7 @@ mod log;
 mod mdb;
 mod mirrors;
 mod monitor;
+mod news;
 mod numbers;
 mod odp;
 mod plan;

@@ -16,7 +16,7 @@ mod rows;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use control::desired::Desired;
 use oflogic::{OpenFlow, TreeView};
@@ -27,14 +27,13 @@ use spanning_tree::{Bridge, Flush, Millis, Protocol, rstp, stp};
 pub(crate) use self::commands::add;
 use self::rows::Told;
 use crate::inbox::{Inbox, Received};
+use crate::news::News;
 use crate::plan::{Plan, PlannedTree, TreeSettings, tree_numbers};
 
 /// The module of messages about states of ports, after that of Open vSwitch.
 const OFPROTO_DPIF: &str = "ofproto_dpif";
 /// The longest time for which the thread waits: a clock that was stopped or moved by hand wakes nobody.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
-/// Time between two messages to the database that something has changed: neighbours decide how often it does.
-const NEWS_PAUSE: Duration = Duration::from_millis(100);
 /// Rounds of BPDUs and answers in one step of the clock, and the time that a round may take.
 const MOST_ROUNDS: usize = 16;
 const ROUND_LIMIT: Duration = Duration::from_secs(1);
@@ -45,14 +44,7 @@ pub(crate) struct Trees {
     bridges: Mutex<BTreeMap<String, Running>>,
     inbox: Arc<Inbox>,
     told: Mutex<Told>,
-    news: Mutex<News>,
-}
-
-/// Whether the database has to be told something, and when that was last said.
-#[derive(Default)]
-struct News {
-    is_waiting: bool,
-    told: Option<Instant>,
+    news: News,
 }
 
 /// A bridge that takes part in a spanning tree.
@@ -100,7 +92,7 @@ impl Trees {
             bridges: Mutex::default(),
             inbox: Arc::default(),
             told: Mutex::default(),
-            news: Mutex::default(),
+            news: News::default(),
         })
     }
 
@@ -151,15 +143,8 @@ impl Trees {
 
     /// Starts the thread if it does not run, and has it look at what is due.
     fn start(self: &Arc<Self>) {
-        if self.inbox.has_thread() {
-            return self.inbox.wake();
-        }
         let trees = Arc::downgrade(self);
-        let started = std::thread::Builder::new().name("trees".into()).spawn(move || follow(&trees));
-        match started {
-            Ok(thread) => self.inbox.set_thread(thread.thread().clone()),
-            Err(error) => tracing::error!("spanning trees are not looked after: {error}"),
-        }
+        self.inbox.start("spanning trees", move || follow(&trees));
     }
 
     /// Does what is due. Returns whether frames were sent.
@@ -179,21 +164,10 @@ impl Trees {
             is_change |= changed;
         }
         drop(bridges);
-        if self.is_news_due(is_change) {
+        if self.news.are_due(is_change) {
             self.desired.state().note_change();
         }
         any
-    }
-
-    /// Returns whether the database is to be told now. `is_change`: there is something new.
-    fn is_news_due(&self, is_change: bool) -> bool {
-        let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
-        news.is_waiting |= is_change;
-        let is_due = news.is_waiting && news.told.is_none_or(|told| told.elapsed() >= NEWS_PAUSE);
-        if is_due {
-            *news = News { is_waiting: false, told: Some(Instant::now()) };
-        }
-        is_due
     }
 
     /// Does what is due after the clock was moved by hand, answers to BPDUs included.
@@ -208,8 +182,7 @@ impl Trees {
 
     /// Returns how long nothing is due.
     fn wait(&self) -> Duration {
-        let has_news = self.news.lock().unwrap_or_else(PoisonError::into_inner).is_waiting;
-        let longest = if has_news { NEWS_PAUSE } else { LONGEST_WAIT };
+        let longest = self.news.wait(LONGEST_WAIT);
         let due = self.bridges().values().filter_map(|running| running.tree.next_due()).min();
         // A due time that has passed already waits for a clock that is stopped, or for another thread.
         let left = due.map(|due| Duration::from_millis(due.saturating_sub(now()).max(1)));

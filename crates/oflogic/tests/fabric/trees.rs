@@ -137,6 +137,28 @@ fn bpdus_are_for_the_control_side() {
     assert_eq!(rig.at(4).take(1), [bpdu(5)], "without a tree, flows decide");
 }
 
+/// A neighbour that floods BPDUs takes neither the time of the control side nor the room of other ports.
+#[test]
+fn a_port_that_floods_bpdus_loses_its_own() {
+    let rig = rig(By::Code);
+    let got = Arc::new(Mutex::new(Vec::new()));
+    let sink = got.clone();
+    rig.logic.set_bpdu_sink(move |port, _| sink.lock().unwrap().push(port.to_owned()));
+    set(&rig, [PortState::Forwarding, PortState::Forwarding]);
+    // Within a second or two: the limit holds for each second.
+    for _ in 0..50 {
+        rig.at(2).send(std::array::from_fn::<_, 20, _>(|number| bpdu(number as u8)));
+        settle(&rig, 2);
+    }
+    rig.at(3).send([bpdu(1)]);
+    settle(&rig, 3);
+    let got = got.lock().unwrap();
+    let of = |name: &str| got.iter().filter(|port| *port == name).count() as u64;
+    assert_eq!(of("p3"), 1);
+    assert_eq!(of("p2") + rig.drops(2, DropReason::ControllerQueue), 1000);
+    assert!((64..1000).contains(&of("p2")), "{}", of("p2"));
+}
+
 #[test]
 fn controllers_are_told_of_blocked_ports() {
     let rig = rig(By::Code);
