@@ -323,8 +323,8 @@ impl Rows<'_> {
             };
             let (uuid, name) = (interface.uuid, interface.name.clone());
             let monitoring = Monitoring::read(interface).0;
-            let link =
-                device.filter(|device| *device == Device::Existing).and_then(|_| qos::link_rate(&name));
+            let is_card = device == Some(Device::Existing) && port.qos.is_some();
+            let link = is_card.then(|| qos::link_rate(&name)).flatten();
             let qos = self.qos.of(port, link).0;
             if let (Ok(config), Some(qos)) = (&mut config, &qos) {
                 config.settings.egress = Some(Arc::new(qos.limits.clone()));

@@ -171,7 +171,9 @@ fn other_disciplines_police_mark_or_are_refused() {
     let host = &rig.host;
     let status = || host.get("Port", "vb", "status");
     rig.set_qos(&["type=linux-sfq", "other-config:perturb=10"]);
-    assert_eq!(status(), "{qos_error=\"QoS of type `linux-sfq` is not supported\"}");
+    let error = "QoS of type `linux-sfq` is not supported; \
+        expected linux-htb, linux-hfsc, egress-policer, trtcm-policer or linux-noop";
+    assert_eq!(status(), format!("{{qos_error=\"{error}\"}}"));
     assert!(host.log().contains("|INFO|port vb: QoS of type `linux-sfq` is not supported"), "{}", host.log());
     let types =
         "QoS type: linux-htb\nQoS type: linux-hfsc\nQoS type: egress-policer\nQoS type: trtcm-policer\n";

@@ -75,7 +75,8 @@ impl Reader<'_> {
         match text.trim().parse::<u64>() {
             Ok(number) => (number > 0).then_some(number),
             Err(_) => {
-                self.faults.push(format!("{}{key}: `{text}` is not a whole number", self.subject));
+                let fault = format!("`{text}` is not a whole number without a unit, such as 10000000");
+                self.faults.push(format!("{}{key}: {fault}", self.subject));
                 None
             }
         }
@@ -91,7 +92,9 @@ impl QosRows {
             return (None, Vec::new());
         }
         let Some(kind) = TYPES.into_iter().find(|kind| *kind == row.type_) else {
-            return (None, vec![format!("QoS of type `{}` is not supported", row.type_)]);
+            let known = TYPES.join(", ");
+            let fault = format!("QoS of type `{}` is not supported; expected {known} or {NOOP}", row.type_);
+            return (None, vec![fault]);
         };
         let mut faults = Vec::new();
         let mut queues: BTreeMap<u16, &Queue> = BTreeMap::new();
@@ -243,6 +246,8 @@ fn two_rates(
 mod tests {
     use super::*;
 
+    const KNOWN: &str = "linux-htb, linux-hfsc, egress-policer, trtcm-policer or linux-noop";
+
     fn id(n: u8) -> Uuid {
         Uuid([n; 16])
     }
@@ -362,8 +367,8 @@ mod tests {
             (
                 unlimited.clone(),
                 vec![
-                    "max-rate: `10Mbit` is not a whole number".into(),
-                    "queue 1: min-rate: `-1` is not a whole number".into(),
+                    "max-rate: `10Mbit` is not a whole number without a unit, such as 10000000".into(),
+                    "queue 1: min-rate: `-1` is not a whole number without a unit, such as 10000000".into(),
                     "queue 1: dscp 64 is not in the range 0 to 63".into(),
                 ]
             )
@@ -386,7 +391,7 @@ mod tests {
         for kind in ["linux-sfq", "linux-codel", "linux-fq_codel", "linux-netem", "frob"] {
             assert_eq!(
                 faults(kind, &[], &[]),
-                (None, vec![format!("QoS of type `{kind}` is not supported")])
+                (None, vec![format!("QoS of type `{kind}` is not supported; expected {KNOWN}")])
             );
         }
         for kind in ["", "linux-noop"] {

@@ -334,8 +334,10 @@ fn qos_and_policing_warn_of_what_has_no_effect() {
         ["bridge br0: interface a: ingress_policing_kpkts_rate has no effect beside ingress_policing_rate"]
     );
     // Open vSwitch says nothing of it, and a warning would be news to its users.
-    assert_eq!(plan.notes, ["port a: QoS of type `linux-sfq` is not supported"]);
-    let status = [("qos_error".to_owned(), "QoS of type `linux-sfq` is not supported".to_owned())];
+    let fault = "QoS of type `linux-sfq` is not supported; \
+        expected linux-htb, linux-hfsc, egress-policer, trtcm-policer or linux-noop";
+    assert_eq!(plan.notes, [format!("port a: {fault}")]);
+    let status = [("qos_error".to_owned(), fault.to_owned())];
     assert_eq!(plan.bridges[0].statuses, [(id(101), status.into())].into());
 }
 
