@@ -85,9 +85,11 @@ impl Exports {
 
     /// Returns the state of all exports.
     pub fn reports(&self) -> Vec<Report> {
-        let bridges = self.lock();
-        let all = bridges.iter().flat_map(|(bridge, running)| {
-            running.exporter.reports_now().into_iter().map(|report| describe(bridge, report))
+        // Exporters may be waited for, and nobody is to wait for that.
+        let exporters: Vec<_> =
+            self.lock().iter().map(|(bridge, running)| (bridge.clone(), running.exporter.clone())).collect();
+        let all = exporters.iter().flat_map(|(bridge, exporter)| {
+            exporter.reports_now().into_iter().map(|report| describe(bridge, report))
         });
         all.collect()
     }

@@ -41,8 +41,7 @@ impl Sampler for Samples {
             facts.tcp_flags,
             false,
         );
-        // A probability of all ones is every packet; counts are of all packets of which this is a sample.
-        let one = one.scaled((u64::from(u16::MAX) / u64::from(sample.probability.max(1))).max(1));
+        let one = one.scaled(stands_for(sample.probability));
         meter.sample(thread, &facts, &one);
     }
 
@@ -55,6 +54,13 @@ impl Sampler for Samples {
         let reports = self.exporter.upgrade().map(|exporter| exporter.reports_now()).unwrap_or_default();
         reports.into_iter().filter(|it| matches!(it.name, Name::Set(_))).map(|it| it.stats).collect()
     }
+}
+
+/// Packets of which one is a sample, to the nearest number; all ones are the probability of every packet.
+fn stands_for(probability: u16) -> u64 {
+    let probability = u64::from(probability.max(1));
+    let all = u64::from(u16::MAX);
+    (all + probability / 2) / probability
 }
 
 #[cfg(test)]
@@ -89,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_sample_stands_for_the_packets_of_its_probability() {
-        for (probability, packets) in [(65535, 1), (32768, 1), (6554, 9), (1, 65535)] {
+        for (probability, packets) in [(65535, 1), (50000, 1), (32768, 2), (6554, 10), (1, 65535)] {
             let entries = counted(7, probability, None, None);
             let counts = entries[0].counts;
             assert_eq!((counts.packets, counts.samples, counts.octets), (packets, 1, packets * 28));
