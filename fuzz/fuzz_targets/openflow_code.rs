@@ -111,17 +111,7 @@ impl Pair {
             let mut switch = Switch::new(Settings { limits: small(), ..Settings::default() });
             for number in 1..=4 {
                 let (name, address) = (format!("p{number}"), [2, 0, 0, 0, 1, number as u8]);
-                let port = PortInfo {
-                    number: PortNo(number),
-                    name,
-                    address,
-                    is_up: true,
-                    is_enabled: true,
-                    speed: 0,
-                    is_dummy: false,
-                    tree: None,
-                    queues: vec![],
-                };
+                let port = PortInfo::new(PortNo(number), name, address);
                 switch.set_port(port, 0).unwrap_or_else(|error| panic!("{error}"));
             }
             let Some(id) = switch.connect(ConnectionKind::Service) else { panic!("no connection") };

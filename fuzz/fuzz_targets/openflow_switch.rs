@@ -61,17 +61,7 @@ fuzz_target!(|data: &[u8]| {
             }
             2 => {
                 let number = PortNo(input.u8().into());
-                let info = PortInfo {
-                    number,
-                    name: "port".into(),
-                    address: [2; 6],
-                    is_up: input.flag(),
-                    is_enabled: true,
-                    speed: 0,
-                    is_dummy: false,
-                    tree: None,
-                    queues: vec![],
-                };
+                let info = PortInfo { is_up: input.flag(), ..PortInfo::new(number, "port", [2; 6]) };
                 let _ = switch.set_port(info, now);
             }
             3 => switch.remove_port(PortNo(input.u8().into())),

@@ -42,17 +42,8 @@ fn main() -> std::io::Result<()> {
         Switch::new(Settings { datapath_id: 0x42, name: "example".to_owned(), ..Settings::default() });
     for number in 1..=ports {
         let address = [2, 0, 0, 0, (number >> 8) as u8, number as u8];
-        let info = PortInfo {
-            number: PortNo(number),
-            name: format!("p{number}"),
-            address,
-            is_up: true,
-            is_enabled: true,
-            speed: 10_000_000,
-            is_dummy: false,
-            tree: None,
-            queues: vec![],
-        };
+        let info =
+            PortInfo { speed: 10_000_000, ..PortInfo::new(PortNo(number), format!("p{number}"), address) };
         switch.set_port(info, 0).map_err(std::io::Error::other)?;
     }
     let shared =

@@ -10,17 +10,7 @@
 //!
 //! let mut switch = Switch::new(Settings::default());
 //! for number in [1, 2] {
-//!     let port = PortInfo {
-//!         number: PortNo(number),
-//!         name: format!("p{number}"),
-//!         address: [2, 0, 0, 0, 0, 1],
-//!         is_up: true,
-//!         is_enabled: true,
-//!         speed: 0,
-//!         is_dummy: false,
-//!         tree: None,
-//!         queues: vec![],
-//!     };
+//!     let port = PortInfo::new(PortNo(number), format!("p{number}"), [2, 0, 0, 0, 0, 1]);
 //!     switch.set_port(port, 0)?;
 //! }
 //! let connection = switch.connect(ConnectionKind::Controller).ok_or("too many connections")?;

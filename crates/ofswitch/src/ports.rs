@@ -34,6 +34,23 @@ pub struct PortInfo {
     pub tree: Option<TreeState>,
 }
 
+impl PortInfo {
+    /// A port that is up and enabled, of which nothing else is known.
+    pub fn new(number: PortNo, name: impl Into<String>, address: [u8; 6]) -> Self {
+        Self {
+            number,
+            name: name.into(),
+            address,
+            is_up: true,
+            is_enabled: true,
+            speed: 0,
+            is_dummy: false,
+            queues: Vec::new(),
+            tree: None,
+        }
+    }
+}
+
 /// State of a port in a spanning tree, as OpenFlow 1.0 tells it; later versions only tell whether it forwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TreeState {
@@ -212,17 +229,7 @@ mod tests {
 
     #[test]
     fn queues_tell_of_their_counters_where_they_count() {
-        let info = PortInfo {
-            number: PortNo(1),
-            name: "a".into(),
-            address: [2; 6],
-            is_up: true,
-            is_enabled: true,
-            speed: 0,
-            is_dummy: false,
-            tree: None,
-            queues: vec![0, 7],
-        };
+        let info = PortInfo { queues: vec![0, 7], ..PortInfo::new(PortNo(1), "a", [2; 6]) };
         let age = std::time::Duration::from_millis(1500);
         let seven = QueueCounters { queue: 7, packets: 3, bytes: 180, errors: 2, age };
         let counters = PortCounters { egress: vec![seven], ..PortCounters::default() };
@@ -237,17 +244,7 @@ mod tests {
 
     #[test]
     fn queues_have_counters_by_name() {
-        let info = PortInfo {
-            number: PortNo(1),
-            name: "p1".into(),
-            address: [2; 6],
-            is_up: true,
-            is_enabled: true,
-            speed: 0,
-            is_dummy: false,
-            tree: None,
-            queues: vec![],
-        };
+        let info = PortInfo::new(PortNo(1), "p1", [2; 6]);
         let counters = PortCounters {
             rx_packets: 3,
             rx_queues: vec![(1, 60), (2, 120)],
@@ -270,17 +267,7 @@ mod tests {
 
     #[test]
     fn the_state_in_a_spanning_tree_is_that_of_the_version() {
-        let info = PortInfo {
-            number: PortNo(1),
-            name: "p1".into(),
-            address: [2; 6],
-            is_up: true,
-            is_enabled: true,
-            speed: 0,
-            is_dummy: false,
-            tree: None,
-            queues: vec![],
-        };
+        let info = PortInfo::new(PortNo(1), "p1", [2; 6]);
         let (config, counters) = (PortConfig::empty(), PortCounters::default());
         let mut entry = PortEntry { info, config, counters, is_cut: false, created: 0 };
         for (tree, old, new) in [

@@ -112,10 +112,7 @@ proptest! {
                     world.switch.tick(world.now);
                 }
                 Step::Port(port, true) => {
-                    let info = ofswitch::PortInfo {
-                        number: PortNo(port), name: "p".into(), address: [2; 6], is_up: true, is_enabled: true, speed: 0,
-                    is_dummy: false, queues: vec![], tree: None,
-                    };
+                    let info = ofswitch::PortInfo::new(PortNo(port), "p", [2; 6]);
                     let _ = world.switch.set_port(info, world.now);
                 }
                 Step::Port(port, false) => world.switch.remove_port(PortNo(port)),

@@ -113,15 +113,9 @@ fn a_port_that_is_set_down_loses_its_link_afterwards() {
 fn a_new_port_is_live_in_a_second_message() {
     let mut world = World::new(Version::V1_3);
     let info = ofswitch::PortInfo {
-        number: PortNo(9),
-        name: "p9".into(),
-        address: [2; 6],
-        is_up: true,
-        is_enabled: true,
-        speed: 0,
         is_dummy: true,
-        tree: None,
         queues: vec![0],
+        ..ofswitch::PortInfo::new(PortNo(9), "p9", [2; 6])
     };
     world.switch.set_port(info, 0).unwrap();
     let told = world.messages();

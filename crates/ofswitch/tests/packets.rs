@@ -349,15 +349,8 @@ fn bundles_choose_live_ports() {
     world.add("actions=bundle(eth_src,0,active_backup,ofport,members:2,3)");
     assert!(world.packet(1, &udp())[0].starts_with("2: "));
     let down = ofswitch::PortInfo {
-        number: openflow::PortNo(2),
-        name: "p2".into(),
-        address: [2, 0, 0, 0, 0, 2],
         is_up: false,
-        is_enabled: true,
-        speed: 0,
-        is_dummy: false,
-        tree: None,
-        queues: vec![],
+        ..ofswitch::PortInfo::new(openflow::PortNo(2), "p2", [2, 0, 0, 0, 0, 2])
     };
     world.switch.set_port(down, 0).unwrap();
     assert!(world.packet(1, &udp())[0].starts_with("3: "));
@@ -532,17 +525,7 @@ fn outputs_to_all_ports_are_limited_together() {
     for number in 5..=1000 {
         let name = format!("p{number}");
         let number = openflow::PortNo(number);
-        let info = ofswitch::PortInfo {
-            number,
-            name,
-            address: [2; 6],
-            is_up: true,
-            is_enabled: true,
-            speed: 0,
-            is_dummy: false,
-            tree: None,
-            queues: vec![],
-        };
+        let info = ofswitch::PortInfo::new(number, name, [2; 6]);
         world.switch.set_port(info, 0).unwrap();
     }
     world.add(&format!("actions={}", vec!["ALL"; 100].join(",")));

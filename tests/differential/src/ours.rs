@@ -80,17 +80,7 @@ impl Ours {
             let address = [2, 0, 0, 0, 1, number as u8];
             let name = format!("p{number}");
             let number = PortNo(number);
-            let port = PortInfo {
-                number,
-                name,
-                address,
-                is_up: true,
-                is_enabled: true,
-                speed: 0,
-                is_dummy: false,
-                tree: None,
-                queues: vec![],
-            };
+            let port = PortInfo::new(number, name, address);
             switch.set_port(port, 0).map_err(|error| Error::Other(error.to_string()))?;
         }
         let connection = switch.connect(ConnectionKind::Service);

@@ -74,17 +74,7 @@ impl Peer {
 fn change_ports(shared: &SharedSwitch) {
     for number in 1..=4000 {
         let name = format!("p{number}");
-        let info = PortInfo {
-            number: PortNo(number),
-            name,
-            address: [2; 6],
-            is_up: true,
-            is_enabled: true,
-            speed: 0,
-            is_dummy: false,
-            tree: None,
-            queues: vec![],
-        };
+        let info = PortInfo::new(PortNo(number), name, [2; 6]);
         shared.with(|switch, now| switch.set_port(info, now)).unwrap();
     }
 }

@@ -73,17 +73,7 @@ impl World {
 
 pub(crate) fn set_port(switch: &SharedSwitch, number: u32, is_up: bool) {
     let name = format!("p{number}");
-    let info = PortInfo {
-        number: PortNo(number),
-        is_enabled: true,
-        name,
-        address: [2, 0, 0, 0, 0, number as u8],
-        is_up,
-        speed: 0,
-        is_dummy: false,
-        tree: None,
-        queues: vec![],
-    };
+    let info = PortInfo { is_up, ..PortInfo::new(PortNo(number), name, [2, 0, 0, 0, 0, number as u8]) };
     switch.with(|switch, now| switch.set_port(info, now)).unwrap();
 }
 

@@ -24,17 +24,7 @@ impl World {
         let mut switch = Switch::new(Settings { limits, ..Settings::default() });
         for number in 1..=4 {
             let address = [2, 0, 0, 0, 0, number as u8];
-            let info = PortInfo {
-                number: PortNo(number),
-                name: format!("p{number}"),
-                address,
-                is_up: true,
-                is_enabled: true,
-                speed: 0,
-                is_dummy: false,
-                tree: None,
-                queues: vec![],
-            };
+            let info = PortInfo::new(PortNo(number), format!("p{number}"), address);
             switch.set_port(info, 0).unwrap();
         }
         let connection = connect(&mut switch, version);
