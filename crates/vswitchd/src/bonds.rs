@@ -36,6 +36,8 @@ const PORTION: usize = 128;
 /// Rounds of LACPDUs and answers in one step of the clock, and the time that a round may take.
 const MOST_ROUNDS: usize = 4;
 const ROUND_LIMIT: Duration = Duration::from_secs(1);
+/// Longest wait for LACPDUs that were sent at the same time: short beside the time in which a link's failure shows.
+const GATHERING: Duration = Duration::from_millis(5);
 
 /// The bonds of all bridges.
 pub(crate) struct Bonds {
@@ -148,7 +150,9 @@ impl Bonds {
         let any = !bridges.is_empty();
         drop(bridges);
         if any {
-            self.run();
+            if self.run() {
+                self.gather();
+            }
             self.start();
         }
     }
@@ -207,6 +211,17 @@ impl Bonds {
         }
     }
 
+    /// Gives the LACPDUs that were sent at the same time a moment to arrive, those between bonds of this process. A
+    /// bond that takes one without the others sees, for a moment, members that lead to different partners, and tells
+    /// controllers of ports that go down and come back.
+    fn gather(&self) {
+        let logics: Vec<_> = self.bridges().values().map(|bridge| bridge.logic.clone()).collect();
+        let start = Instant::now();
+        while !logics.iter().all(|logic| logic.is_settled()) && start.elapsed() < GATHERING {
+            std::thread::sleep(GATHERING / 20);
+        }
+    }
+
     /// Returns how long nothing is due.
     fn wait(&self) -> Duration {
         let longest = self.news.wait(LONGEST_WAIT);
@@ -226,7 +241,9 @@ impl Bonds {
 fn follow(bonds: &Weak<Bonds>) {
     loop {
         let Some(bonds) = bonds.upgrade() else { return };
-        bonds.run();
+        if bonds.run() {
+            bonds.gather();
+        }
         let wait = bonds.wait();
         drop(bonds);
         std::thread::park_timeout(wait);
