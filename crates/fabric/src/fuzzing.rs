@@ -84,6 +84,7 @@ impl Bridge {
             let (closed, rate_limits) = (DropReason::PortDown, RateLimits::of(&settings, None));
             entries.push(Some(PortEntry {
                 up,
+                queues: 1,
                 first_lane,
                 lanes,
                 caps,

@@ -1,4 +1,4 @@
-//! Transmit queue selection: by the logic, or by the flow's hash.
+//! Transmit queue selection: by the logic, by the receive queue, or by the flow's hash.
 #![cfg(test)]
 #![cfg(not(loom))]
 
@@ -53,4 +53,49 @@ fn a_named_queue_is_used_and_the_last_one_stands_for_higher_numbers() {
     used.iter().for_each(|ids| assert!(ids.is_sorted()));
     used.sort();
     assert_eq!(used.concat().len(), 30);
+}
+
+/// Sends packets to port 1: whole batches, or one after the other.
+struct ToPort1 {
+    whole: bool,
+}
+
+impl SwitchLogic for ToPort1 {
+    fn forward(&self, batch: &mut Batch<'_>) {
+        match self.whole {
+            true => batch.send_all(PortIndex(1)),
+            false => batch.packets().for_each(|v| batch.send(v, PortIndex(1))),
+        }
+    }
+}
+
+/// Returns, for each of `to` transmit queues, the ids of the packets that leave through it. 40 flows come in through
+/// each of `from` receive queues; the id's hundreds are the queue.
+fn spread(from: usize, to: usize, whole: bool) -> Vec<Vec<u64>> {
+    let switch = rig::switch(1);
+    let bridge = switch.add_bridge("b", Arc::new(ToPort1 { whole })).unwrap();
+    let feeds: Vec<_> = (0..from).map(|_| Feed::new()).collect();
+    let receive = feeds.iter().map(|feed| feed.queue()).collect();
+    rig::plug(&switch, bridge, "from", receive, vec![Arc::new(CallPort::default())]);
+    let queues: Vec<_> = (0..to).map(|_| Arc::new(CallPort::default())).collect();
+    let egresses = queues.iter().map(|queue| queue.clone() as Arc<dyn Egress>).collect();
+    rig::plug(&switch, bridge, "to", vec![], egresses);
+    for (feed, number) in feeds.iter().zip(0..) {
+        feed.send((0..40).map(|flow| packet(100 * number + flow, 2 * flow as u8)));
+        wait_until("all are returned", || feed.returned() == 40);
+    }
+    let ids = |queue: &Arc<CallPort>| queue.take().iter().map(|called| id_of(&called.bytes)).collect();
+    queues.iter().map(ids).collect()
+}
+
+#[test]
+fn a_sender_with_enough_queues_steers_and_flows_of_others_are_hashed() {
+    let hundred = |number: u64| (100 * number..100 * number + 40).collect::<Vec<_>>();
+    for whole in [false, true] {
+        assert_eq!(spread(2, 2, whole), [hundred(0), hundred(1)]);
+        assert_eq!(spread(3, 2, whole), [[hundred(0), hundred(2)].concat(), hundred(1)]);
+        let hashed = spread(2, 3, whole);
+        assert!(hashed.iter().all(|ids| !ids.is_empty() && ids.len() < 40), "{hashed:?}");
+        assert_eq!(hashed.concat().len(), 80);
+    }
 }

@@ -21,6 +21,7 @@ use crate::protect::marking::Marks;
 use crate::protect::policing::RateLimits;
 use crate::protect::protection::Claim;
 use crate::protect::violations::Violations;
+use crate::rx::RxBatch;
 use crate::rx::arena::Arena;
 
 /// A port in the state.
@@ -28,6 +29,8 @@ use crate::rx::arena::Arena;
 pub struct PortEntry {
     /// Whether a client is connected and the port administratively up: only then are its packets switched.
     pub(crate) up: bool,
+    /// Receive queues that the client uses.
+    pub(crate) queues: u32,
     pub(crate) first_lane: u32,
     /// Number of transmit queues; 0 while the port is not up or its client only sends.
     pub(crate) lanes: u32,
@@ -70,14 +73,15 @@ impl PortEntry {
         }
     }
 
-    /// Lane for queue number `queue`, or the last lane if the port has fewer; without a number, chosen by the flow
-    /// hash.
+    /// Lane for queue number `queue`, or the last lane if the port has fewer; without a number, that of the
+    /// [steering](Destination::steered).
     #[inline(always)]
-    pub(crate) fn lane(&self, queue: Option<u16>, hash: impl FnOnce() -> u32) -> u32 {
-        match (self.lanes, queue) {
-            (0 | 1, _) => self.first_lane,
-            (lanes, Some(queue)) => self.first_lane + u32::from(queue).min(lanes - 1),
-            (_, None) => Destination::of(self).lane_of(hash()),
+    pub(crate) fn lane(&self, queue: Option<u16>, rx: &RxBatch, hash: impl FnOnce() -> u32) -> u32 {
+        let destination = Destination::of(self).steered(rx);
+        match (destination.lanes, queue) {
+            (_, Some(queue)) => self.first_lane + u32::from(queue).min(self.lanes.saturating_sub(1)),
+            (0 | 1, None) => destination.lane,
+            (_, None) => destination.lane_of(hash()),
         }
     }
 }
@@ -104,6 +108,19 @@ pub(crate) struct Destination {
 
 impl Destination {
     const CLOSED: Destination = Destination { lane: 0, lanes: 0, max_frame: 0 };
+
+    /// The destination of a batch. A client with at least as many queues as the receiver has spread its flows already:
+    /// each receive queue has one lane, all of the batch. Flows of one with fewer queues are spread by their hashes.
+    #[inline(always)]
+    pub(crate) fn steered(self, rx: &RxBatch) -> Self {
+        match self.lanes {
+            0 | 1 => self,
+            lanes if lanes <= rx.queues => {
+                Self { lane: self.lane + u32::from(rx.queue) % lanes, lanes: 1, ..self }
+            }
+            _ => self,
+        }
+    }
 
     /// The lane for a packet with this flow hash.
     #[inline(always)]

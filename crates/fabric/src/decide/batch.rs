@@ -353,9 +353,9 @@ impl<'a> Batch<'a> {
         self.send_anywhere(v, port);
     }
 
-    /// Sends a version to a port through transmit queue `queue`, instead of the one that its flow hash chooses. A
+    /// Sends a version to a port through transmit queue `queue`, instead of the one that the port chooses. A
     /// number beyond the port's queues means its last queue. If the port has limits by class, its classes are its
-    /// queues, and the flow hash chooses.
+    /// queues, and the port chooses.
     pub fn send_to_queue(&mut self, v: VersionId, port: PortIndex, queue: u16) {
         if port == self.ingress {
             return self.drop_output(v, DropReason::SamePort);
@@ -404,7 +404,7 @@ impl<'a> Batch<'a> {
     #[inline]
     pub fn send_range(&mut self, first: u16, end: u16, port: PortIndex) {
         let end = end.min(self.rx.packets as u16);
-        let destination = self.view.destination(port);
+        let destination = self.view.destination(port).steered(self.rx);
         let plain = !self.rx.offloads && self.rx.longest <= destination.max_frame;
         if first >= end {
             return;
@@ -466,7 +466,7 @@ impl<'a> Batch<'a> {
 
     #[inline(always)]
     fn send_anywhere(&mut self, v: VersionId, port: PortIndex) {
-        let destination = self.view.destination(port);
+        let destination = self.view.destination(port).steered(self.rx);
         let record = &mut self.rx.records[usize::from(v.0)];
         // The plain case: a received packet without work left, to a port that has one queue and takes its length.
         if record.packet == v.0

@@ -7,7 +7,7 @@ use crate::clock;
 use crate::counters::DropReason;
 use crate::decide::batch::Batch;
 use crate::decide::forward::decide_plain;
-use crate::decide::steps::{decide_originated, deliver, open_port, packets_of};
+use crate::decide::steps::{begin, decide_originated, deliver, open_port, packets_of};
 use crate::deliver::tools::Tools;
 use crate::lists::scratchpad::Scratchpad;
 use crate::observe::explain::{Remark, Text, Value};
@@ -135,7 +135,7 @@ pub(crate) fn decide(
             return true;
         }
     };
-    pad.begin(bridge.lane_count());
+    begin(batch, pad, bridge, Some(port));
     let mirrors = bridge.monitoring().and_then(|monitoring| monitoring.mirrors.as_ref());
     if let Some(mirrors) = mirrors {
         mirrors.received(batch, pad, bridge, ingress);

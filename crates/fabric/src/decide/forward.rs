@@ -11,7 +11,7 @@ use crate::bridge::port::PortIndex;
 use crate::bridge::state::BridgeState;
 use crate::decide::batch::Batch;
 use crate::decide::detour;
-use crate::decide::steps::{decide_originated, deliver, open_port, packets_of};
+use crate::decide::steps::{begin, decide_originated, deliver, open_port, packets_of};
 use crate::deliver::tools::Tools;
 use crate::lists::scratchpad::Scratchpad;
 use crate::rx::RxBatch;
@@ -54,7 +54,7 @@ pub(crate) fn decide_plain(
     }
     match open_port(bridge, ingress) {
         Ok(port) => {
-            pad.begin(bridge.lane_count());
+            begin(batch, pad, bridge, Some(port));
             let mut packets = packets_of(batch, pad, bridge, ingress, port);
             bridge.logic.forward(&mut packets);
             packets.finish();

@@ -20,6 +20,13 @@ pub(crate) fn open_port(bridge: &BridgeState, ingress: PortIndex) -> Result<&Por
     }
 }
 
+/// Begins the lists of a batch that came in through `port`; `None`: through none.
+#[inline(always)]
+pub(crate) fn begin(rx: &mut RxBatch, pad: &mut Scratchpad, bridge: &BridgeState, port: Option<&PortEntry>) {
+    pad.begin(bridge.lane_count());
+    rx.queues = port.map_or(0, |port| port.queues);
+}
+
 /// The logic's view of a batch.
 #[inline(always)]
 pub(crate) fn packets_of<'a>(
@@ -42,7 +49,7 @@ pub(crate) fn logic_view<'a>(
     ingress: PortIndex,
 ) -> Option<Batch<'a>> {
     let port = open_port(bridge, ingress).ok()?;
-    pad.begin(bridge.lane_count());
+    begin(rx, pad, bridge, Some(port));
     Some(packets_of(rx, pad, bridge, ingress, port))
 }
 
@@ -53,7 +60,7 @@ pub(crate) fn decide_originated(
     bridge: &BridgeState,
     decide: impl FnOnce(&mut Batch<'_>),
 ) {
-    pad.begin(bridge.lane_count());
+    begin(rx, pad, bridge, None);
     let ingress = PortIndex::NONE;
     let mut packets = Batch::new(rx, pad, bridge, bridge.everywhere(), ingress);
     decide(&mut packets);

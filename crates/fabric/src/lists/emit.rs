@@ -31,7 +31,7 @@ pub(crate) fn emit(
         return refuse(rx, pad, bridge, v as u16, entry, DropReason::ExceedsMtu);
     }
     record.state |= state::SENT;
-    let lane = entry.lane(queue, || packet::flow::hash(rx.header(v)));
+    let lane = entry.lane(queue, rx, || packet::flow::hash(rx.header(v)));
     pad.append(lane, v as u16);
 }
 

@@ -71,7 +71,7 @@ fn append(
     }
     rx.records[v].state |= state::SENT;
     // All segments of a packet hash alike: the hash leaves out lengths and sequence numbers.
-    let lane = entry.lane(queue, || packet::flow::hash(rx.header(v)));
+    let lane = entry.lane(queue, rx, || packet::flow::hash(rx.header(v)));
     pad.append(lane, v as u16);
 }
 

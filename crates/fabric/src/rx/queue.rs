@@ -26,4 +26,9 @@ pub trait RxQueue: Send {
     /// Whether polling is only a memory access. If it costs a system call, the queue is left to its signal as soon as
     /// it runs dry.
     fn cheap_to_poll(&self) -> bool;
+
+    /// Whether the sender uses the queue: one that it has disabled only loses what comes in.
+    fn is_enabled(&self) -> bool {
+        true
+    }
 }

@@ -43,6 +43,8 @@ pub struct RxBatch {
     pub(crate) removed_bytes: u64,
     /// Number of the receive queue in its port.
     pub(crate) queue: u16,
+    /// Receive queues that the port's client uses; 0 for packets that came from no port.
+    pub(crate) queues: u32,
     /// Mark of injected packets; 0 for all others.
     pub(crate) mark: u16,
     pub(crate) drops: Drops,
@@ -87,6 +89,7 @@ impl RxBatch {
             bytes: 0,
             removed_bytes: 0,
             queue: 0,
+            queues: 0,
             mark: 0,
             drops: Drops::default(),
             level: Level::detected(),

@@ -91,6 +91,7 @@ impl Switch {
         let client = Client::new(number, attachment.on_fault, attachment.tx.clone(), options.memory);
         self.group.clients.add(client.clone());
         let (mut tasks, mut rx) = (Vec::new(), Vec::new());
+        let enabled = attachment.rx.iter().filter(|queue| queue.is_enabled()).count() as u32;
         for ((number, queue), counters) in (0..).zip(attachment.rx).zip(&port.rx) {
             let task = TakeIn {
                 queue,
@@ -123,7 +124,7 @@ impl Switch {
         }
         let Attachment { caps, mtu, .. } = attachment;
         let near = options.placement;
-        port.attached = Some(Attached { tx, rx, drains, caps, mtu, down: false, client, near });
+        port.attached = Some(Attached { tx, rx, enabled, drains, caps, mtu, down: false, client, near });
         port.suspended = false;
         self.publish(bridge);
         self.report_link(bridge, at.port, was_up);

@@ -154,6 +154,8 @@ impl Default for SwitchOptions {
 struct Attached {
     tx: Vec<Arc<dyn Egress>>,
     rx: Vec<Assigned>,
+    /// Receive queues that the client uses.
+    enabled: u32,
     /// Worker and token of each of the switch's own queues.
     drains: Vec<(usize, Token)>,
     caps: Caps,

@@ -48,10 +48,11 @@ const LINK_HEADER: u32 = 14 + 4 + 4;
 fn port_entry(at: PortIndex, port: &Port, lanes: &mut Vec<Lane>) -> PortEntry {
     let first_lane = lanes.len() as u32;
     let settings = port.settings.clone();
-    let (mut up, mut caps, mut max_frame) = (false, Caps::default(), 0);
+    let (mut up, mut queues, mut caps, mut max_frame) = (false, 0, Caps::default(), 0);
     if let Some(attached) = port.attached.as_ref().filter(|attached| settings.admin_up && !attached.down) {
         let mtu = if settings.mtu > 0 { settings.mtu.min(attached.mtu) } else { attached.mtu };
-        (up, caps, max_frame) = (true, attached.caps, mtu.saturating_add(LINK_HEADER));
+        (up, queues) = (true, attached.enabled);
+        (caps, max_frame) = (attached.caps, mtu.saturating_add(LINK_HEADER));
         lanes.extend(attached.tx.iter().zip(&port.tx).map(|(egress, counters)| Lane {
             port: at,
             egress: match &port.egress_policer {
@@ -64,6 +65,7 @@ fn port_entry(at: PortIndex, port: &Port, lanes: &mut Vec<Lane>) -> PortEntry {
     }
     PortEntry {
         up,
+        queues,
         first_lane,
         lanes: lanes.len() as u32 - first_lane,
         caps,

@@ -247,6 +247,10 @@ fn read(segments: &[Segment], form: Form) -> Offload {
 }
 
 impl RxQueue for Rx {
+    fn is_enabled(&self) -> bool {
+        self.enabled
+    }
+
     #[inline]
     fn receive(&mut self, batch: &mut RxBatch) -> Result<(), Fault> {
         if let Some(station) = self.announce.take() {
