@@ -36,8 +36,12 @@ const PORTION: usize = 128;
 /// Rounds of LACPDUs and answers in one step of the clock, and the time that a round may take.
 const MOST_ROUNDS: usize = 4;
 const ROUND_LIMIT: Duration = Duration::from_secs(1);
-/// Longest wait for LACPDUs that were sent at the same time: short beside the time in which a link's failure shows.
+/// Longest wait for LACPDUs that bonds of this process have sent each other at the same time: short beside the time in
+/// which a link's failure shows. A bond that takes one without the others sees, for a moment, members that lead to
+/// different partners, and tells controllers of ports that go down and come back.
 const GATHERING: Duration = Duration::from_millis(5);
+/// Time between two looks whether they have arrived.
+const LOOKS: Duration = Duration::from_micros(50);
 
 /// The bonds of all bridges.
 pub(crate) struct Bonds {
@@ -151,7 +155,7 @@ impl Bonds {
         drop(bridges);
         if any {
             if self.run() {
-                self.gather();
+                self.settle(GATHERING);
             }
             self.start();
         }
@@ -197,28 +201,17 @@ impl Bonds {
             if !self.run() {
                 break;
             }
-            self.settle();
+            self.settle(ROUND_LIMIT);
         }
     }
 
-    /// Waits until the frames that were sent have been received within this process.
-    fn settle(&self) {
+    /// Waits until the frames that were sent have been received within this process, but not beyond `limit`.
+    fn settle(&self, limit: Duration) {
         let logics: Vec<_> = self.bridges().values().map(|bridge| bridge.logic.clone()).collect();
         let start = Instant::now();
-        while !logics.iter().all(|logic| logic.is_settled()) && start.elapsed() < ROUND_LIMIT {
+        while !logics.iter().all(|logic| logic.is_settled()) && start.elapsed() < limit {
             // Workers and the logics' threads have no end to announce.
-            std::thread::yield_now();
-        }
-    }
-
-    /// Gives the LACPDUs that were sent at the same time a moment to arrive, those between bonds of this process. A
-    /// bond that takes one without the others sees, for a moment, members that lead to different partners, and tells
-    /// controllers of ports that go down and come back.
-    fn gather(&self) {
-        let logics: Vec<_> = self.bridges().values().map(|bridge| bridge.logic.clone()).collect();
-        let start = Instant::now();
-        while !logics.iter().all(|logic| logic.is_settled()) && start.elapsed() < GATHERING {
-            std::thread::sleep(GATHERING / 20);
+            std::thread::sleep(LOOKS);
         }
     }
 
@@ -242,7 +235,7 @@ fn follow(bonds: &Weak<Bonds>) {
     loop {
         let Some(bonds) = bonds.upgrade() else { return };
         if bonds.run() {
-            bonds.gather();
+            bonds.settle(GATHERING);
         }
         let wait = bonds.wait();
         drop(bonds);
