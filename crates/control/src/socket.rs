@@ -10,16 +10,22 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::{SocketAddr, UnixListener};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ports::{Access, OpenError, Process};
-use rustix::fs::{FlockOperation, Mode, flock};
+use rustix::fs::{FlockOperation, Mode, chmod, fchmod, flock};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, socket_with};
 
 use crate::model::DEFAULT_SOCKET;
+
+/// Owner and group may connect.
+const MODE: Mode = Mode::from_raw_mode(0o660);
+
+/// Connections that wait for `accept`, as the standard library chooses.
+const BACKLOG: i32 = 128;
 
 /// A process that listens on a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -156,13 +162,7 @@ impl ControlSocket {
             Occupant::OtherFile => return Err(SocketError::OtherFile(path.into())),
             Occupant::Process(holder) => return Err(SocketError::Held { path: path.into(), holder }),
         }
-        let address = SocketAddr::from_pathname(path).map_err(io)?;
-        // The umask restricts access from the moment of creation.
-        let umask = rustix::process::umask(Mode::from_raw_mode(0o117));
-        let bound = UnixListener::bind_addr(&address);
-        rustix::process::umask(umask);
-        let listener = bound.map_err(io)?;
-        listener.set_nonblocking(true).map_err(io)?;
+        let listener = listen(path).map_err(io)?;
         let meta = std::fs::symlink_metadata(path).map_err(io)?;
         Ok((Self { path: path.into(), identity: (meta.dev(), meta.ino()) }, listener))
     }
@@ -178,6 +178,20 @@ impl ControlSocket {
             OpenError(format!("cannot set mode, owner or group of {}: {error}", self.path.display()))
         })
     }
+}
+
+/// Listens on `path`, whose file has [`MODE`] before anyone can connect.
+///
+/// Linux creates the file with the mode of the socket, less the umask; without a socket of that mode, all users could
+/// open the file for a moment. The umask stays as it is: it is the process's, and other threads create files.
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    fchmod(&socket, MODE)?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    chmod(path, MODE)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(UnixListener::from(socket))
 }
 
 fn directory(path: &Path) -> &Path {
@@ -233,6 +247,7 @@ pub fn is_abstract(path: &Path) -> bool {
 mod tests {
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::SocketAddr;
 
     use super::*;
 
@@ -245,6 +260,33 @@ mod tests {
         assert_eq!(socket.path(), path);
         drop((socket, listener));
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn binding_does_not_change_the_mode_of_files_created_meanwhile() {
+        let dir = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let create = |name: String| {
+            let path = dir.path().join(name);
+            std::fs::create_dir(&path).unwrap();
+            mode(&path)
+        };
+        let usual = create("before".into());
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let dir = tempfile::tempdir().unwrap();
+                    for socket in 0..200 {
+                        let path = dir.path().join(format!("{socket}.sock"));
+                        let (_socket, _listener) = ControlSocket::bind(&path, false).unwrap();
+                        assert_eq!(mode(&path), 0o660);
+                    }
+                });
+            }
+            for number in 0..2_000 {
+                assert_eq!(create(number.to_string()), usual);
+            }
+        });
     }
 
     #[test]
