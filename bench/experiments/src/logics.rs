@@ -61,13 +61,21 @@ impl SwitchLogic for RingByRing {
 /// [`Addressed`] in the order of VALE's fabric: each port of the switch, idle or not, goes through the whole batch for its
 /// packets (the mSwitch paper, section 3.3). Lists are formed as well, since the fabric delivers them; that costs a
 /// packet what it costs with [`Addressed`].
-pub struct Scanning;
+pub struct Scanning {
+    /// Decides by the header where a packet goes.
+    pub decide: fn(&[u8]) -> PortIndex,
+}
+
+impl Scanning {
+    /// Decides by address.
+    pub const BY_ADDRESS: Self = Self { decide: destination };
+}
 
 impl SwitchLogic for Scanning {
     fn forward(&self, batch: &mut Batch<'_>) {
         let mut destinations = [PortIndex::NONE; MOST];
         for (v, to) in batch.packets().zip(&mut destinations) {
-            *to = destination(batch.header(v));
+            *to = (self.decide)(batch.header(v));
         }
         for port in batch.live_ports() {
             for (v, to) in batch.packets().zip(&destinations) {

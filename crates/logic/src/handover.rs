@@ -30,7 +30,7 @@ pub struct State {
 
 impl State {
     /// Returns the entries of the state `name` among `states`, if its keys and values have these lengths.
-    fn entries<const ENTRY: usize>(
+    pub(crate) fn entries<const ENTRY: usize>(
         states: &[State],
         name: &str,
         key_len: u32,
@@ -64,7 +64,12 @@ impl State {
         }
     }
 
-    fn new<const ENTRY: usize>(name: &str, key_len: u32, entries: impl Iterator<Item = [u8; ENTRY]>) -> Self {
+    /// Makes a state of entries, the first `key_len` bytes of each of which are the key.
+    pub(crate) fn new<const ENTRY: usize>(
+        name: &str,
+        key_len: u32,
+        entries: impl Iterator<Item = [u8; ENTRY]>,
+    ) -> Self {
         let value_len = (ENTRY as u32).saturating_sub(key_len);
         Self { name: name.into(), key_len, value_len, entries: entries.flatten().collect() }
     }

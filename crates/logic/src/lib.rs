@@ -19,6 +19,7 @@ mod flow;
 mod handover;
 mod hub;
 mod learning;
+mod middlebox;
 pub mod params;
 mod security;
 mod snooping;
@@ -38,6 +39,7 @@ pub use fdb::{Admission, Fdb, FdbChange, FdbEntry, FdbError, FdbEvent, FdbStats,
 pub use handover::{State, Station, layout_difference, replace};
 pub use hub::Hub;
 pub use learning::{Learning, SnoopingSettings};
+pub use middlebox::Middlebox;
 pub use params::{ParamValue, Values};
 pub use security::{admits_packet as admits, unknown_destination};
 pub use snooping::{Destinations, GroupEntry};
@@ -45,7 +47,8 @@ pub use static_pairs::StaticPairs;
 pub use views::{GroupTable, MacTable, Views};
 
 /// All logics that ship with the switch.
-pub const LIST: &[LogicInfo] = &[learning::INFO, static_pairs::INFO, hub::INFO, chain::INFO, dummy::INFO];
+pub const LIST: &[LogicInfo] =
+    &[learning::INFO, static_pairs::INFO, hub::INFO, chain::INFO, middlebox::INFO, dummy::INFO];
 
 /// Control side of a logic.
 pub trait Logic: fabric::SwitchLogic {

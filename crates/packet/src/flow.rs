@@ -20,10 +20,10 @@ use crate::ether::ADDRESSES_LEN;
 use crate::headers::{IpVersion, Layers, protocol};
 
 // Digits of pi after the point: constants without a structure of their own.
-const K0: u64 = 0x243f_6a88_85a3_08d3;
-const K1: u64 = 0x1319_8a2e_0370_7344;
-const K2: u64 = 0xa409_3822_299f_31d0;
-const K3: u64 = 0x082e_fa98_ec4e_6c89;
+pub(crate) const K0: u64 = 0x243f_6a88_85a3_08d3;
+pub(crate) const K1: u64 = 0x1319_8a2e_0370_7344;
+pub(crate) const K2: u64 = 0xa409_3822_299f_31d0;
+pub(crate) const K3: u64 = 0x082e_fa98_ec4e_6c89;
 
 /// Returns the hash of a frame's flow. The front of a longer packet is enough if it includes the transport ports.
 #[inline(always)]
@@ -56,7 +56,7 @@ const PLAIN_LEN: usize = 42;
 
 /// Mixes once more: the bits of the last words have been through only one multiplication.
 #[inline]
-fn finish(hash: u64) -> u32 {
+pub(crate) fn finish(hash: u64) -> u32 {
     mix(hash ^ K2, K3) as u32
 }
 
@@ -107,13 +107,13 @@ fn ethernet(frame: &[u8], layers: &Layers) -> u64 {
 }
 
 #[inline]
-fn word(frame: &[u8], at: usize) -> Option<u64> {
+pub(crate) fn word(frame: &[u8], at: usize) -> Option<u64> {
     chunk(frame, at).map(|bytes| u64::from_be_bytes(*bytes))
 }
 
 /// Folds the 128-bit product.
 #[inline]
-fn mix(a: u64, b: u64) -> u64 {
+pub(crate) fn mix(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     product as u64 ^ (product >> 64) as u64
 }

@@ -7,6 +7,7 @@
 //! | [`headers`]    | start of each layer (RFC 791, RFC 8200)                                       |
 //! | [`edit`]       | pushing, popping and rewriting a VLAN tag in place                            |
 //! | [`dscp`]       | code points of IP packets (RFC 2474)                                          |
+//! | [`conversation`] | ports of TCP and UDP, and a hash that is equal for both directions           |
 //! | [`flow`]       | a hash that is equal for all packets of a flow                                |
 //! | [`checksum`]   | the Internet checksum, computed piecewise (RFC 1071)                          |
 //! | [`offload`]    | work pending before a packet is valid on a wire, and its validation           |
@@ -24,6 +25,7 @@
 pub mod bpf;
 mod bytes;
 pub mod checksum;
+pub mod conversation;
 pub mod dscp;
 pub mod edit;
 pub mod ether;
@@ -36,6 +38,7 @@ pub mod unannounced;
 pub mod virtio_net;
 
 pub use checksum::Sum;
+pub use conversation::Conversation;
 pub use ether::{EtherType, MacAddr, Vid, VlanTag};
 pub use headers::{IpVersion, Layers};
 pub use offload::{Gso, Offload, OffloadError};

@@ -54,7 +54,8 @@ fn run(options: &Options, show: &mut dyn FnMut(Point)) -> Result<()> {
         let one = rig(Arc::new(Addressed), 1)?;
         let bare_one = BareCopy::new(round_robin(1, size), Shape::DEFAULT, 1, options.cpu());
         for active in ACTIVE {
-            let (lists, scan) = (rig(Arc::new(Addressed), active)?, rig(Arc::new(Scanning), active)?);
+            let (lists, scan) =
+                (rig(Arc::new(Addressed), active)?, rig(Arc::new(Scanning::BY_ADDRESS), active)?);
             let bare = BareCopy::new(round_robin(active, size), Shape::DEFAULT, active, options.cpu());
             let subjects: [&dyn Subject; 5] = [&one, &lists, &scan, &bare_one, &bare];
             if let [base, lists, scan, bare_base, bare] = take_turns(&subjects, options.effort)?.as_slice() {

@@ -33,7 +33,7 @@ fn run(options: &Options, show: &mut dyn FnMut(Point)) -> Result<()> {
     let rig = |logic: Arc<dyn SwitchLogic>, idle: usize| fan_out(options, logic, 1 + idle, 1, 60, 256);
     let alone = rig(Arc::new(Addressed), 0)?;
     for idle in IDLE {
-        let (lists, scan) = (rig(Arc::new(Addressed), idle)?, rig(Arc::new(Scanning), idle)?);
+        let (lists, scan) = (rig(Arc::new(Addressed), idle)?, rig(Arc::new(Scanning::BY_ADDRESS), idle)?);
         if let [base, lists, scan] = take_turns(&[&alone, &lists, &scan], options.effort)?.as_slice() {
             show(Point::new("alone", idle as f64, base, Some(base)));
             show(Point::new("mswitch", idle as f64, lists, Some(base)));

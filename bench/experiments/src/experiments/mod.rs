@@ -5,6 +5,7 @@ mod destinations;
 mod idle_ports;
 mod incast;
 mod large_packets;
+mod middlebox;
 mod modules;
 mod ports_on_a_core;
 mod rings;
@@ -108,6 +109,7 @@ pub const LIST: &[Experiment] = &[
     rings::EXPERIMENT,
     ports_on_a_core::EXPERIMENT,
     modules::EXPERIMENT,
+    middlebox::EXPERIMENT,
 ];
 
 /// Packets of a sender's cycle for so many destinations: enough for several batches, and the same for all.

@@ -45,7 +45,7 @@ fn run(options: &Options, show: &mut dyn FnMut(Point)) -> Result<()> {
     let one = learning(1)?;
     for ports in PORTS {
         let learned = learning(ports)?;
-        let (lists, scan) = (rig(Arc::new(Addressed), ports)?, rig(Arc::new(Scanning), ports)?);
+        let (lists, scan) = (rig(Arc::new(Addressed), ports)?, rig(Arc::new(Scanning::BY_ADDRESS), ports)?);
         let series = take_turns(&[&one, &learned, &lists, &scan], options.effort)?;
         if let [base, learned, lists, scan] = series.as_slice() {
             show(Point::new("mswitch, learning", ports as f64, learned, Some(base)));

@@ -8,6 +8,7 @@ mod frames;
 mod handover;
 mod hub;
 mod learning;
+mod middlebox;
 mod model;
 mod protection;
 mod rig;
