@@ -99,6 +99,8 @@ pub struct Middlebox {
     given: Vec<(String, String)>,
     rules: Rules,
     functions: Vec<Running>,
+    /// The function of each instance.
+    function_of: Vec<Function>,
     ports: Ports,
     /// Seconds.
     idle: u32,
@@ -167,15 +169,18 @@ impl Middlebox {
             .filter(|(name, _)| is_list(name))
             .map(|(name, list)| (name, list.to_string()))
             .collect();
-        let (mut rules, mut functions) = (Rules::default(), Vec::<Running>::new());
+        let (mut rules, mut functions, mut function_of) =
+            (Rules::default(), Vec::<Running>::new(), Vec::new());
         for (slot, (port, text)) in (0..).zip(&lists) {
             let refused = |expected: &str| LogicError::bad_value(INFO.name, port, text, expected);
             if usize::from(slot) >= MAX_INSTANCES {
                 return Err(refused(&format!("at most {MAX_INSTANCES} ports with functions")));
             }
             let list = rules::read(text).ok_or_else(|| refused(rules::EXPECTED))?;
-            if let Some(function) = functions.iter_mut().find(|function| function.list == list) {
+            let same = (0..).zip(&mut functions).find(|(_, function)| function.list == list);
+            if let Some((number, function)) = same {
                 function.instances.push(slot);
+                function_of.push(number);
                 continue;
             }
             let number = Function::try_from(functions.len()).unwrap_or(rules::NONE);
@@ -192,6 +197,7 @@ impl Middlebox {
                 };
                 rules.add(item, number).map_err(holder)?;
             }
+            function_of.push(number);
             functions.push(Running { list, instances: vec![slot], buckets: Buckets::default() });
         }
         let of = |name| values.get(name).map(ParamValue::to_string);
@@ -218,6 +224,7 @@ impl Middlebox {
                 of("return"),
             ),
             functions,
+            function_of,
             idle: u32::try_from(idle).unwrap_or(u32::MAX).max(1),
             drops_without_instance: values.text("without-instance") == "drop",
             tallies: PerThread::default(),
@@ -277,15 +284,15 @@ impl Middlebox {
     /// direction meets the same instance.
     #[inline(always)]
     fn note(&self, batch: &Batch<'_>, packet: &Conversation, slot: Slot) {
-        let Some(function) = self.functions.get(usize::from(self.rules.find(packet))) else { return };
+        let own = self.function_of.get(usize::from(slot)).copied().unwrap_or(rules::NONE);
+        let Some(function) = self.functions.get(usize::from(own)) else { return };
+        // Functions may send other packets, too.
+        if self.rules.find(packet) != own || batch.is_rehearsal() {
+            return;
+        }
         let (number, now) = (buckets::number(packet.hash()), batch.now());
         let old = function.buckets.get(number);
-        let is_noted = old.is_some_and(|bucket| bucket.slot == slot && bucket.heard == now);
-        if is_noted
-            || function.instances.len() < 2
-            || batch.is_rehearsal()
-            || !function.instances.contains(&slot)
-        {
+        if old.is_some_and(|bucket| bucket.slot == slot && bucket.heard == now) {
             return;
         }
         let is_up =
@@ -317,14 +324,7 @@ impl Middlebox {
             let Some(frame) = vlans.enter(batch, v) else { continue };
             let v = frame.version();
             let packet = Conversation::of(batch.header(v));
-            let verdict = match (came_from, packet) {
-                (Some(slot), packet) => {
-                    packet.iter().for_each(|packet| self.note(batch, packet, slot));
-                    Verdict::Returned
-                }
-                (None, Some(packet)) => self.find(batch, &packet),
-                (None, None) => Verdict::Unmatched,
-            };
+            let verdict = self.judge(batch, packet.as_ref(), came_from);
             self.count(batch, verdict, 1);
             if EXPLAINED {
                 self.remark(batch, v, packet.as_ref(), verdict);
@@ -339,6 +339,18 @@ impl Middlebox {
                 Destination::Drop => batch.discard(v, DropReason::Logic),
                 Destination::Open => {}
             }
+        }
+    }
+
+    #[inline(always)]
+    fn judge(&self, batch: &Batch<'_>, packet: Option<&Conversation>, came_from: Option<Slot>) -> Verdict {
+        match (came_from, packet) {
+            (Some(slot), packet) => {
+                packet.iter().for_each(|packet| self.note(batch, packet, slot));
+                Verdict::Returned
+            }
+            (None, Some(packet)) => self.find(batch, packet),
+            (None, None) => Verdict::Unmatched,
         }
     }
 
@@ -358,13 +370,13 @@ impl Middlebox {
         port.map_or(Destination::Open, Destination::Port)
     }
 
-    /// [`Middlebox::switch`] of packets that come from elsewhere than a function, in the plain case: no port security
-    /// at the ingress port, no VLAN settings at any port. Consecutive packets of one conversation are looked up once,
-    /// and consecutive packets to one port are sent together.
+    /// [`Middlebox::switch`] in the plain case: no port security at the ingress port, no VLAN settings at any port.
+    /// Consecutive packets of one conversation are looked up once, and consecutive packets to one port are sent
+    /// together.
     // A function of its own, so that the other cases do not change how this loop is compiled.
     #[inline(never)]
-    fn switch_plain(&self, batch: &mut Batch<'_>) {
-        let unmatched = self.unmatched(batch);
+    fn switch_plain(&self, batch: &mut Batch<'_>, came_from: Option<Slot>) {
+        let (back, unmatched) = (self.ports.back().or(self.ports.default()), self.unmatched(batch));
         // The packets `first..end` go to `port` and are not sent yet; `last` is the front of packet `end - 1`, whose
         // verdict is `found`. Without such packets, no packet has the number `end`.
         const NO_PACKET: u16 = u16::MAX;
@@ -377,13 +389,11 @@ impl Middlebox {
                 continue;
             }
             let plain = front.and_then(Front::conversation);
-            let verdict = match plain.or_else(|| Conversation::of(batch.header(v))) {
-                Some(packet) => self.find(batch, &packet),
-                None => Verdict::Unmatched,
-            };
+            let packet = plain.or_else(|| Conversation::of(batch.header(v)));
+            let verdict = self.judge(batch, packet.as_ref(), came_from);
             // Other packets can be of one conversation although their fronts differ, and the reverse.
             let front = plain.and(front);
-            let to = self.destination(verdict, None, unmatched);
+            let to = self.destination(verdict, back, unmatched);
             if to == Destination::Port(port) && number == end && verdict == found {
                 (last, end) = (front, end + 1);
                 continue;
@@ -448,9 +458,10 @@ impl Middlebox {
 
 impl SwitchLogic for Middlebox {
     fn forward(&self, batch: &mut Batch<'_>) {
-        match self.ports.slot(batch.ingress()) {
-            None if batch.security().is_none() && !batch.vlan_aware() => self.switch_plain(batch),
-            slot => self.switch::<false>(batch, slot),
+        let came_from = self.ports.slot(batch.ingress());
+        match batch.security().is_none() && !batch.vlan_aware() {
+            true => self.switch_plain(batch, came_from),
+            false => self.switch::<false>(batch, came_from),
         }
     }
 

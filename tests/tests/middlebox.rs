@@ -1,0 +1,279 @@
+//! `middlebox` with real firewalls: three instances of nftables between a client and a server, each of which accepts
+//! only conversations that it has seen from their first packet on.
+//!
+//! ```text
+//!            +-- fw1 --+
+//! client -- br-in -- fw2 -- br-out -- server
+//!            +-- fw3 --+
+//! ```
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use e2e::{Daemon, Netns, binary, config, unique, until};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::task::JoinSet;
+
+const LIMIT: Duration = Duration::from_secs(30);
+/// A conversation without an answer for so long is broken.
+const SILENCE: Duration = Duration::from_secs(4);
+const PORT: u16 = 5001;
+/// Addresses of the firewalls, the same for all: only the switch knows which of them gets a packet.
+const GATES: [(&str, &str); 2] =
+    [("10.79.1.1/24", "02:00:00:79:01:01"), ("10.79.2.1/24", "02:00:00:79:02:01")];
+const ENDS: [(&str, &str); 2] =
+    [("10.79.1.2/24", "02:00:00:79:01:02"), ("10.79.2.2/24", "02:00:00:79:02:02")];
+
+const RULES: &str = "table inet t {
+  counter new { }
+  counter dropped { }
+  chain forward {
+    type filter hook forward priority 0; policy drop;
+    ct state established accept
+    ct state new tcp dport 5001 tcp flags & (fin|syn|rst|ack) == syn counter name new accept
+    counter name dropped drop
+  }
+}";
+
+fn bare(address: &str) -> &str {
+    address.split('/').next().unwrap()
+}
+
+/// Tells an interface's neighbour, since nobody can ask for it through several firewalls.
+fn introduce(netns: &Netns, interface: &str, neighbour: (&str, &str)) {
+    let neighbour = [bare(neighbour.0), "lladdr", neighbour.1, "dev", interface, "nud", "permanent"];
+    netns.run(&[&["ip", "neigh", "replace"], &neighbour[..]].concat()).unwrap();
+}
+
+/// A firewall with a leg on each side.
+struct Firewall {
+    netns: Netns,
+    legs: [String; 2],
+}
+
+impl Firewall {
+    fn new() -> Self {
+        let netns = Netns::new().unwrap();
+        netns.run(&["sysctl", "-qw", "net.ipv4.ip_forward=1"]).unwrap();
+        let rules = std::env::temp_dir().join(unique("nft"));
+        std::fs::write(&rules, RULES).unwrap();
+        netns.run(&["nft", "-f", rules.to_str().unwrap()]).unwrap();
+        std::fs::remove_file(rules).unwrap();
+        // A conversation that began elsewhere is none.
+        netns.run(&["sysctl", "-qw", "net.netfilter.nf_conntrack_tcp_loose=0"]).unwrap();
+        Self { netns, legs: [unique("t"), unique("t")] }
+    }
+
+    /// Tells its legs' neighbours, once the switch has made the legs.
+    fn introduce(&self) {
+        self.legs.iter().zip(ENDS).for_each(|(leg, end)| introduce(&self.netns, leg, end));
+    }
+
+    fn counter(&self, name: &str) -> u64 {
+        let text = self.netns.run(&["nft", "list", "counter", "inet", "t", name]).unwrap();
+        let mut words = text.split_whitespace().skip_while(|word| *word != "packets").skip(1);
+        words.next().unwrap().parse().unwrap()
+    }
+}
+
+/// Conversations, each of which sends a byte as soon as the last one has returned.
+#[derive(Default)]
+struct Load {
+    stop: AtomicBool,
+    open: AtomicU64,
+    conversations: std::sync::Mutex<Vec<Arc<AtomicU64>>>,
+}
+
+impl Load {
+    /// Opens so many conversations, waits until all work, and keeps them going on the calling runtime.
+    async fn add(self: &Arc<Self>, count: usize, running: &mut JoinSet<Option<usize>>) {
+        let first = self.open.load(Relaxed);
+        for place in first as usize..first as usize + count {
+            let answers = Arc::new(AtomicU64::new(0));
+            self.conversations.lock().unwrap().push(answers.clone());
+            let load = self.clone();
+            running.spawn(async move {
+                let server = format!("{}:{PORT}", bare(ENDS[1].0)).parse().unwrap();
+                let socket = TcpSocket::new_v4().unwrap();
+                let connect = tokio::time::timeout(LIMIT, socket.connect(server));
+                let Ok(Ok(mut stream)) = connect.await else { panic!("no connection") };
+                load.open.fetch_add(1, Relaxed);
+                while !load.stop.load(Relaxed) {
+                    match tokio::time::timeout(SILENCE, echo(&mut stream)).await {
+                        Ok(Ok(())) => answers.fetch_add(1, Relaxed),
+                        _ => return Some(place),
+                    };
+                }
+                None
+            });
+        }
+        while self.open.load(Relaxed) < first + count as u64 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn answers(&self) -> Vec<u64> {
+        self.conversations.lock().unwrap().iter().map(|answers| answers.load(Relaxed)).collect()
+    }
+
+    /// Waits until each conversation but these has got further answers.
+    async fn progress(&self, but: &BTreeSet<usize>, when: &str) {
+        let before = self.answers();
+        let still = || -> Vec<usize> {
+            let now = self.answers();
+            let stands = |place: &usize| now.get(*place) == before.get(*place) && !but.contains(place);
+            (0..before.len()).filter(stands).collect()
+        };
+        let all = async {
+            while !still().is_empty() {
+                tokio::task::yield_now().await;
+            }
+        };
+        let limit = tokio::time::timeout(LIMIT, all).await;
+        assert!(
+            limit.is_ok(),
+            "{when}, {} conversations stand still, such as {:?}",
+            still().len(),
+            still().first()
+        );
+    }
+}
+
+async fn echo(stream: &mut TcpStream) -> std::io::Result<()> {
+    stream.write_all(b"x").await?;
+    stream.read_exact(&mut [0]).await.map(drop)
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// Port names of the firewalls' legs on a side, with the list of their function.
+fn functions(side: usize, numbers: &[usize]) -> Vec<String> {
+    numbers.iter().map(|n| format!("fw{n}-{}={PORT}/tcp", ["in", "out"][side])).collect()
+}
+
+/// Three firewalls share conversations; one is lost, another one comes.
+fn firewalls(conversations: usize) {
+    let most = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).unwrap();
+    let ends = [Netns::new().unwrap(), Netns::new().unwrap()];
+    let mut walls: Vec<_> = (0..4).map(|_| Firewall::new()).collect();
+    let interfaces = [unique("t"), unique("t")];
+    let mut text = String::new();
+    for (side, bridge) in ["br-in", "br-out"].into_iter().enumerate() {
+        text += &config::bridge(bridge, "middlebox");
+        let lists = functions(side, &[1, 2, 3]).join("\", ").replace('=', " = \"");
+        text += &format!("params = {{ return = \"end{side}\", {lists}\" }}\n");
+        let mac = |(_, mac): (&str, &str)| format!("mac = \"{mac}\"\n");
+        let (end, of_end) = (format!("end{side}"), mac(ENDS[side]));
+        text += &config::tap(&end, &interfaces[side], ends[side].name(), &[ENDS[side].0], &of_end);
+        for (number, wall) in (1..=3).zip(&walls) {
+            let port = format!("fw{number}-{}", ["in", "out"][side]);
+            text +=
+                &config::tap(&port, &wall.legs[side], wall.netns.name(), &[GATES[side].0], &mac(GATES[side]));
+        }
+    }
+    let daemon = Daemon::start(&text).unwrap();
+    for side in 0..2 {
+        introduce(&ends[side], &interfaces[side], GATES[side]);
+        ends[side].run(&["ip", "route", "add", "default", "via", bare(GATES[side].0)]).unwrap();
+    }
+    walls[..3].iter().for_each(Firewall::introduce);
+
+    let listen = format!("0.0.0.0:{PORT}");
+    let program = binary("echo-server", "ECHO_SERVER").unwrap();
+    let _server = ends[1].start(&[program.to_str().unwrap(), &listen]).unwrap();
+    let is_ready = || std::net::TcpStream::connect(("127.0.0.1", PORT)).is_ok();
+    until("the server listens", LIMIT, || Ok(ends[1].enter(is_ready)?.then_some(()))).unwrap();
+    ends[0].enter(|| runtime().block_on(drive(&daemon, &mut walls, conversations))).unwrap();
+}
+
+async fn drive(daemon: &Daemon, walls: &mut Vec<Firewall>, conversations: usize) {
+    let (load, mut running) = (Arc::new(Load::default()), JoinSet::new());
+    load.add(conversations, &mut running).await;
+    load.progress(&BTreeSet::new(), "with three firewalls").await;
+    let new: Vec<_> = walls[..3].iter().map(|wall| wall.counter("new")).collect();
+    let dropped = |walls: &[Firewall]| walls.iter().map(|wall| wall.counter("dropped")).sum::<u64>();
+    assert_eq!(new.iter().sum::<u64>(), conversations as u64, "{new:?}");
+    assert!(new.iter().all(|share| *share > conversations as u64 / 5), "{new:?}");
+    assert_eq!(dropped(&walls[..3]), 0, "each firewall sees both directions of its conversations");
+
+    // One firewall dies: its conversations break, and no other.
+    drop(walls.remove(1));
+    let mut broken = BTreeSet::new();
+    while broken.len() < new[1] as usize {
+        let place = tokio::time::timeout(LIMIT, running.join_next()).await.expect("conversations live on");
+        broken.insert(place.unwrap().unwrap().expect("nothing was stopped"));
+    }
+    load.progress(&broken, "with two firewalls").await;
+
+    // Another one comes: nothing that works breaks, and it gets its share of what is new.
+    for (side, bridge) in ["br-in", "br-out"].into_iter().enumerate() {
+        let name = format!("fw4-{}", ["in", "out"][side]);
+        let wall = &walls[2];
+        let port = [&name, "--type", "tap", "--interface", &wall.legs[side], "--netns", wall.netns.name()];
+        let (address, mac) = GATES[side];
+        daemon
+            .run(&[&["port", "add", bridge], &port[..], &["--addresses", address, "--mac", mac]].concat())
+            .unwrap();
+    }
+    walls[2].introduce();
+    for (side, bridge) in ["br-in", "br-out"].into_iter().enumerate() {
+        let end = format!("return=end{side}");
+        let lists = functions(side, &[1, 3, 4]);
+        let params = std::iter::once(&end).chain(&lists).flat_map(|param| ["--param", param]);
+        let set: Vec<_> = ["logic", "set", bridge, "middlebox"].into_iter().chain(params).collect();
+        daemon.run(&set).unwrap();
+    }
+    load.progress(&broken, "with another firewall").await;
+    load.add(conversations / 2, &mut running).await;
+    load.progress(&broken, "with more conversations").await;
+    let share = walls[2].counter("new");
+    assert!(share > conversations as u64 / 10, "the new firewall got {share} of {}", conversations / 2);
+    assert_eq!(walls[2].counter("dropped"), 0);
+
+    load.stop.store(true, Relaxed);
+    while let Some(ended) = running.join_next().await {
+        assert_eq!(ended.unwrap(), None, "a conversation broke that was not the dead firewall's");
+    }
+    let shown = daemon.json(&["logic", "show", "br-in"]).unwrap();
+    let value = |name: &str| {
+        let counters = shown["counters"].as_array().unwrap();
+        counters.iter().find(|counter| counter["name"] == name).unwrap()["value"].as_u64().unwrap()
+    };
+    assert!(value("matched") > 0 && value("returned") > 0);
+    assert_eq!((value("unmatched"), value("without_instance")), (0, 0));
+}
+
+#[test]
+fn firewalls_see_whole_conversations_and_come_and_go() {
+    let is_long = std::env::var_os("MSWITCH_LONG").is_some();
+    firewalls(if is_long { 10_000 } else { 500 });
+}
+
+#[test]
+fn the_way_of_a_packet_is_explained() {
+    let netns = Netns::new().unwrap();
+    let mut text = config::bridge("br0", "middlebox");
+    text += "params = { dns = \"53\", web = \"80/tcp\", default = \"uplink\" }\n";
+    for name in ["uplink", "web", "dns", "lan"] {
+        text += &config::tap(name, &unique("t"), netns.name(), &[], "");
+    }
+    let daemon = Daemon::start(&text).unwrap();
+    until("all ports are up", LIMIT, || {
+        Ok(daemon.ports("br0")?.iter().all(|port| port.is_up()).then_some(()))
+    })
+    .unwrap();
+    let packet = "in_port=lan,tcp,nw_src=10.0.0.1,nw_dst=10.0.0.2,tp_src=1234,tp_dst=80";
+    let web = daemon.run(&["trace", "br0", "--packet", packet]).unwrap();
+    assert!(
+        web.contains("the function for 80/tcp has one instance") && web.contains("it goes to web"),
+        "{web}"
+    );
+}
