@@ -68,7 +68,8 @@ fn spanning_tree() -> Vec<Seed> {
 /// A session with each request, and mistakes in each word.
 fn reservation_requests() -> Vec<Seed> {
     let right = "mac\nreserve s1 tcp 192.0.2.1 80\nrelease s1 udp 2001:db8::1 8000-8999\n";
-    let wrong = "reserve s1 icmp 192.0.2.1 80\nreserve s1 sctp ::ffff:127.0.0.1 80\nreserve s1 tcp fe80::1 9-8\n";
+    let wrong =
+        "reserve s1 icmp 192.0.2.1 80\nreserve s1 sctp ::ffff:127.0.0.1 80\nreserve s1 tcp fe80::1 9-8\n";
     let session = |piece: u8, text: &str| [&[piece], text.as_bytes()].concat();
     vec![
         ("reservation_requests", "right", session(255, right)),

@@ -3,7 +3,7 @@
 use fabric::{Batch, Text, Value, VersionId};
 use packet::headers::protocol;
 
-use super::decide::{Fate, Situation};
+use super::decide::{Fate, Sender, Situation};
 use super::fields::{End, Seen};
 use super::statistics::Refused;
 
@@ -49,6 +49,19 @@ pub(super) fn remark(batch: &mut Batch<'_>, v: VersionId, it: &Situation<'_>, se
         (_, Fate::Refused(why)) => batch.remark(v, why.remark(), &[Value::Port(it.ingress)]),
         (_, Fate::Everyone) => {
             batch.remark(v, "it answers a neighbour's question: it goes to the host and all stacks", &[])
+        }
+        (None, Fate::To(port)) if matches!(seen, Seen::Later(_)) => {
+            let text =
+                "it is a fragment without ports: with its first one, or for lack of that, it goes to {}";
+            batch.remark(v, text, &[Value::Port(port)]);
+        }
+        (None, Fate::To(port)) if it.sender == Sender::Stack => {
+            let values = [Value::Port(it.ingress), Value::Port(port)];
+            batch.remark(
+                v,
+                "it asks in the name of an address at which {} has a reservation: it goes to {}",
+                &values,
+            );
         }
         (None, Fate::To(port)) => {
             batch.remark(v, "no reservation concerns it: it goes to {}", &[Value::Port(port)])

@@ -1,11 +1,14 @@
 //! The process whose socket occupies an endpoint, found in /proc for error messages. Best effort: it may be gone, or
 //! invisible to the daemon.
 //!
-//! Invariant: the search ends after a fixed number of sockets and open files.
+//! Invariants: the search ends after a fixed number of sockets and open files, and there are at most five a second, so
+//! that no client keeps the others waiting with requests that have to fail.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::request::Protocol;
 
@@ -13,6 +16,8 @@ use super::request::Protocol;
 const SOCKETS: usize = 200_000;
 /// Open files that are looked at.
 const FILES: usize = 200_000;
+/// Time between searches.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// Returns the process that occupies an endpoint in the calling thread's network namespace, such as
 /// `nginx (pid 512)`.
@@ -22,8 +27,22 @@ pub(super) fn find(protocol: Protocol, address: IpAddr, port: u16) -> Option<Str
         Protocol::Udp => ["udp", "udp6"],
         Protocol::Sctp => return None,
     };
+    if !is_due() {
+        return None;
+    }
     let inodes: Vec<_> = tables.iter().flat_map(|table| sockets(table, address, port)).collect();
     owner(&inodes)
+}
+
+/// Returns whether enough time has passed since the last search.
+fn is_due() -> bool {
+    static LAST: Mutex<Option<Instant>> = Mutex::new(None);
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_due = last.is_none_or(|last| last.elapsed() >= PAUSE);
+    if is_due {
+        *last = Some(Instant::now());
+    }
+    is_due
 }
 
 /// Returns the inodes of sockets at an endpoint.

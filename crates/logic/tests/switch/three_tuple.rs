@@ -416,6 +416,8 @@ fn decisions_are_explained() {
     assert_eq!(told(stack, &outward(UDP, 80)), "its source, udp 192.0.2.1 80, is not reserved for s1");
     let foreign = "its MAC address is not the host's, which s1 has to use";
     assert_eq!(told(stack, &arp(1, AWAY_MAC, HOST)), foreign);
+    let asks = "it asks in the name of an address at which s1 has a reservation: it goes to uplink";
+    assert_eq!(told(stack, &arp(1, HOST_MAC, HOST)), asks);
     let everyone = "it answers a neighbour's question: it goes to the host and all stacks";
     assert_eq!(told(&site.uplink, &arp(2, AWAY_MAC, AWAY)), everyone);
     assert_eq!(told(&site.host, &arp(1, HOST_MAC, HOST)), "no reservation concerns it: it goes to uplink");
