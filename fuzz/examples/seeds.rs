@@ -23,6 +23,7 @@ fn main() -> io::Result<()> {
         .chain(lacp())
         .chain(oam())
         .chain(spanning_tree())
+        .chain(reservation_requests())
     {
         let folder = seeds.join(target);
         std::fs::create_dir_all(&folder)?;
@@ -61,6 +62,19 @@ fn spanning_tree() -> Vec<Seed> {
         ("spanning_tree", "stp", seed(0)),
         ("spanning_tree", "rstp", seed(3)),
         ("spanning_tree", "both", seed(1)),
+    ]
+}
+
+/// A session with each request, and mistakes in each word.
+fn reservation_requests() -> Vec<Seed> {
+    let right = "mac\nreserve s1 tcp 192.0.2.1 80\nrelease s1 udp 2001:db8::1 8000-8999\n";
+    let wrong =
+        "reserve s1 icmp 192.0.2.1 80\nreserve s1 sctp ::ffff:127.0.0.1 80\nreserve s1 tcp fe80::1 9-8\n";
+    let session = |piece: u8, text: &str| [&[piece], text.as_bytes()].concat();
+    vec![
+        ("reservation_requests", "right", session(255, right)),
+        ("reservation_requests", "wrong", session(7, wrong)),
+        ("reservation_requests", "long", session(99, &"x".repeat(300))),
     ]
 }
 

@@ -90,6 +90,10 @@ fn about(reason: DropReason) -> (&'static str, &'static str) {
         DropReason::SourceGuard => {
             ("rx", "`mswitch trace --live` shows the address; `mswitch port set --sources` allows it.")
         }
+        DropReason::UnreservedSource => (
+            "rx",
+            "`mswitch trace` shows the source; the port's client reserves it, or `mswitch logic call BRIDGE reserve` does.",
+        ),
         DropReason::MirrorPort => (
             "rx",
             "A mirror without `--vlan` occupies its target port: `mswitch mirror list` shows it, `mswitch mirror del` removes it.",

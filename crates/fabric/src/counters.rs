@@ -67,6 +67,8 @@ reasons! {
     StationLimit = "station-limit",
     /// Source guard does not allow its IP, ARP or neighbour discovery address at the port where it came in.
     SourceGuard = "source-guard",
+    /// Its sender has not reserved the endpoint that it came from.
+    UnreservedSource = "unreserved-source",
     /// The port where it came in, or was to leave, belongs to a mirror.
     MirrorPort = "mirror-port",
     /// The logic chose to drop it.

@@ -25,6 +25,7 @@ mod security;
 mod snooping;
 mod source_guard;
 mod static_pairs;
+pub mod three_tuple;
 mod views;
 pub mod vlan;
 
@@ -44,11 +45,19 @@ pub use params::{ParamValue, Values};
 pub use security::{admits_packet as admits, unknown_destination};
 pub use snooping::{Destinations, GroupEntry};
 pub use static_pairs::StaticPairs;
+pub use three_tuple::ThreeTuple;
 pub use views::{GroupTable, MacTable, Views};
 
 /// All logics that ship with the switch.
-pub const LIST: &[LogicInfo] =
-    &[learning::INFO, static_pairs::INFO, hub::INFO, chain::INFO, middlebox::INFO, dummy::INFO];
+pub const LIST: &[LogicInfo] = &[
+    learning::INFO,
+    static_pairs::INFO,
+    hub::INFO,
+    chain::INFO,
+    middlebox::INFO,
+    three_tuple::INFO,
+    dummy::INFO,
+];
 
 /// Control side of a logic.
 pub trait Logic: fabric::SwitchLogic {
@@ -304,8 +313,11 @@ mod tests {
     #[test]
     fn every_logic_can_be_made_and_names_itself() {
         for info in LIST {
-            // A chain needs a stage.
-            let least: &[_] = if info.name == "chain" { &[("1", "hub")] } else { &[] };
+            let least: &[_] = match info.name {
+                "chain" => &[("1", "hub")],
+                "three-tuple" => &[("host", "host"), ("uplink", "eth0")],
+                _ => &[],
+            };
             let logic = build(info.name, &given(least), &[]).unwrap();
             assert_eq!(logic.name(), info.name);
             assert!(!info.summary.is_empty());
@@ -359,7 +371,7 @@ mod tests {
     fn errors_name_the_accepted_values() {
         assert_eq!(
             refused("lerning", &[]),
-            "there is no logic `lerning`, did you mean `learning`? The logics are: learning, static, hub, chain, dummy, module:FILE"
+            "there is no logic `lerning`, did you mean `learning`? The logics are: learning, static, hub, chain, three-tuple, dummy, module:FILE"
         );
         for (typed, meant) in [
             ("chain wasm:fw.wasm", "chain --param 1=wasm:fw.wasm"),
@@ -373,7 +385,7 @@ mod tests {
         assert_eq!(hub.call(&["show".into()]).unwrap_err().to_string(), "logic `hub` has no commands");
         assert_eq!(
             refused("zzz", &[]),
-            "there is no logic `zzz`; the logics are: learning, static, hub, chain, dummy, module:FILE"
+            "there is no logic `zzz`; the logics are: learning, static, hub, chain, three-tuple, dummy, module:FILE"
         );
         assert_eq!(
             refused("learning", &[("aging", "1")]),

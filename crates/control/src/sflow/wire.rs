@@ -83,7 +83,7 @@ fn reason_code(reason: Option<DropReason>) -> u32 {
     const RESERVED_ADDRESS: u32 = 294;
     const LOCKED_PORT: u32 = 304;
     match reason {
-        Some(DropReason::Isolated | DropReason::SourceGuard) => ACL,
+        Some(DropReason::Isolated | DropReason::SourceGuard | DropReason::UnreservedSource) => ACL,
         Some(DropReason::RingFull | DropReason::BatchLimit) => NO_BUFFER,
         Some(DropReason::Policed | DropReason::StormControl) => SHAPED,
         Some(DropReason::ExceedsMtu | DropReason::Oversize) => TOO_BIG,

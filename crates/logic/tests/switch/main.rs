@@ -13,6 +13,8 @@ mod model;
 mod protection;
 mod rig;
 mod snooping;
+mod three_tuple;
+mod three_tuple_clients;
 mod trace;
 mod vlans;
 mod wires;
