@@ -48,6 +48,15 @@ pub enum Verdict {
     NeedsMore(usize),
 }
 
+impl Verdict {
+    /// The number of the filter.
+    pub fn number(self) -> usize {
+        match self {
+            Self::Match(number, _) | Self::NeedsMore(number) => number,
+        }
+    }
+}
+
 /// A verdict as generated code writes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
@@ -88,12 +97,14 @@ pub struct Code {
     memory: Executable,
     /// Bytes of machine code.
     len: usize,
+    /// Programs with which a packet may begin, in ascending order.
+    entries: Vec<u32>,
 }
 
 impl Code {
-    /// Takes the code of one function.
-    pub(crate) fn new(code: &[u8]) -> std::io::Result<Self> {
-        Ok(Self { memory: Executable::new(code)?, len: code.len() })
+    /// Takes the code of one function, and its entries.
+    pub(crate) fn new(code: &[u8], entries: Vec<u32>) -> std::io::Result<Self> {
+        Ok(Self { memory: Executable::new(code)?, len: code.len(), entries })
     }
 
     /// Bytes of machine code.
@@ -147,6 +158,10 @@ impl Code {
     /// Runs the list over a packet, from program `from` on: 0, or one of the list's entries. Returns `None` if no filter
     /// keeps the packet, or `from` is no entry.
     pub fn run_one(&self, packet: Packet<'_>, from: usize) -> Option<Verdict> {
+        // With a single entry, the code does not look at `from`.
+        if !self.entries.iter().any(|entry| *entry as usize == from) {
+            return None;
+        }
         let records = [MaybeUninit::new(packet)];
         let mut words = [MaybeUninit::uninit()];
         // SAFETY: the record is written, and there is one word.

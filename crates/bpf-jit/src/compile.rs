@@ -126,7 +126,7 @@ pub fn compile(programs: &[Program], entries: &[usize], options: &Options) -> Re
     if code.len() > options.code {
         return Err(Unsupported::Code { found: code.len(), limit: options.code });
     }
-    Code::new(code).map_err(|error| Unsupported::Memory(error.to_string()))
+    Code::new(code, all).map_err(|error| Unsupported::Memory(error.to_string()))
 }
 
 /// The processor that this runs on.

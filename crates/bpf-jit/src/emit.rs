@@ -169,7 +169,8 @@ impl Emitter<'_, '_> {
         self.steps >= self.budget
     }
 
-    /// The block that continues at a step. Called before the jump to it is emitted.
+    /// The block that continues at a step. Called before the jump to it is emitted; registers' variables may be written
+    /// in between, so all ways out of the current block must have the same registers, or not read them.
     fn target(&mut self, place: Place, state: State) -> Block {
         let mut state = state.forget(&self.outlook, place);
         if self.is_over_budget() {
@@ -501,9 +502,11 @@ impl Emitter<'_, '_> {
         let a = self.content(state.a, A);
         let with = self.operand(state, operand);
         if is_division && constant.is_none() {
-            let divides = self.b.create_block();
-            let rejection = self.rejection(place, state.clone());
-            self.b.ins().brif(with, divides, &[], rejection, &[]);
+            // Rejecting may write the registers' variables: not on the way to the division.
+            let [divides, rejects] = [self.b.create_block(), self.b.create_block()];
+            self.b.ins().brif(with, divides, &[], rejects, &[]);
+            self.b.switch_to_block(rejects);
+            self.reject(place, state.clone());
             self.b.switch_to_block(divides);
         }
         let ins = self.b.ins();

@@ -186,6 +186,10 @@ impl PcapFilter {
                     let Some(edited) = changed(batch, v, rule.edits.iter()) else { return };
                     v = edited;
                     found = self.filters.resume(number, batch.header(v), batch.len(v));
+                    debug_assert!(
+                        found.is_none_or(|found| found.number() > number),
+                        "a packet meets a rule once"
+                    );
                 }
             }
         }
