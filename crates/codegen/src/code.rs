@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use exec_memory::Executable;
 use pipeline::Checked;
 use pipeline::interp::Limits;
 use pipeline::ir::{ActionId, BlockId, ParserId, Send, Slot, StageId};
 
 use crate::layout::Layout;
-use crate::memory::Executable;
 
 /// An operand that is too large for a register: code has its address.
 #[derive(Debug)]

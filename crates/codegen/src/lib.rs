@@ -10,7 +10,6 @@
 //! | `emit`    | emission: expressions, statements, parsers                                                     |
 //! | `layout`  | the frame: where a packet's headers and variables are                                          |
 //! | `keys`    | the words in which tables are looked up                                                        |
-//! | `memory`  | executable memory                                                                              |
 //! | `code`    | compiled programs and actions                                                                  |
 //! | `runtime` | what runs around the code: passes, and the statements that are calls                           |
 //! | `form`    | structures in which tables are looked up                                                       |
@@ -21,7 +20,7 @@
 //! An environment ([`pipeline::env::Env`]) must not panic: below generated code there is no unwinding, and the process
 //! would abort.
 //!
-//! Unsafe code is in these places, each block with its argument: `memory`, `code` (addresses become functions),
+//! Unsafe code is in these places, each block with its argument: `code` (addresses become functions),
 //! `runtime` (the frame, calls in both directions, hits to be counted), `view` (addresses of arguments) and
 //! `form/slab.rs` (addresses of records). What generated code may touch is argued in `emit`.
 
@@ -33,7 +32,6 @@ mod flow;
 mod form;
 mod keys;
 mod layout;
-mod memory;
 mod records;
 mod runtime;
 mod shortcut;

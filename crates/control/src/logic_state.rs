@@ -20,15 +20,16 @@ pub(crate) fn types(name: &str) -> Result<proto::LogicTypes, Refusal> {
         let found = logics::describe(name)?;
         return Ok(proto::LogicTypes { logics: vec![described(found)] });
     }
-    let built_in =
-        logic::LIST.iter().map(|info| info.describe()).chain([openflow::describe()]).map(described);
-    let modules = logics::KINDS.iter().map(|kind| proto::LogicType {
-        name: format!("{}:FILE", kind.prefix),
+    let (files, singles): (Vec<&logic::Kind>, Vec<_>) = logics::KINDS.iter().partition(|kind| kind.is_file());
+    let singles = singles.iter().filter_map(|kind| (kind.describe)(kind.prefix).ok());
+    let built_in = logic::LIST.iter().map(|info| info.describe()).chain([openflow::describe()]);
+    let modules = files.iter().map(|kind| proto::LogicType {
+        name: kind.label(),
         summary: kind.summary.into(),
         from_file: true,
         ..proto::LogicType::default()
     });
-    Ok(proto::LogicTypes { logics: built_in.chain(modules).collect() })
+    Ok(proto::LogicTypes { logics: built_in.chain(singles).map(described).chain(modules).collect() })
 }
 
 fn described(logic: LogicDescription) -> proto::LogicType {

@@ -8,8 +8,16 @@ use ports::bounded::{Unfinished, within};
 
 use crate::openflow::{self, LOGIC, with_openflow};
 
-/// The kinds of modules that contain logics.
-pub(crate) const KINDS: &[Kind] = modules::KINDS;
+/// Logics of other crates: `pcap-filter`, and the kinds of modules.
+pub(crate) const KINDS: &[Kind] = &{
+    let mut kinds = [pcap_filter::KIND; 1 + modules::KINDS.len()];
+    let mut i = 0;
+    while i < modules::KINDS.len() {
+        kinds[i + 1] = modules::KINDS[i];
+        i += 1;
+    }
+    kinds
+};
 
 /// Time limit for building or describing a logic: a large module compiles for seconds, and reading its file may block.
 const BUILD_LIMIT: Duration = Duration::from_secs(30);

@@ -53,6 +53,16 @@ pub enum LogicError {
         /// The accepted values.
         expected: String,
     },
+    /// A parameter's value has a mistake that takes more than its expected kind to explain.
+    #[error("parameter `{param}` of logic `{logic}`: {message}")]
+    Mistake {
+        /// The logic.
+        logic: String,
+        /// The parameter.
+        param: String,
+        /// The reason.
+        message: String,
+    },
     /// The logic has no command of this name.
     #[error("logic `{logic}` has no {}", command_or_none(.command, .known))]
     UnknownCommand {
@@ -166,8 +176,7 @@ pub enum LogicError {
 impl LogicError {
     pub(crate) fn unknown_logic(name: &str, kinds: &[Kind]) -> Self {
         let ours = LIST.iter().map(|info| info.name.to_owned());
-        let known: Vec<_> =
-            ours.clone().chain(kinds.iter().map(|kind| format!("{}:FILE", kind.prefix))).collect();
+        let known: Vec<_> = ours.clone().chain(kinds.iter().map(Kind::label)).collect();
         // A stage or parameters written into the name.
         if let Some((logic, rest)) =
             name.split_once(' ').filter(|(logic, _)| ours.clone().any(|own| own == *logic))
@@ -179,7 +188,7 @@ impl LogicError {
             };
             return Self::UnknownLogic { name: name.into(), nearest: Some(nearest), known };
         }
-        let kind = kinds.iter().find(|kind| name.ends_with(kind.ending));
+        let kind = kinds.iter().find(|kind| kind.ending.is_some_and(|ending| name.ends_with(ending)));
         // The text before the colon may be a mistyped prefix.
         let file =
             name.split_once(':').filter(|(prefix, _)| !prefix.contains('/')).map_or(name, |(_, file)| file);

@@ -226,19 +226,32 @@ pub struct CommandInfo {
     pub help: String,
 }
 
-/// A kind of logics from outside, each named `PREFIX:FILE`.
+/// A kind of logics of another crate: those in files, each named `PREFIX:FILE`, or a single one.
 #[derive(Debug, Clone, Copy)]
 pub struct Kind {
-    /// The prefix, such as `wasm`.
+    /// The prefix, such as `wasm`; of a single logic, its name.
     pub prefix: &'static str,
-    /// Suffix of the file names, such as `.wasm`, for hints to users who forget the prefix.
-    pub ending: &'static str,
+    /// Suffix of the file names, such as `.wasm`, for hints to users who forget the prefix; `None`: a single logic, not
+    /// in a file.
+    pub ending: Option<&'static str>,
     /// Description, in one line.
     pub summary: &'static str,
-    /// Describes the logic in a file.
+    /// Describes the logic in a file, or the single one.
     pub describe: fn(&str) -> Result<LogicDescription, LogicError>,
-    /// Makes the logic in a file.
+    /// Makes the logic in a file, or the single one.
     pub build: BuildFile,
+}
+
+impl Kind {
+    /// Returns whether its logics are in files.
+    pub fn is_file(&self) -> bool {
+        self.ending.is_some()
+    }
+
+    /// Returns how its logics are named: `PREFIX:FILE`, or the name.
+    pub fn label(&self) -> String {
+        if self.is_file() { format!("{}:FILE", self.prefix) } else { self.prefix.into() }
+    }
 }
 
 /// Function that makes the logic in a file.
@@ -265,10 +278,13 @@ impl LogicInfo {
     }
 }
 
-/// Returns the kind and the file of a logic from outside, if the name is of one of `kinds`.
+/// Returns the kind and the file of a logic of another crate, if the name is of one of `kinds`.
 fn outside<'a>(name: &'a str, kinds: &'static [Kind]) -> Option<(&'static Kind, &'a str)> {
+    if let Some(single) = kinds.iter().find(|kind| !kind.is_file() && kind.prefix == name) {
+        return Some((single, name));
+    }
     let (prefix, file) = name.split_once(':')?;
-    Some((kinds.iter().find(|kind| kind.prefix == prefix)?, file))
+    Some((kinds.iter().find(|kind| kind.is_file() && kind.prefix == prefix)?, file))
 }
 
 fn find(name: &str, kinds: &'static [Kind]) -> Result<&'static LogicInfo, LogicError> {
@@ -345,7 +361,7 @@ mod tests {
     /// A kind whose file is the name of a logic that ships with the switch.
     const KINDS: &[Kind] = &[Kind {
         prefix: "module",
-        ending: ".mod",
+        ending: Some(".mod"),
         summary: "a test's",
         describe: |file| describe(file, &[]),
         build: |file, params| build(file, params, &[]),

@@ -66,7 +66,7 @@ pub fn compiling(thread: std::thread::ThreadId) -> Option<String> {
 #[cfg(feature = "wasm")]
 pub const WASM: Kind = Kind {
     prefix: "wasm",
-    ending: ".wasm",
+    ending: Some(".wasm"),
     summary: "a WebAssembly module: sandboxed, in any language",
     describe: |file| module::describe(&wasm::WASM, file),
     build: |file, params| module::build(&wasm::WASM, file, params),
@@ -84,7 +84,7 @@ pub const KINDS: &[Kind] = &[
 #[cfg(feature = "native")]
 pub const NATIVE: Kind = Kind {
     prefix: "native",
-    ending: ".so",
+    ending: Some(".so"),
     summary: "a shared object with the interface of WebAssembly modules: faster, and trusted",
     describe: |file| module::describe(&native::NATIVE, file),
     build: |file, params| module::build(&native::NATIVE, file, params),

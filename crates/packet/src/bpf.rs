@@ -11,7 +11,7 @@ use crate::bytes::chunk;
 pub const MAX_INSTRUCTIONS: usize = 4096;
 
 /// Words of scratch memory.
-const SCRATCH: usize = 16;
+pub const SCRATCH: usize = 16;
 
 /// An unchecked instruction (`struct bpf_insn`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -57,15 +57,33 @@ pub enum ProgramError {
     NoReturn,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Size {
+/// Width of a load, in network byte order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Size {
+    /// 4 bytes.
     Word,
+    /// 2 bytes.
     Half,
+    /// 1 byte.
     Byte,
 }
 
+impl Size {
+    /// Returns the number of bytes.
+    #[inline]
+    pub const fn bytes(self) -> u32 {
+        match self {
+            Self::Word => 4,
+            Self::Half => 2,
+            Self::Byte => 1,
+        }
+    }
+}
+
+/// Arithmetic on 32 bits, which wraps around. A division by zero rejects the packet; a shift by 32 or more gives 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Operation {
+#[expect(missing_docs, reason = "operations named by their names")]
+pub enum Operation {
     Add,
     Sub,
     Mul,
@@ -78,53 +96,115 @@ enum Operation {
     ShiftRight,
 }
 
+impl Operation {
+    /// Returns `a` with the operation applied; `None` for a division by zero.
+    #[inline]
+    pub fn apply(self, a: u32, with: u32) -> Option<u32> {
+        Some(match self {
+            Self::Add => a.wrapping_add(with),
+            Self::Sub => a.wrapping_sub(with),
+            Self::Mul => a.wrapping_mul(with),
+            Self::Div => a.checked_div(with)?,
+            Self::Mod => a.checked_rem(with)?,
+            Self::And => a & with,
+            Self::Or => a | with,
+            Self::Xor => a ^ with,
+            Self::ShiftLeft => a.checked_shl(with).unwrap_or(0),
+            Self::ShiftRight => a.checked_shr(with).unwrap_or(0),
+        })
+    }
+}
+
+/// Condition of a branch, on A and the operand, unsigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Test {
+pub enum Test {
+    /// They are equal.
     Equal,
+    /// A is greater.
     Greater,
+    /// A is greater or equal.
     GreaterOrEqual,
+    /// They have a bit in common.
     AnyBit,
+}
+
+impl Test {
+    /// Returns whether the condition holds.
+    #[inline]
+    pub fn holds(self, a: u32, with: u32) -> bool {
+        match self {
+            Self::Equal => a == with,
+            Self::Greater => a > with,
+            Self::GreaterOrEqual => a >= with,
+            Self::AnyBit => a & with != 0,
+        }
+    }
 }
 
 /// The second operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Operand {
+pub enum Operand {
+    /// A constant; of a division, not zero.
     Constant(u32),
+    /// The index register.
     X,
 }
 
-/// A checked instruction. A is the accumulator, X the index register; `usize` operands are in bounds.
+/// A checked instruction. A is the accumulator, X the index register; both, and the 16 words of scratch memory, are
+/// zero at first. `usize` operands are in bounds: words of scratch memory, and steps of the program to skip.
 #[derive(Clone, Copy, Debug)]
-enum Step {
-    /// A = packet[offset], `indexed`: packet[X + offset].
+pub enum Step {
+    /// A = packet[offset], `indexed`: packet[X + offset], without wrapping around.
     Load {
+        /// The width.
         size: Size,
+        /// Bytes from the start of the packet.
         offset: u32,
+        /// Whether X is added.
         indexed: bool,
     },
+    /// A = constant.
     LoadConstant(u32),
+    /// A = length of the packet.
     LoadLength,
+    /// A = scratch word.
     LoadScratch(usize),
+    /// X = constant.
     IndexConstant(u32),
+    /// X = length of the packet.
     IndexLength,
+    /// X = scratch word.
     IndexScratch(usize),
     /// X = 4 * (packet[offset] & 15): the length of an IPv4 header.
     IndexHeaderLength(u32),
+    /// Scratch word = A.
     Store(usize),
+    /// Scratch word = X.
     StoreIndex(usize),
+    /// A = A op operand.
     Compute(Operation, Operand),
+    /// A = -A.
     Negate,
     /// Skips that many steps.
     Jump(usize),
+    /// Skips `then` steps if the condition holds, `otherwise` steps if not.
     Branch {
+        /// The condition.
         test: Test,
+        /// What A is compared with.
         operand: Operand,
+        /// Steps skipped if it holds.
         then: usize,
+        /// Steps skipped if not.
         otherwise: usize,
     },
+    /// Ends with this verdict.
     ReturnConstant(u32),
+    /// Ends with A as verdict.
     ReturnAccumulator,
+    /// X = A.
     IndexFromAccumulator,
+    /// A = X.
     AccumulatorFromIndex,
 }
 
@@ -151,6 +231,11 @@ impl Program {
             Some(Step::ReturnConstant(_) | Step::ReturnAccumulator) => Ok(Self(steps)),
             _ => Err(ProgramError::NoReturn),
         }
+    }
+
+    /// Returns the steps, in order. The last one returns.
+    pub fn steps(&self) -> &[Step] {
+        &self.0
     }
 
     /// Returns whether the filter keeps a packet that is `len` bytes long and starts with `bytes`. With fewer than
@@ -186,7 +271,7 @@ impl Program {
                 },
                 Step::Store(word) => put(&mut scratch, word, a),
                 Step::StoreIndex(word) => put(&mut scratch, word, x),
-                Step::Compute(operation, operand) => match compute(operation, a, value(operand, x)) {
+                Step::Compute(operation, operand) => match operation.apply(a, value(operand, x)) {
                     Some(result) => a = result,
                     // A division by zero rejects the packet.
                     None => return Ok(0),
@@ -195,13 +280,7 @@ impl Program {
                 Step::Jump(skip) => skip_steps(&mut steps, skip),
                 Step::Branch { test, operand, then, otherwise } => {
                     let with = value(operand, x);
-                    let holds = match test {
-                        Test::Equal => a == with,
-                        Test::Greater => a > with,
-                        Test::GreaterOrEqual => a >= with,
-                        Test::AnyBit => a & with != 0,
-                    };
-                    skip_steps(&mut steps, if holds { then } else { otherwise });
+                    skip_steps(&mut steps, if test.holds(a, with) { then } else { otherwise });
                 }
                 Step::ReturnConstant(k) => return Ok(k),
                 Step::ReturnAccumulator => return Ok(a),
@@ -249,29 +328,9 @@ fn load(bytes: &[u8], at: u64, size: Size) -> Option<u32> {
 /// Returns the verdict when a load at `at` failed.
 #[cold]
 fn beyond(bytes: &[u8], len: u32, at: u64, size: Size) -> Result<u32, NeedsMore> {
-    let width = match size {
-        Size::Word => 4,
-        Size::Half => 2,
-        Size::Byte => 1,
-    };
-    let in_packet = (bytes.len() as u64) < u64::from(len) && at + width <= u64::from(len);
+    let end = at + u64::from(size.bytes());
+    let in_packet = (bytes.len() as u64) < u64::from(len) && end <= u64::from(len);
     if in_packet { Err(NeedsMore) } else { Ok(0) }
-}
-
-#[inline]
-fn compute(operation: Operation, a: u32, with: u32) -> Option<u32> {
-    Some(match operation {
-        Operation::Add => a.wrapping_add(with),
-        Operation::Sub => a.wrapping_sub(with),
-        Operation::Mul => a.wrapping_mul(with),
-        Operation::Div => a.checked_div(with)?,
-        Operation::Mod => a.checked_rem(with)?,
-        Operation::And => a & with,
-        Operation::Or => a | with,
-        Operation::Xor => a ^ with,
-        Operation::ShiftLeft => a.checked_shl(with).unwrap_or(0),
-        Operation::ShiftRight => a.checked_shr(with).unwrap_or(0),
-    })
 }
 
 // Fields of an instruction's code.

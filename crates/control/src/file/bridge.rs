@@ -187,6 +187,9 @@ fn logic(section: &Section<'_>, depth: Depth, report: &mut Report<'_>) -> LogicC
             LogicError::BadValue { param, .. } | LogicError::Repeated { param, .. } => {
                 params.and_then(|table| table.get(param.as_str())).map(Spanned::span)
             }
+            LogicError::Mistake { param, .. } => params
+                .and_then(|table| table.get(param.as_str()))
+                .map_or_else(|| params.map(|_| section.span_of("params")), |value| Some(value.span())),
             LogicError::Stage { number, .. }
             | LogicError::StageWord { number, .. }
             | LogicError::OpenQuote { number, .. } => {

@@ -17,7 +17,7 @@ use crate::rig::{Client, Rig, make};
 /// it; `E`: increment its last byte and broadcast.
 const KINDS: &[Kind] = &[Kind {
     prefix: "test",
-    ending: ".test",
+    ending: Some(".test"),
     summary: "obeys the script in its name",
     describe: |script| {
         let (name, summary) = (format!("test:{script}"), "obeys the script in its name".into());

@@ -1,6 +1,7 @@
 //! The daemon's filter interpreter against libpcap's, on programs from libpcap's compiler and on others.
 
-use packet::bpf::Program;
+use libpcap::reference::Reference;
+use packet::bpf::{Instruction, Program};
 use proptest::prelude::*;
 
 use super::*;
@@ -54,22 +55,12 @@ const FILTERS: &[&str] = &[
 ];
 
 /// Compiles a filter for libpcap's interpreter and for ours.
-fn both(filter: &str) -> (Vec<Instruction>, Program) {
-    let theirs = code_of(filter).unwrap_or_else(|error| panic!("{error}"));
-    let ours = program(&theirs).unwrap_or_else(|error| panic!("{filter}: {error}"));
-    (theirs, ours)
+fn both(filter: &str) -> (Reference, Program) {
+    pair(&libpcap::compile(filter).unwrap_or_else(|error| panic!("{filter}: {error:?}")))
 }
 
-fn program(code: &[Instruction]) -> Result<Program, packet::bpf::ProgramError> {
-    let ours = |i: &Instruction| packet::bpf::Instruction { code: i.code, jt: i.jt, jf: i.jf, k: i.k };
-    Program::new(&code.iter().map(ours).collect::<Vec<_>>())
-}
-
-/// libpcap's verdict on a packet of `len` bytes, of which `bytes` are at hand.
-fn theirs(code: &[Instruction], bytes: &[u8], len: u32) -> u32 {
-    // SAFETY: the code was checked: it ends, and its jumps and scratch words are in bounds. Loads are checked against
-    // the number of bytes that is passed.
-    unsafe { bpf_filter(code.as_ptr(), bytes.as_ptr(), len, bytes.len() as c_uint) }
+fn pair(code: &[Instruction]) -> (Reference, Program) {
+    (Reference::new(code).unwrap(), Program::new(code).unwrap())
 }
 
 /// One of a few values, so that filters match some packets and miss others.
@@ -181,8 +172,8 @@ fn the_daemon_keeps_what_libpcap_keeps() {
     let result = runner.run(&(frame(), 0usize..200), |(frame, at_hand)| {
         frames.set(frames.get() + 1);
         let len = frame.len() as u32;
-        for (i, (filter, (code, ours))) in filters.iter().enumerate() {
-            let expected = theirs(code, &frame, len) != 0;
+        for (i, (filter, (theirs, ours))) in filters.iter().enumerate() {
+            let expected = theirs.run(&frame, len) != 0;
             prop_assert_eq!(ours.keeps(&frame, len), Ok(expected), "{}", filter);
             // A verdict on the first bytes alone is the same.
             if let Ok(early) = ours.keeps(&frame[..at_hand.min(frame.len())], len) {
@@ -214,12 +205,6 @@ fn plausible(left: u8) -> impl Strategy<Value = Instruction> {
     )
 }
 
-impl std::fmt::Debug for Instruction {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "{{ {:#04x}, {}, {}, {:#x} }}", self.code, self.jt, self.jf, self.k)
-    }
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -234,10 +219,10 @@ proptest! {
         let store = (0..16).map(|k| Instruction { code: 0x02, jt: 0, jf: 0, k });
         let end = Instruction { code: 0x16, jt: 0, jf: 0, k: 0 };
         let code: Vec<_> = store.chain(code).chain([end]).collect();
-        let (ours, len) = (program(&code).unwrap(), bytes.len() as u32);
-        prop_assert_eq!(ours.run(&bytes, len), Ok(theirs(&code, &bytes, len)));
+        let ((theirs, ours), len) = (pair(&code), bytes.len() as u32);
+        prop_assert_eq!(ours.run(&bytes, len), Ok(theirs.run(&bytes, len)));
         if let Ok(verdict) = ours.run(&bytes, len + longer) {
-            prop_assert_eq!(verdict, theirs(&code, &bytes, len + longer));
+            prop_assert_eq!(verdict, theirs.run(&bytes, len + longer));
         }
     }
 }

@@ -1,11 +1,10 @@
-//! Executable memory.
+//! Executable memory, for compilers.
 //!
 //! Invariants:
 //! - a mapping is either writable or executable, never both: it is filled while private to [`Executable::new`], then
 //!   made readable and executable for the rest of its life;
-//! - nothing outside this module learns the address before the mapping is executable;
-//! - the mapping is freed when its owner is dropped, which is the last user of a program's code
-//!   ([`crate::code::Code`] is shared by reference counting).
+//! - nothing outside this crate learns the address before the mapping is executable;
+//! - the mapping is freed when its owner is dropped: code must not run longer than that.
 
 use std::ffi::c_void;
 use std::io;
@@ -14,7 +13,7 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, m
 
 /// Machine code in memory of its own.
 #[derive(Debug)]
-pub(crate) struct Executable {
+pub struct Executable {
     start: *mut c_void,
     len: usize,
 }
@@ -29,7 +28,7 @@ impl Executable {
     ///
     /// # Errors
     /// The system's reason for refusing the mapping or its protection.
-    pub(crate) fn new(code: &[u8]) -> io::Result<Self> {
+    pub fn new(code: &[u8]) -> io::Result<Self> {
         let len = code.len().max(1).next_multiple_of(rustix::param::page_size());
         // SAFETY: a new anonymous mapping at an address of the kernel's choice overlaps nothing.
         let start = unsafe {
@@ -45,14 +44,19 @@ impl Executable {
     }
 
     /// Address of an offset.
-    pub(crate) fn at(&self, offset: usize) -> *const u8 {
+    pub fn at(&self, offset: usize) -> *const u8 {
         debug_assert!(offset < self.len, "offset beyond the code");
         self.start.cast::<u8>().cast_const().wrapping_add(offset)
     }
 
     /// Bytes mapped.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// Whether nothing is mapped; never.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
     }
 }
 

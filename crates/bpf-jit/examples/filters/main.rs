@@ -1,0 +1,143 @@
+//! The cost of packet filters: machine code against libpcap's interpreter, interleaved in one process.
+//!
+//!     cargo run --release -p mswitch-bpf-jit --example filters -- [ROUNDS]
+//!
+//! Ten expressions of real use, each alone and all in a list, over a mix of frames in random order. Both get the same
+//! packets, whose headers are in the cache: libpcap's `bpf_filter` one by one, as every program that links it calls it;
+//! machine code in batches of 64, as the fabric has them. For each, prints the median over the rounds of nanoseconds
+//! per packet, and the median, smallest and largest of the rounds' ratios. `bench/filters.sh` runs it on one core.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use bpf_jit::{Code, Options, Packet, Verdict, compile};
+use libpcap::reference::Reference;
+use packet::bpf::Program;
+
+mod frames;
+
+const EXPRESSIONS: [&str; 10] = [
+    "arp",
+    "tcp port 23",
+    "udp port 53",
+    "host 10.0.0.7",
+    "net 192.168.0.0/16 and not port 22",
+    "icmp or icmp6",
+    "vlan 7",
+    "tcp[tcpflags] & (tcp-syn|tcp-ack) = tcp-syn",
+    "port 80 or port 443 or port 8080",
+    "ip6 and udp portrange 33434-33534",
+];
+
+/// Different frames: with their headers in the cache, as those of a batch are.
+const FRAMES: usize = 512;
+
+/// Packets in a run, in an order that is too long for the processor to remember.
+const PACKETS: usize = 1 << 15;
+
+/// Runs over all packets in a round.
+const REPEATS: usize = 2;
+
+fn main() {
+    let rounds = std::env::args().nth(1).map_or(Ok(31), |rounds| rounds.parse()).unwrap_or(31);
+    let frames: Vec<_> = frames::mix(FRAMES).iter().map(|frame| Received::new(frame)).collect();
+    let frames: Vec<_> = frames::order(PACKETS, FRAMES).map(|number| &frames[number]).collect();
+    let codes: Vec<_> = EXPRESSIONS.iter().map(|e| libpcap::compile(e).expect("an expression")).collect();
+    let filters: Vec<_> = codes.iter().map(|code| Reference::new(code).expect("code of libpcap")).collect();
+    let programs: Vec<_> = codes.iter().map(|code| Program::new(code).expect("code of libpcap")).collect();
+    println!(
+        "{:46} {:>5} {:>6} {:>8} {:>8}   ratio (smallest, largest)",
+        "expression", "kept", "bytes", "libpcap", "code"
+    );
+    for (i, expression) in EXPRESSIONS.iter().enumerate() {
+        measure(expression, &filters[i..=i], &programs[i..=i], &frames, rounds);
+    }
+    measure("all ten, the first that keeps a packet", &filters, &programs, &frames, rounds);
+}
+
+/// A packet as a logic sees it: the private copy of its first bytes, and its length.
+struct Received {
+    bytes: [u8; 128],
+    len: u32,
+}
+
+impl Received {
+    fn new(frame: &[u8]) -> Self {
+        let mut bytes = [0; 128];
+        let header = frame.len().min(bytes.len());
+        bytes[..header].copy_from_slice(&frame[..header]);
+        Self { bytes, len: frame.len() as u32 }
+    }
+
+    fn header(&self) -> &[u8] {
+        &self.bytes[..self.bytes.len().min(self.len as usize)]
+    }
+}
+
+fn measure(name: &str, filters: &[Reference], programs: &[Program], frames: &[&Received], rounds: usize) {
+    let code = compile(programs, &[], &Options::default()).expect("machine code");
+    let kept = with_libpcap(filters, frames);
+    assert_eq!(kept, with_code(&code, frames), "{name}");
+    let mut samples = Vec::new();
+    for _ in 0..rounds {
+        let theirs = time(|| with_libpcap(filters, frames));
+        let ours = time(|| with_code(&code, frames));
+        samples.push((theirs, ours, theirs / ours));
+    }
+    let ratios = sorted(samples.iter().map(|sample| sample.2));
+    println!(
+        "{name:46} {:4.0}% {:6} {:8.2} {:8.2}   {:5.1} ({:.1}, {:.1})",
+        kept.0 as f64 * 100.0 / frames.len() as f64,
+        code.len(),
+        median(&sorted(samples.iter().map(|sample| sample.0))),
+        median(&sorted(samples.iter().map(|sample| sample.1))),
+        median(&ratios),
+        ratios[0],
+        ratios[ratios.len() - 1],
+    );
+}
+
+/// Nanoseconds per packet.
+fn time(mut run: impl FnMut() -> (usize, usize)) -> f64 {
+    let start = Instant::now();
+    for _ in 0..REPEATS {
+        black_box(run());
+    }
+    start.elapsed().as_secs_f64() * 1e9 / (REPEATS * PACKETS) as f64
+}
+
+/// Packets that a filter keeps, and the sum of the numbers of the filters that keep them.
+fn with_libpcap(filters: &[Reference], frames: &[&Received]) -> (usize, usize) {
+    let (mut kept, mut sum) = (0, 0);
+    for frame in black_box(frames) {
+        let keeps = |filter: &Reference| filter.run(frame.header(), frame.len) != 0;
+        if let Some(index) = filters.iter().position(keeps) {
+            kept += 1;
+            sum += index;
+        }
+    }
+    (kept, sum)
+}
+
+fn with_code(code: &Code, frames: &[&Received]) -> (usize, usize) {
+    let (mut kept, mut sum) = (0, 0);
+    for frames in black_box(frames).chunks(64) {
+        code.run(frames.iter().map(|frame| Packet::new(frame.header(), frame.len)), |_, verdict| {
+            if let Verdict::Match(index, _) = verdict {
+                kept += 1;
+                sum += index;
+            }
+        });
+    }
+    (kept, sum)
+}
+
+fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut values: Vec<_> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+fn median(sorted: &[f64]) -> f64 {
+    sorted[sorted.len() / 2]
+}

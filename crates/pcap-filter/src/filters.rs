@@ -1,0 +1,197 @@
+//! A list's expressions, compiled.
+//!
+//! libpcap compiles on a thread of its own, within a time limit: an expression of the longest length takes it about
+//! half a second, but it cannot be stopped, and the names of hosts are resolved meanwhile. Threads that are late go on;
+//! there are at most [`MOST_LATE`].
+
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use bpf_jit::{Code, Options, Packet, Unsupported, Verdict};
+use packet::bpf::{Instruction, Program, ProgramError};
+
+use crate::excerpt::Mistake;
+
+/// Time limit for all expressions of a list.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Most threads that are late. Beyond them, nothing is compiled.
+const MOST_LATE: usize = 4;
+
+/// Stack of such a thread: libpcap's optimizer calls itself along an expression's branches.
+const STACK: usize = 8 << 20;
+
+/// Loads from here on ask Linux for something that is not in the packet (`SKF_AD_OFF`), such as its direction.
+const NOT_IN_PACKET: u32 = -4096_i32 as u32;
+
+/// Threads that were late, while they run.
+static LATE: Mutex<Vec<Weak<()>>> = Mutex::new(Vec::new());
+
+/// Compiled expressions.
+pub(crate) struct Filters {
+    programs: Box<[Program]>,
+    code: Option<Code>,
+}
+
+/// Reasons for refusing expressions.
+pub(crate) enum Refused {
+    /// An expression, by its number from 0.
+    Expression(usize, Mistake),
+    /// All together.
+    List(String),
+}
+
+impl Filters {
+    /// Compiles expressions. A packet that one of `resume` has kept may go on with the next one.
+    pub(crate) fn new(expressions: &[&str], resume: &[usize]) -> Result<Self, Refused> {
+        let codes = within_limit(expressions)?;
+        let program = |(number, code): (usize, &Vec<Instruction>)| {
+            check(code).map_err(|message| Refused::Expression(number, Mistake { at: None, message }))
+        };
+        let programs = codes.iter().enumerate().map(program).collect::<Result<Box<[_]>, _>>()?;
+        let entries: Vec<_> = resume.iter().map(|number| number + 1).collect();
+        let code = match bpf_jit::compile(&programs, &entries, &Options::default()) {
+            Ok(code) => Some(code),
+            Err(Unsupported::Empty) => None,
+            Err(error) if error.is_bound() => return Err(Refused::List(error.to_string())),
+            Err(error) => {
+                tracing::warn!("pcap-filter: no machine code, so expressions are interpreted: {error}");
+                None
+            }
+        };
+        Ok(Self { programs, code })
+    }
+
+    /// Bytes of machine code; 0 if expressions are interpreted.
+    pub(crate) fn code_len(&self) -> usize {
+        self.code.as_ref().map_or(0, Code::len)
+    }
+
+    /// Runs all expressions over packets; `then` gets number and verdict of those that have one.
+    #[inline]
+    pub(crate) fn run<'a>(
+        &self,
+        packets: impl IntoIterator<Item = (&'a [u8], u32)>,
+        mut then: impl FnMut(usize, Verdict),
+    ) {
+        match &self.code {
+            Some(code) => code.run(packets.into_iter().map(|(header, len)| Packet::new(header, len)), then),
+            None => {
+                for (number, (header, len)) in packets.into_iter().enumerate() {
+                    if let Some(verdict) = bpf_jit::interpret(&self.programs, 0, header, len) {
+                        then(number, verdict);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Runs the expressions behind one of `resume`, as given to [`Filters::new`], over a packet that it has kept.
+    pub(crate) fn resume(&self, after: usize, header: &[u8], len: u32) -> Option<Verdict> {
+        match &self.code {
+            Some(code) => code.run_one(Packet::new(header, len), after + 1),
+            None => self.interpret(after + 1, header, len),
+        }
+    }
+
+    /// Interprets the expressions from number `from` on.
+    pub(crate) fn interpret(&self, from: usize, header: &[u8], len: u32) -> Option<Verdict> {
+        bpf_jit::interpret(&self.programs, from, header, len)
+    }
+}
+
+/// Checks libpcap's code.
+fn check(code: &[Instruction]) -> Result<Program, String> {
+    let program = Program::new(code).map_err(|error| match error {
+        ProgramError::Jump(_) => {
+            "it needs a loop (`protochain`), which filters of the switch do not have".into()
+        }
+        other => other.to_string(),
+    })?;
+    let is_foreign = |i: &Instruction| i.code & 0xe7 == 0x20 && i.k >= NOT_IN_PACKET;
+    match code.iter().any(is_foreign) {
+        true => Err("it asks for something that is not in the packet (`inbound`, `outbound`)".into()),
+        false => Ok(program),
+    }
+}
+
+/// Lets libpcap compile, and waits until the limit.
+fn within_limit(expressions: &[&str]) -> Result<Vec<Vec<Instruction>>, Refused> {
+    let mut late = LATE.lock().unwrap_or_else(PoisonError::into_inner);
+    late.retain(|thread| thread.strong_count() > 0);
+    if late.len() >= MOST_LATE {
+        let message = "libpcap is still busy with expressions that take too long; try again later";
+        return Err(Refused::List(message.into()));
+    }
+    drop(late);
+    let running = Arc::new(());
+    let thread = Arc::downgrade(&running);
+    let own: Vec<_> = expressions.iter().map(|expression| (*expression).to_owned()).collect();
+    let (done, results) = sync_channel(own.len());
+    let work = move || {
+        let _running = running;
+        for expression in own {
+            // Nobody listens any more when it is too late.
+            if done.send(libpcap::compile(&expression)).is_err() {
+                return;
+            }
+        }
+    };
+    let spawned = std::thread::Builder::new().name("mswitch-pcap".into()).stack_size(STACK).spawn(work);
+    spawned.map_err(|error| Refused::List(format!("no thread for libpcap: {error}")))?;
+    let end = Instant::now() + LIMIT;
+    let mut codes = Vec::new();
+    for number in 0..expressions.len() {
+        let refused = |mistake| Err(Refused::Expression(number, mistake));
+        match results.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            Ok(Ok(code)) => codes.push(code),
+            Ok(Err(error)) => {
+                let reason = error.reason.trim_start_matches("can't parse filter expression: ");
+                return refused(Mistake { at: error.at, message: reason.to_owned() });
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                LATE.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+                let message = format!(
+                    "compiling the expressions took libpcap more than {} s: shorten this one, or name no hosts",
+                    LIMIT.as_secs()
+                );
+                return refused(Mistake { at: None, message });
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                return refused(Mistake { at: None, message: "libpcap's compiler failed".into() });
+            }
+        }
+    }
+    Ok(codes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(expressions: &[&str]) -> (Option<usize>, Option<usize>, String) {
+        match Filters::new(expressions, &[]) {
+            Ok(_) => panic!("{expressions:?} were accepted"),
+            Err(Refused::Expression(number, mistake)) => (Some(number), mistake.at, mistake.message),
+            Err(Refused::List(message)) => (None, None, message),
+        }
+    }
+
+    #[test]
+    fn expressions_are_refused_by_number() {
+        assert_eq!(refused(&["tcp", "udp prot 5"]), (Some(1), Some(4), "syntax error".into()));
+        assert!(refused(&["inbound"]).2.contains("not in the packet"));
+        assert!(refused(&["ip6 protochain 6"]).2.contains("loop"));
+        assert_eq!(refused(&["1 = 2"]).0, Some(0));
+        let long = ["ether[0] = 1"; 300];
+        assert_eq!(refused(&long).2, "300 filters are more than 256");
+    }
+
+    #[test]
+    fn no_expression_keeps_nothing() {
+        let filters = Filters::new(&[], &[]).unwrap_or_else(|_| panic!("refused"));
+        filters.run([(&[0; 60][..], 60)], |_, _| panic!("kept"));
+        assert_eq!(filters.code_len(), 0);
+    }
+}
