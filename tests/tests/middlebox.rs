@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use e2e::{Daemon, Netns, binary, config, unique, until};
+use e2e::{Daemon, Netns, Running, binary, config, ping_all, unique, until};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
@@ -192,11 +192,7 @@ fn firewalls(conversations: usize) {
     }
     walls[..3].iter().for_each(Firewall::introduce);
 
-    let listen = format!("0.0.0.0:{PORT}");
-    let program = binary("echo-server", "ECHO_SERVER").unwrap();
-    let _server = ends[1].start(&[program.to_str().unwrap(), &listen]).unwrap();
-    let is_ready = || std::net::TcpStream::connect(("127.0.0.1", PORT)).is_ok();
-    until("the server listens", LIMIT, || Ok(ends[1].enter(is_ready)?.then_some(()))).unwrap();
+    let _server = serve(&ends[1], PORT);
     ends[0].enter(|| runtime().block_on(drive(&daemon, &mut walls, conversations))).unwrap();
 }
 
@@ -265,6 +261,48 @@ async fn drive(daemon: &Daemon, walls: &mut Vec<Firewall>, conversations: usize)
 fn firewalls_see_whole_conversations_and_come_and_go() {
     let is_long = std::env::var_os("MSWITCH_LONG").is_some();
     firewalls(if is_long { 10_000 } else { 500 });
+}
+
+/// Starts the server of conversations, and waits until it listens.
+fn serve(netns: &Netns, port: u16) -> Running {
+    let program = binary("echo-server", "ECHO_SERVER").unwrap();
+    let server = netns.start(&[program.to_str().unwrap(), &format!("0.0.0.0:{port}")]).unwrap();
+    let is_ready = || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
+    until("the server listens", LIMIT, || Ok(netns.enter(is_ready)?.then_some(()))).unwrap();
+    server
+}
+
+/// The example: conversations with one address are shared by two servers, everything else goes by address.
+#[test]
+fn two_servers_share_an_address() {
+    let [client, web1, web2] = std::array::from_fn(|_| Netns::new().unwrap());
+    let mut text = include_str!("../../examples/middlebox/web.toml").to_owned();
+    for (name, netns) in [("client", &client), ("web1", &web1), ("web2", &web2)] {
+        let tap = format!("name = \"{name}\"\ntype = \"tap\"\n");
+        assert!(text.contains(&tap), "the example has no TAP port {name}");
+        text = text.replace(&tap, &format!("{tap}netns = \"{}\"\n", netns.name()));
+    }
+    let daemon = Daemon::start(&text).unwrap();
+    let _servers = [&web1, &web2].map(|netns| serve(netns, 80));
+    let converse = || {
+        for _ in 0..40 {
+            let mut stream = std::net::TcpStream::connect("10.9.0.80:80").unwrap();
+            stream.set_read_timeout(Some(LIMIT)).unwrap();
+            for _ in 0..10 {
+                std::io::Write::write_all(&mut stream, b"x").unwrap();
+                std::io::Read::read_exact(&mut stream, &mut [0]).unwrap();
+            }
+        }
+    };
+    client.enter(converse).unwrap();
+    let shown = daemon.json(&["logic", "show", "br0"]).unwrap();
+    let tables = shown["tables"].as_array().unwrap();
+    let instances = tables.iter().find(|table| table["name"] == "stage1_instances").unwrap();
+    for row in instances["rows"].as_array().unwrap() {
+        assert!(row[2].as_str().unwrap().parse::<u64>().unwrap() > 5, "{instances}");
+    }
+    // A ping is for no function: one server answers it.
+    ping_all(&client, "10.9.0.80", 3, "0.01").unwrap();
 }
 
 #[test]
