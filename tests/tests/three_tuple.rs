@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use e2e::{Daemon, Netns, config, output, ping_all, unique, until};
+use e2e::{Daemon, Netns, Running, binary, config, output, ping_all, unique, until};
 use reservation::{Protocol, Reservations};
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -29,24 +29,31 @@ struct Rig {
 }
 
 impl Rig {
+    /// The stack is a kernel's, in a namespace.
     fn start() -> Rig {
+        let interface = unique("t");
+        let rig =
+            Rig::with_stack(|stack| config::tap("stack1", &interface, stack.name(), &["192.0.2.1/24"], ""));
+        let mac = rig.daemon.run(&["logic", "call", "br0", "mac"]).unwrap();
+        rig.stack.run(&["ip", "link", "set", "dev", &interface, "address", mac.trim()]).unwrap();
+        rig.daemon.wait_up("br0", "stack1").unwrap();
+        rig
+    }
+
+    fn with_stack(port: impl FnOnce(&Netns) -> String) -> Rig {
         let [outside, host, stack] = std::array::from_fn(|_| Netns::new().unwrap());
         let params = format!(
             "params = {{ host = \"host\", uplink = \"uplink\", netns = \"{}\", socket = \"{{dir}}/reserve\", \
              allow = \"uid={CLIENT} port=stack1 protocol=udp ports=7000-7999\" }}\n\n",
             host.name()
         );
-        let interfaces = [unique("t"), unique("t"), unique("t")];
         let text = config::bridge("br0", "three-tuple")
             + &params
-            + &config::tap("uplink", &interfaces[0], outside.name(), &["192.0.2.9/24"], "")
-            + &config::tap("host", &interfaces[1], host.name(), &["192.0.2.1/24"], "")
-            + &config::tap("stack1", &interfaces[2], stack.name(), &["192.0.2.1/24"], "");
-        let daemon = Daemon::start(&text).unwrap();
-        let mac = host.run(&["cat", &format!("/sys/class/net/{}/address", interfaces[1])]).unwrap();
-        stack.run(&["ip", "link", "set", "dev", &interfaces[2], "address", mac.trim()]).unwrap();
-        let rig = Rig { daemon, outside, host, stack };
-        for port in ["uplink", "host", "stack1"] {
+            + &config::tap("uplink", &unique("t"), outside.name(), &["192.0.2.9/24"], "")
+            + &config::tap("host", &unique("t"), host.name(), &["192.0.2.1/24"], "")
+            + &port(&stack);
+        let rig = Rig { daemon: Daemon::start(&text).unwrap(), outside, host, stack };
+        for port in ["uplink", "host"] {
             rig.daemon.wait_up("br0", port).unwrap();
         }
         // The host speaks, and so shows its MAC address.
@@ -206,7 +213,11 @@ fn neither_the_host_nor_other_clients_get_what_is_reserved() {
     let this = format!("(pid {})", std::process::id());
     assert!(error.starts_with(&expected) && error.contains(&this), "{error}");
     drop(taken);
-    client.reserve("stack1", Protocol::Tcp, address(), 8999..=9000).unwrap();
+    // A process that another test is starting may have the socket open for a moment.
+    until("the port to be free", LIMIT, || {
+        Ok(client.reserve("stack1", Protocol::Tcp, address(), 8999..=9000).ok())
+    })
+    .unwrap();
     client.reserve("stack1", Protocol::Udp, address(), 9000..=9000).unwrap();
     for local in [HOST, "0.0.0.0"] {
         assert!(in_use(rig.host.enter(|| TcpListener::bind((local, 9000))).unwrap()), "{local}");
@@ -290,4 +301,72 @@ fn rules_decide_about_clients_and_death_releases() {
     until("the reservation to end", LIMIT, || Ok(rig.table("reservations").is_empty().then_some(())))
         .unwrap();
     rig.host.enter(|| UdpSocket::bind((HOST, 7000)).unwrap()).unwrap();
+}
+
+/// The example in Rust, at a memif port.
+fn http_server(rig: &Rig, port: &str) -> Running {
+    let mut command = Command::new(binary("mswitch-http-server", "MSWITCH_HTTP_SERVER_BIN").unwrap());
+    command.args(["--memif", &rig.daemon.path("memif"), "--reserve", &rig.daemon.path("reserve")]);
+    command.args(["--port", "stack1", "--address", "192.0.2.1/24", "--listen", port, "--connections", "48"]);
+    Running::start(command.stdin(Stdio::null()).stdout(Stdio::null())).unwrap()
+}
+
+/// Asks for `length` bytes; returns the number that came.
+fn fetch(stream: &mut TcpStream, length: usize) -> usize {
+    stream.write_all(format!("GET /{length} HTTP/1.1\r\nHost: {HOST}\r\n\r\n").as_bytes()).unwrap();
+    let mut stream = BufReader::new(stream);
+    let mut announced = None;
+    loop {
+        let mut line = String::new();
+        assert!(stream.read_line(&mut line).unwrap() > 0);
+        match line.trim_end() {
+            "" => break,
+            line => announced = line.strip_prefix("Content-Length: ").map(str::to_owned).or(announced),
+        }
+    }
+    let mut body = vec![0; announced.unwrap().parse().unwrap()];
+    stream.read_exact(&mut body).unwrap();
+    body.len()
+}
+
+#[test]
+fn a_user_level_http_server_serves_beside_the_hosts() {
+    let rig = Rig::with_stack(|_| config::memif("stack1", 0, ""));
+    let mut server = http_server(&rig, "8080");
+    until("the reservation", LIMIT, || Ok((!rig.table("reservations").is_empty()).then_some(()))).unwrap();
+    let of_host = serve(rig.host.enter(|| TcpListener::bind((HOST, 8081)).unwrap()).unwrap(), b"host!");
+    let connect = |port: u16| {
+        let stream = rig.outside.enter(|| TcpStream::connect((HOST, port)).unwrap()).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        stream
+    };
+    let url = format!("http://{HOST}:8080/");
+    assert_eq!(rig.outside.run(&["curl", "-sS", &url]).unwrap(), "served by a stack in user space\n");
+    // Clients that say nothing, stop in the middle of a request, or read nothing.
+    let silent = [(); 4].map(|()| connect(8080));
+    let mut half = connect(8080);
+    half.write_all(b"GET / HT").unwrap();
+    let mut greedy = connect(8080);
+    greedy.write_all(b"GET /60000000 HTTP/1.1\r\n\r\n").unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            let mut stream = connect(8080);
+            scope.spawn(move || {
+                for length in [1, 65_536, 20, 1460, 0, 100_000] {
+                    assert_eq!(fetch(&mut stream, length), length);
+                }
+            });
+        }
+    });
+    let mut host = connect(8081);
+    host.read_exact(&mut [0; 5]).unwrap();
+    exchange(&mut host);
+    drop((silent, half, greedy, host));
+    of_host.join().unwrap();
+    let error = rig.client(0, &["stack1", "tcp", HOST, "8080"]).error();
+    assert!(error.contains("is reserved for port `stack1` by mswitch-http-se (pid "), "{error}");
+    server.kill().unwrap();
+    until("the reservation to end", LIMIT, || Ok(rig.table("reservations").is_empty().then_some(())))
+        .unwrap();
+    rig.host.enter(|| TcpListener::bind((HOST, 8080)).unwrap()).unwrap();
 }

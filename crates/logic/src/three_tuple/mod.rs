@@ -4,9 +4,9 @@
 //! port that reserved them, all others to the host; what a stack or the host sends goes to a reservation or to the
 //! uplink. A stack sends from its own reservations only, and shares the MAC address of the host (mSwitch, section 5.3).
 //!
-//! Parts: [`request`] reads requests, [`ledger`] keeps reservations, [`hold`] keeps the host off them, [`lookup`] finds
-//! them, [`fields`] and [`fragments`] read packets, [`decide`] decides about them, [`office`] hands everything over to
-//! the next logic, [`server`] and [`policy`] admit clients.
+//! Parts: `request` reads requests, `ledger` keeps reservations, `hold` keeps the host off them, `lookup` finds
+//! them, `fields` and `fragments` read packets, `decide` decides about them, `office` hands everything over to
+//! the next logic, `server` and `policy` admit clients.
 //!
 //! Invariant: a packet of a stack whose source that stack has not reserved leaves through no port.
 

@@ -1,0 +1,137 @@
+//! An HTTP server whose TCP runs in this process, on the host's address, beside the host's own servers.
+//!
+//! It shows what a stack at a port of the logic `three-tuple` needs, in this order:
+//!
+//! 1. a connection to its port ([`device`]), here a memif port with the stack smoltcp on it;
+//! 2. a reservation of its endpoint, and the host's MAC address, through the bridge's socket;
+//! 3. the stack with the host's addresses. It asks for neighbours itself; the host answers those who ask for it.
+//!
+//! ```text
+//! mswitch-http-server --memif /run/mswitch/stack1.sock --reserve /run/mswitch/br0.reserve --port stack1 \
+//!     --address 192.0.2.1/24 --listen 80
+//! ```
+//!
+//! `GET /` answers with a line, `GET /65536` with so many bytes. Ending the process ends the reservation.
+#![forbid(unsafe_code)]
+
+mod device;
+mod http;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::Parser;
+use memif::client::{Client, ClientConfig};
+use memif::socket::Address;
+use reservation::{Protocol, Reservations};
+use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
+use smoltcp::socket::tcp;
+use smoltcp::time::Instant;
+use smoltcp::wire::{EthernetAddress, IpAddress, IpCidr};
+
+use device::Port;
+use http::Connection;
+
+type Error = Box<dyn std::error::Error>;
+
+/// Room for a connection's requests and answers, bytes.
+const RECEIVE: usize = 8 << 10;
+const SEND: usize = 128 << 10;
+
+/// Longest sleep: the connection to the switch is checked that often.
+const NAP: Duration = Duration::from_millis(500);
+
+#[derive(Parser)]
+struct Options {
+    /// Socket of the memif port.
+    #[arg(long)]
+    memif: String,
+    /// Number of the memif interface.
+    #[arg(long, default_value_t = 0)]
+    id: u32,
+    /// Socket where the bridge takes reservations.
+    #[arg(long)]
+    reserve: PathBuf,
+    /// Name of the port in the bridge.
+    #[arg(long)]
+    port: String,
+    /// Address of the host, with the prefix of its network.
+    #[arg(long, value_parser = read::<IpCidr>)]
+    address: IpCidr,
+    /// Router for other networks.
+    #[arg(long, value_parser = read::<IpAddress>)]
+    gateway: Option<IpAddress>,
+    /// TCP port to listen on.
+    #[arg(long, default_value_t = 80)]
+    listen: u16,
+    /// Connections at a time.
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..))]
+    connections: u16,
+}
+
+/// Reads a type of smoltcp, whose errors say nothing.
+fn read<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| "an IP address is expected; `--address` has the length of its prefix too".into())
+}
+
+fn main() -> ExitCode {
+    match serve(&Options::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("mswitch-http-server: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Serves until the connection to the switch ends.
+fn serve(options: &Options) -> Result<(), Error> {
+    let mut config = ClientConfig::new(Address::new(&options.memif), options.id);
+    config.name = "mswitch-http-server".into();
+    let mut port = Port::new(Client::connect(&config)?);
+
+    // The port has its client now; a reservation made before would end if that client went.
+    let mut reservations = Reservations::connect(&options.reserve)?;
+    let address = options.address.address().into();
+    reservations.reserve(&options.port, Protocol::Tcp, address, options.listen..=options.listen)?;
+    let mac = EthernetAddress(reservations.mac()?);
+
+    let mut interface = Interface::new(Config::new(mac.into()), &mut port, Instant::now());
+    interface.update_ip_addrs(|list| {
+        // The list has room for one.
+        let _ = list.push(options.address);
+    });
+    match options.gateway {
+        Some(IpAddress::Ipv4(router)) => _ = interface.routes_mut().add_default_ipv4_route(router)?,
+        Some(IpAddress::Ipv6(router)) => _ = interface.routes_mut().add_default_ipv6_route(router)?,
+        None => {}
+    }
+    let mut sockets = SocketSet::new(Vec::new());
+    let mut connections: Vec<(SocketHandle, Connection)> = (0..options.connections)
+        .map(|_| {
+            let buffer = |size| tcp::SocketBuffer::new(vec![0; size]);
+            let mut socket = tcp::Socket::new(buffer(RECEIVE), buffer(SEND));
+            socket.set_nagle_enabled(false);
+            socket.set_ack_delay(None);
+            (sockets.add(socket), Connection::new(options.listen))
+        })
+        .collect();
+    println!("serving http://{}:{} as {mac}", options.address.address(), options.listen);
+
+    loop {
+        let now = Instant::now();
+        interface.poll(now, &mut port, &mut sockets);
+        let mut moved = false;
+        for (handle, connection) in &mut connections {
+            moved |= connection.serve(sockets.get_mut(*handle), now);
+        }
+        port.flush();
+        if moved {
+            continue;
+        }
+        let pause = interface.poll_delay(Instant::now(), &sockets).map(Duration::from);
+        port.sleep(pause.unwrap_or(NAP).min(NAP))?;
+    }
+}
