@@ -48,7 +48,7 @@ fn packets() -> impl Strategy<Value = Vec<(Vec<u8>, u32, u32)>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn machine_code_gives_the_same_verdict(

@@ -189,6 +189,31 @@ mod tests {
     }
 
     #[test]
+    fn interpreted_filters_decide_the_same() {
+        let compiled = Filters::new(&["arp", "len > 50", "ip"], &[1]).unwrap_or_else(|_| panic!("refused"));
+        let interpreted = Filters { programs: compiled.programs.clone(), code: None };
+        let frames = [[8, 0], [8, 6], [0x86, 0xdd]].map(|kind| [&[2; 12][..], &kind, &[0; 46]].concat());
+        for filters in [&compiled, &interpreted] {
+            let mut found = vec![];
+            let packets =
+                frames.iter().map(|frame| (&frame[..], 60)).chain([(&frames[0][..], 40), (&[][..], 60)]);
+            filters.run(packets, |number, verdict| found.push((number, verdict)));
+            let matches = |number| Verdict::Match(number, 262_144);
+            let expected = [
+                (0, matches(1)),
+                (1, matches(0)),
+                (2, matches(1)),
+                (3, matches(2)),
+                (4, Verdict::NeedsMore(0)),
+            ];
+            assert_eq!(found, expected);
+            assert_eq!(filters.resume(1, &frames[0], 60), Some(matches(2)));
+            assert_eq!(filters.resume(1, &frames[1], 60), None);
+        }
+        assert!(compiled.code_len() > 0);
+    }
+
+    #[test]
     fn no_expression_keeps_nothing() {
         let filters = Filters::new(&[], &[]).unwrap_or_else(|_| panic!("refused"));
         filters.run([(&[0; 60][..], 60)], |_, _| panic!("kept"));

@@ -378,3 +378,50 @@ impl Logic for PcapFilter {
         }]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(given: &[(&str, &str)]) -> Result<PcapFilter, String> {
+        let given: Vec<_> = given.iter().map(|(name, text)| (name.to_string(), text.to_string())).collect();
+        PcapFilter::new(&given).map_err(|error| error.to_string())
+    }
+
+    fn refused(given: &[(&str, &str)]) -> String {
+        made(given).err().unwrap_or_else(|| panic!("{given:?} was accepted"))
+    }
+
+    #[test]
+    fn parameters_are_rules_by_number() {
+        let given =
+            (1..=12).map(|number| (number.to_string(), format!("tcp port {number} -> port p{number}")));
+        let given: Vec<_> = given.rev().chain([("default".into(), "d".into())]).collect();
+        let logic = PcapFilter::new(&given).unwrap_or_else(|error| panic!("{error}"));
+        let params = logic.params();
+        assert_eq!(params[0], ("default".into(), "d".into()));
+        assert_eq!(params[12], ("12".into(), "tcp port 12 -> port p12".into()));
+        assert_eq!(logic.named_ports().len(), 13);
+        assert_eq!(logic.tables()[0].rows[1], ["2", "0", "0", "tcp port 2", "port p2"]);
+        let again = PcapFilter::new(&params).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(again.params(), params);
+        assert_eq!(params::check_description(&describe()), Ok(()));
+        assert!(made(&[]).is_ok(), "no rule at all");
+    }
+
+    #[test]
+    fn mistakes_name_the_rule() {
+        let said = refused(&[("1", "arp -> drop"), ("2", "  tcp prot 5 -> drop")]);
+        let expected =
+            "parameter `2` of logic `pcap-filter`: syntax error\n    tcp prot 5 -> drop\n        ^";
+        assert_eq!(said, expected);
+        assert!(
+            refused(&[("2", "arp -> drop")]).starts_with("parameter `1` of logic `pcap-filter`: the rule is")
+        );
+        for name in ["0", "129", "01", "x", ""] {
+            assert!(refused(&[(name, "arp -> drop")]).contains("rules are numbered from 1 to 128"), "{name}");
+        }
+        assert!(refused(&[("default", "")]).contains("the name of a port is expected"));
+        assert!(refused(&[("1", &"x".repeat(4097))]).contains("a text of up to 4096 bytes"));
+    }
+}

@@ -7,6 +7,7 @@
 //! machine code in batches of 64, as the fabric has them. For each, prints the median over the rounds of nanoseconds
 //! per packet, and the median, smallest and largest of the rounds' ratios. `bench/filters.sh` runs it on one core.
 
+use std::error::Error;
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -38,21 +39,24 @@ const PACKETS: usize = 1 << 15;
 /// Runs over all packets in a round.
 const REPEATS: usize = 2;
 
-fn main() {
+fn main() -> Result<(), Box<dyn Error>> {
     let rounds = std::env::args().nth(1).map_or(Ok(31), |rounds| rounds.parse()).unwrap_or(31);
     let frames: Vec<_> = frames::mix(FRAMES).iter().map(|frame| Received::new(frame)).collect();
     let frames: Vec<_> = frames::order(PACKETS, FRAMES).map(|number| &frames[number]).collect();
-    let codes: Vec<_> = EXPRESSIONS.iter().map(|e| libpcap::compile(e).expect("an expression")).collect();
-    let filters: Vec<_> = codes.iter().map(|code| Reference::new(code).expect("code of libpcap")).collect();
-    let programs: Vec<_> = codes.iter().map(|code| Program::new(code).expect("code of libpcap")).collect();
+    let (mut filters, mut programs) = (Vec::new(), Vec::new());
+    for expression in EXPRESSIONS {
+        let code = libpcap::compile(expression).map_err(|error| error.reason)?;
+        filters.push(Reference::new(&code).ok_or("libpcap's code is wrong")?);
+        programs.push(Program::new(&code)?);
+    }
     println!(
         "{:46} {:>5} {:>6} {:>8} {:>8}   ratio (smallest, largest)",
         "expression", "kept", "bytes", "libpcap", "code"
     );
     for (i, expression) in EXPRESSIONS.iter().enumerate() {
-        measure(expression, &filters[i..=i], &programs[i..=i], &frames, rounds);
+        measure(expression, &filters[i..=i], &programs[i..=i], &frames, rounds)?;
     }
-    measure("all ten, the first that keeps a packet", &filters, &programs, &frames, rounds);
+    measure("all ten, the first that keeps a packet", &filters, &programs, &frames, rounds)
 }
 
 /// A packet as a logic sees it: the private copy of its first bytes, and its length.
@@ -74,8 +78,14 @@ impl Received {
     }
 }
 
-fn measure(name: &str, filters: &[Reference], programs: &[Program], frames: &[&Received], rounds: usize) {
-    let code = compile(programs, &[], &Options::default()).expect("machine code");
+fn measure(
+    name: &str,
+    filters: &[Reference],
+    programs: &[Program],
+    frames: &[&Received],
+    rounds: usize,
+) -> Result<(), Box<dyn Error>> {
+    let code = compile(programs, &[], &Options::default())?;
     let kept = with_libpcap(filters, frames);
     assert_eq!(kept, with_code(&code, frames), "{name}");
     let mut samples = Vec::new();
@@ -95,6 +105,7 @@ fn measure(name: &str, filters: &[Reference], programs: &[Program], frames: &[&R
         ratios[0],
         ratios[ratios.len() - 1],
     );
+    Ok(())
 }
 
 /// Nanoseconds per packet.

@@ -574,8 +574,8 @@ fn resources_that_two_ports_cannot_share() {
 fn logics() {
     assert_eq!(
         mistake("[[bridge]]\nname = \"b\"\nlogic = \"lerning\"\n"),
-        "f.toml:3:9: bridge \"b\": there is no logic `lerning`, did you mean `learning`? \
-         The logics are: learning, static, hub, chain, three-tuple, dummy, openflow, wasm:FILE, native:FILE"
+        "f.toml:3:9: bridge \"b\": there is no logic `lerning`, did you mean `learning`? The logics are: learning, \
+         static, hub, chain, middlebox, three-tuple, dummy, openflow, pcap-filter, wasm:FILE, native:FILE"
     );
     let found = mistake("[[bridge]]\nname = \"b\"\nparams = { ageing = \"soon\" }\n");
     assert!(
