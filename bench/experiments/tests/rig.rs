@@ -39,7 +39,7 @@ fn fan_out(logic: Arc<dyn SwitchLogic>, ports: u16, burst: usize) -> (Rig, Arc<A
 
 #[test]
 fn every_packet_arrives_in_order_at_one_port() {
-    for logic in [Arc::new(Addressed) as Arc<dyn SwitchLogic>, Arc::new(Scanning)] {
+    for logic in [Arc::new(Addressed) as Arc<dyn SwitchLogic>, Arc::new(Scanning::BY_ADDRESS)] {
         let (rig, audit) = fan_out(logic, 1, 16);
         let interval = rig.run(TIME).unwrap();
         rig.settle().unwrap();
