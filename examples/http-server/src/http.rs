@@ -1,7 +1,7 @@
 //! HTTP/1.1 as far as a benchmark needs it (RFC 9112): GET and HEAD, connections that stay open, bodies of any length.
 //!
 //! Clients are hostile. Invariants: a request has at most [`LONGEST`] bytes; a client that does not go on with its
-//! request or does not read its answer is disconnected after [`PATIENCE`], an idle one after [`IDLE`].
+//! handshake or request or does not read its answer is disconnected after [`PATIENCE`], an idle one after [`IDLE`].
 
 use std::fmt::Write;
 
@@ -18,9 +18,19 @@ const LONGEST_BODY: usize = 64 << 20;
 /// Bytes of bodies: their content does not matter.
 static BODY: [u8; 16 << 10] = [b'x'; 16 << 10];
 
-/// The connection of one socket of the stack; it listens again after each client.
+/// What serving a connection has come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// Bytes were read or written.
+    Moved,
+    /// The client or the stack is the next to act.
+    Waiting,
+    /// The connection is over.
+    Ended,
+}
+
+/// The connection of one socket of the stack.
 pub(crate) struct Connection {
-    port: u16,
     request: Vec<u8>,
     answer: Answer,
     /// Time of the last byte moved.
@@ -43,33 +53,26 @@ impl Answer {
 }
 
 impl Connection {
-    pub(crate) fn new(port: u16) -> Self {
-        Self { port, request: Vec::new(), answer: Answer::default(), last: Instant::ZERO }
+    pub(crate) fn new(now: Instant) -> Self {
+        Self { request: Vec::new(), answer: Answer::default(), last: now }
     }
 
-    /// Reads requests and writes answers as far as the socket allows. Returns whether anything moved.
-    pub(crate) fn serve(&mut self, socket: &mut tcp::Socket<'_>, now: Instant) -> bool {
+    /// Reads requests and writes answers as far as the socket allows.
+    pub(crate) fn serve(&mut self, socket: &mut tcp::Socket<'_>, now: Instant) -> Progress {
         if !socket.is_open() {
-            *self = Self::new(self.port);
-            // Fails only for port 0.
-            return socket.listen(self.port).is_ok();
-        }
-        if !socket.is_active() {
-            return false;
-        }
-        if self.last == Instant::ZERO {
-            self.last = now;
+            return Progress::Ended;
         }
         // Neither before the handshake has ended nor after the connection was closed here.
-        let moved = socket.may_send() && self.talk(socket);
+        let is_open = socket.may_send();
+        let moved = is_open && self.talk(socket);
         if moved {
             self.last = now;
         }
-        let is_idle = self.request.is_empty() && self.answer.is_sent();
+        let is_idle = is_open && self.request.is_empty() && self.answer.is_sent();
         if now - self.last > if is_idle { IDLE } else { PATIENCE } {
             socket.abort();
         }
-        moved
+        if moved { Progress::Moved } else { Progress::Waiting }
     }
 
     /// Answers requests until the client or the socket's room is the next to act.

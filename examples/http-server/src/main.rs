@@ -16,6 +16,7 @@
 
 mod device;
 mod http;
+mod listener;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -26,19 +27,14 @@ use clap::Parser;
 use memif::client::{Client, ClientConfig};
 use memif::socket::Address;
 use reservation::{Protocol, Reservations};
-use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
-use smoltcp::socket::tcp;
+use smoltcp::iface::{Config, Interface, PollIngressSingleResult, PollResult};
 use smoltcp::time::Instant;
 use smoltcp::wire::{EthernetAddress, IpAddress, IpCidr};
 
 use device::Port;
-use http::Connection;
+use listener::Listener;
 
 type Error = Box<dyn std::error::Error>;
-
-/// Room for a connection's requests and answers, bytes.
-const RECEIVE: usize = 8 << 10;
-const SEND: usize = 128 << 10;
 
 /// Longest sleep: the connection to the switch is checked that often.
 const NAP: Duration = Duration::from_millis(500);
@@ -67,7 +63,7 @@ struct Options {
     #[arg(long, default_value_t = 80)]
     listen: u16,
     /// Connections at a time.
-    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u16).range(1..))]
     connections: u16,
 }
 
@@ -108,30 +104,28 @@ fn serve(options: &Options) -> Result<(), Error> {
         Some(IpAddress::Ipv6(router)) => _ = interface.routes_mut().add_default_ipv6_route(router)?,
         None => {}
     }
-    let mut sockets = SocketSet::new(Vec::new());
-    let mut connections: Vec<(SocketHandle, Connection)> = (0..options.connections)
-        .map(|_| {
-            let buffer = |size| tcp::SocketBuffer::new(vec![0; size]);
-            let mut socket = tcp::Socket::new(buffer(RECEIVE), buffer(SEND));
-            socket.set_nagle_enabled(false);
-            socket.set_ack_delay(None);
-            (sockets.add(socket), Connection::new(options.listen))
-        })
-        .collect();
+    let mut listener = Listener::new(options.listen, options.connections.into());
     println!("serving http://{}:{} as {mac}", options.address.address(), options.listen);
 
     loop {
         let now = Instant::now();
-        interface.poll(now, &mut port, &mut sockets);
-        let mut moved = false;
-        for (handle, connection) in &mut connections {
-            moved |= connection.serve(sockets.get_mut(*handle), now);
+        interface.poll_maintenance(now);
+        loop {
+            match interface.poll_ingress_single(now, &mut port, listener.sockets()) {
+                PollIngressSingleResult::None => break,
+                PollIngressSingleResult::PacketProcessed => {}
+                PollIngressSingleResult::SocketStateChanged => listener.accept(now),
+            }
+        }
+        let mut moved = listener.serve(now);
+        while interface.poll_egress(now, &mut port, listener.sockets()) == PollResult::SocketStateChanged {
+            moved = true;
         }
         port.flush();
         if moved {
             continue;
         }
-        let pause = interface.poll_delay(Instant::now(), &sockets).map(Duration::from);
+        let pause = interface.poll_delay(Instant::now(), listener.sockets()).map(Duration::from);
         port.sleep(pause.unwrap_or(NAP).min(NAP))?;
     }
 }
