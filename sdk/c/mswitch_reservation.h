@@ -1,6 +1,6 @@
 /*
- * Client of the logic `three-tuple`: reserves <protocol, address, port> of the host for a user-level protocol stack at a
- * port of the switch. Compile mswitch_reservation.c with the program.
+ * Client of the logic `three-tuple`: reserves <protocol, address, port> of the host for a user-level protocol stack at
+ * a port of the switch. Compile mswitch_reservation.c with the program.
  *
  *     char reason[256];
  *     int switch_fd = msw_reservations_open("/run/mswitch/br0.reserve");

@@ -16,6 +16,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// Address of the host and of the stack; the address outside.
 const HOST: &str = "192.0.2.1";
 const OUTSIDE: &str = "192.0.2.9";
+const HOST6: &str = "2001:db8::1";
 /// A user without any rights, and a user whom a rule names.
 const NOBODY: u32 = 65_534;
 const CLIENT: u32 = 65_533;
@@ -32,8 +33,9 @@ impl Rig {
     /// The stack is a kernel's, in a namespace.
     fn start() -> Rig {
         let interface = unique("t");
-        let rig =
-            Rig::with_stack(|stack| config::tap("stack1", &interface, stack.name(), &["192.0.2.1/24"], ""));
+        let rig = Rig::with_stack(|stack| {
+            config::tap("stack1", &interface, stack.name(), &["192.0.2.1/24", "2001:db8::1/64"], "")
+        });
         let mac = rig.daemon.run(&["logic", "call", "br0", "mac"]).unwrap();
         rig.stack.run(&["ip", "link", "set", "dev", &interface, "address", mac.trim()]).unwrap();
         rig.daemon.wait_up("br0", "stack1").unwrap();
@@ -42,6 +44,10 @@ impl Rig {
 
     fn with_stack(port: impl FnOnce(&Netns) -> String) -> Rig {
         let [outside, host, stack] = std::array::from_fn(|_| Netns::new().unwrap());
+        for netns in [&outside, &host, &stack] {
+            // Addresses can be used at once: duplicates are what this is about.
+            netns.run(&["sysctl", "-qw", "net.ipv6.conf.default.accept_dad=0"]).unwrap();
+        }
         let params = format!(
             "params = {{ host = \"host\", uplink = \"uplink\", netns = \"{}\", socket = \"{{dir}}/reserve\", \
              allow = \"uid={CLIENT} port=stack1 protocol=udp ports=7000-7999\" }}\n\n",
@@ -49,8 +55,8 @@ impl Rig {
         );
         let text = config::bridge("br0", "three-tuple")
             + &params
-            + &config::tap("uplink", &unique("t"), outside.name(), &["192.0.2.9/24"], "")
-            + &config::tap("host", &unique("t"), host.name(), &["192.0.2.1/24"], "")
+            + &config::tap("uplink", &unique("t"), outside.name(), &["192.0.2.9/24", "2001:db8::9/64"], "")
+            + &config::tap("host", &unique("t"), host.name(), &["192.0.2.1/24", "2001:db8::1/64"], "")
             + &port(&stack);
         let rig = Rig { daemon: Daemon::start(&text).unwrap(), outside, host, stack };
         for port in ["uplink", "host"] {
@@ -161,24 +167,21 @@ fn two_stacks_serve_on_one_address() {
     let rig = Rig::start();
     let mut client = rig.connect();
     client.reserve("stack1", Protocol::Tcp, address(), 8080..=8080).unwrap();
-    let (of_stack, of_host) = (
-        rig.stack.enter(|| TcpListener::bind((HOST, 8080)).unwrap()).unwrap(),
-        rig.host.enter(|| TcpListener::bind((HOST, 8081)).unwrap()).unwrap(),
-    );
-    let servers = [serve(of_stack, b"stack"), serve(of_host, b"host!")];
-    let connect = |port: u16| {
-        let mut stream = rig.outside.enter(|| TcpStream::connect((HOST, port)).unwrap()).unwrap();
-        stream.set_read_timeout(Some(LIMIT)).unwrap();
-        let mut name = [0; 5];
-        stream.read_exact(&mut name).unwrap();
-        (stream, name)
-    };
-    let (mut stack, name) = connect(8080);
-    assert_eq!(&name, b"stack");
-    let (mut host, name) = connect(8081);
-    assert_eq!(&name, b"host!");
-    exchange(&mut stack);
-    exchange(&mut host);
+    client.reserve("stack1", Protocol::Tcp, HOST6.parse().unwrap(), 8080..=8080).unwrap();
+    let mut connections = Vec::new();
+    let mut servers = Vec::new();
+    for (netns, port, name) in [(&rig.stack, 8080, b"stack"), (&rig.host, 8081, b"host!")] {
+        for address in [HOST, HOST6] {
+            servers.push(serve(netns.enter(|| TcpListener::bind((address, port)).unwrap()).unwrap(), name));
+            let mut stream = rig.outside.enter(|| TcpStream::connect((address, port)).unwrap()).unwrap();
+            stream.set_read_timeout(Some(LIMIT)).unwrap();
+            let mut told = [0; 5];
+            stream.read_exact(&mut told).unwrap();
+            assert_eq!(&told, name, "{address}");
+            exchange(&mut stream);
+            connections.push(stream);
+        }
+    }
 
     // With other parameters of the logic, reservations, their sockets and connections stay.
     let param = |name: &str, value: &str| ["--param".to_owned(), format!("{name}={value}")];
@@ -187,13 +190,12 @@ fn two_stacks_serve_on_one_address() {
     let words: Vec<_> = params.iter().flat_map(|(name, value)| param(name, value)).collect();
     let words: Vec<_> = words.iter().map(String::as_str).collect();
     rig.daemon.run(&[&["logic", "set", "br0", "three-tuple"], &words[..]].concat()).unwrap();
-    exchange(&mut stack);
-    exchange(&mut host);
+    connections.iter_mut().for_each(exchange);
     assert!(in_use(rig.host.enter(|| TcpListener::bind((HOST, 8080))).unwrap()));
     let mac = rig.daemon.run(&["logic", "call", "br0", "mac"]).unwrap();
     let bytes = client.mac().unwrap().map(|byte| format!("{byte:02x}"));
     assert_eq!(mac.trim(), bytes.join(":"));
-    drop((stack, host));
+    drop(connections);
     servers.into_iter().for_each(|server| server.join().unwrap());
 
     // The host gets the port back with the end of the connection.

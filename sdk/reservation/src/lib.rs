@@ -1,5 +1,5 @@
-//! Client of the logic `three-tuple` of the mswitch software switch: reserves `<protocol, address, port>` of the host for
-//! a user-level protocol stack at a port of the switch.
+//! Client of the logic `three-tuple` of the mswitch software switch: reserves `<protocol, address, port>` of the host
+//! for a user-level protocol stack at a port of the switch.
 //!
 //! ```no_run
 //! use reservation::{Protocol, Reservations};

@@ -193,8 +193,10 @@ fn reserved_endpoints_go_to_their_port_and_others_to_the_host() {
     // The host's own packets leave, and reach stacks that serve at another of its addresses.
     site.expect(&site.host, &outward(TCP, 81), &[0]);
     site.expect(&site.host, &inward(TCP, 80), &[2]);
+    site.call("reserve s2 tcp 192.0.2.1 443").unwrap();
     site.call("release s1 tcp 192.0.2.1 80").unwrap();
     site.expect(up, &inward(TCP, 80), &[1]);
+    site.expect(up, &inward(TCP, 443), &[3]);
 }
 
 #[test]
