@@ -126,6 +126,28 @@ struct Tally {
     without_instance: AtomicU64,
 }
 
+/// Packets of a batch.
+#[derive(Default)]
+struct Counts {
+    matched: u16,
+    unmatched: u16,
+    returned: u16,
+    without_instance: u16,
+}
+
+impl Counts {
+    #[inline(always)]
+    fn add(&mut self, verdict: Verdict, packets: u16) {
+        // A batch has fewer packets than that.
+        *match verdict {
+            Verdict::To(_) => &mut self.matched,
+            Verdict::Unmatched => &mut self.unmatched,
+            Verdict::Returned => &mut self.returned,
+            Verdict::WithoutInstance => &mut self.without_instance,
+        } += packets;
+    }
+}
+
 /// Conversations from the logic before, until the ports are known.
 #[derive(Default)]
 struct Inherited {
@@ -315,6 +337,7 @@ impl Middlebox {
     fn switch<const EXPLAINED: bool>(&self, batch: &mut Batch<'_>, came_from: Option<Slot>) {
         let (back, unmatched) = (self.ports.back().or(self.ports.default()), self.unmatched(batch));
         let vlans = Vlans::of(batch);
+        let mut counts = Counts::default();
         for v in batch.packets() {
             if let Some(security) = batch.security()
                 && !ether::addresses(batch.header(v)).is_some_and(|(_, src)| admits(security, batch, v, src))
@@ -325,7 +348,7 @@ impl Middlebox {
             let v = frame.version();
             let packet = Conversation::of(batch.header(v));
             let verdict = self.judge(batch, packet.as_ref(), came_from);
-            self.count(batch, verdict, 1);
+            counts.add(verdict, 1);
             if EXPLAINED {
                 self.remark(batch, v, packet.as_ref(), verdict);
             }
@@ -340,6 +363,7 @@ impl Middlebox {
                 Destination::Open => {}
             }
         }
+        self.count(batch, &counts);
     }
 
     #[inline(always)]
@@ -382,6 +406,7 @@ impl Middlebox {
         const NO_PACKET: u16 = u16::MAX;
         let (mut last, mut found) = (None, Verdict::Unmatched);
         let (mut first, mut end, mut port) = (NO_PACKET, NO_PACKET, PortIndex::NONE);
+        let mut counts = Counts::default();
         for v in batch.packets() {
             let (number, front) = (v.number() as u16, Front::of(batch.header(v)));
             if number == end && front.is_some() && front == last {
@@ -398,7 +423,8 @@ impl Middlebox {
                 (last, end) = (front, end + 1);
                 continue;
             }
-            self.send(batch, first, end, port, found);
+            counts.add(found, end - first);
+            send(batch, first, end, port);
             match to {
                 Destination::Port(to) => {
                     (last, found, first, end, port) = (front, verdict, number, number + 1, to);
@@ -407,34 +433,26 @@ impl Middlebox {
                 Destination::Drop => batch.discard(v, DropReason::Logic),
                 Destination::Open => {}
             }
-            self.count(batch, verdict, 1);
+            counts.add(verdict, 1);
             (first, end) = (NO_PACKET, NO_PACKET);
         }
-        self.send(batch, first, end, port, found);
+        counts.add(found, end - first);
+        send(batch, first, end, port);
+        self.count(batch, &counts);
     }
 
-    #[inline(always)]
-    fn send(&self, batch: &mut Batch<'_>, first: u16, end: u16, port: PortIndex, verdict: Verdict) {
-        if first < end {
-            self.count(batch, verdict, u64::from(end - first));
-            match batch.version(first.into()).filter(|_| first + 1 == end) {
-                Some(single) => batch.send(single, port),
-                None => batch.send_range(first, end, port),
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn count(&self, batch: &Batch<'_>, verdict: Verdict, packets: u64) {
+    /// Adds the packets of a batch to the counters of its thread.
+    fn count(&self, batch: &Batch<'_>, counts: &Counts) {
         if let (false, Some(tally)) = (batch.is_rehearsal(), self.tallies.get(batch.worker())) {
-            let counter = match verdict {
-                Verdict::To(_) => &tally.matched,
-                Verdict::Unmatched => &tally.unmatched,
-                Verdict::Returned => &tally.returned,
-                Verdict::WithoutInstance => &tally.without_instance,
-            };
-            // Only this thread writes it.
-            counter.store(counter.load(Relaxed).wrapping_add(packets), Relaxed);
+            for (counter, packets) in [
+                (&tally.matched, counts.matched),
+                (&tally.unmatched, counts.unmatched),
+                (&tally.returned, counts.returned),
+                (&tally.without_instance, counts.without_instance),
+            ] {
+                // Only this thread writes it.
+                counter.store(counter.load(Relaxed).wrapping_add(packets.into()), Relaxed);
+            }
         }
     }
 
@@ -453,6 +471,15 @@ impl Middlebox {
                 let _ = function.buckets.replace(u16::from_le_bytes([number, number_high]), None, bucket);
             }
         }
+    }
+}
+
+/// Sends the packets `first..end`. A single one is not worth a range.
+#[inline(always)]
+fn send(batch: &mut Batch<'_>, first: u16, end: u16, port: PortIndex) {
+    match batch.version(first.into()).filter(|_| end.wrapping_sub(first) == 1) {
+        Some(single) => batch.send(single, port),
+        None => batch.send_range(first, end, port),
     }
 }
 
@@ -502,12 +529,12 @@ impl Logic for Middlebox {
     fn counters(&self) -> Vec<Counter> {
         let counter = |name: &str, help: &str, value| Counter { name: name.into(), help: help.into(), value };
         vec![
-            counter("matched", "Packets sent to a function.", self.total(|tally| &tally.matched)),
-            counter("unmatched", "Packets that no function asks for.", self.total(|tally| &tally.unmatched)),
-            counter("returned", "Packets that came from functions.", self.total(|tally| &tally.returned)),
+            counter("matched", "packets sent to a function", self.total(|tally| &tally.matched)),
+            counter("unmatched", "packets that no function asks for", self.total(|tally| &tally.unmatched)),
+            counter("returned", "packets that came from functions", self.total(|tally| &tally.returned)),
             counter(
                 "without_instance",
-                "Packets whose function had no instance that was up.",
+                "packets whose function had no instance that was up",
                 self.total(|tally| &tally.without_instance),
             ),
         ]
