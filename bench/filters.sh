@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-rounds=31 cpu=1
+rounds=501 cpu=1
 while (($#)); do
   case $1 in
     --rounds) rounds=$2; shift 2 ;;

@@ -87,7 +87,7 @@ impl Word {
 
 /// The type of a generated function: first packet, end of the packets, first of as many words, number of the program
 /// to begin with; there are 1 to 64 packets. Returns a mask of those with a verdict: the last packet is the highest
-/// bit. The words of the others are left unchanged.
+/// bit. The words of the others may be anything, also not written.
 type Function =
     unsafe extern "C" fn(*const Packet<'_>, *const Packet<'_>, *mut MaybeUninit<Word>, u64) -> u64;
 

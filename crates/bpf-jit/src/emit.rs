@@ -6,7 +6,8 @@
 //! So it ends, after a time that the code's length bounds. It calls nothing. What it may touch:
 //! - the records of the packets from the first to the end, and as many words: the caller's promise;
 //! - bytes of a packet's header, each compared with the header's length on the way to the access ([`Emitter::require`]
-//!   and [`Emitter::require_behind`] are the only places that let a state claim that bytes are there);
+//!   and [`Emitter::require_behind`] are the only places that let a state claim that bytes are there; code without
+//!   branches has an argument of its own, in `flat`);
 //! - its own stack.
 //!
 //! A register whose content can be had again from the packet has no variable: it is read where it is needed, and
@@ -20,6 +21,7 @@ use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Switch, Variab
 use packet::bpf::{Operand, Operation, Program, SCRATCH, Size, Step, Test};
 
 use crate::code::{Word, offset};
+use crate::flat::Flat;
 use crate::outlook::{A, Outlook, Place, X, scratch};
 use crate::state::{State, Value};
 
@@ -35,14 +37,16 @@ const SHORTEST: u32 = 60;
 const LONGEST: usize = 64;
 
 /// A packet in the loop.
-struct Current {
+pub(crate) struct Current {
     start: ir::Value,
-    header_len: ir::Value,
+    pub(crate) header_len: ir::Value,
     len: ir::Value,
     /// Ends the packet's turn; its parameter is the verdict.
     finish: Block,
     /// Ends the packet's turn without a verdict.
     none: Block,
+    /// Ends the packet's turn; its parameters are a bit that tells whether there is a verdict, and the verdict.
+    pub(crate) flat: Block,
 }
 
 /// The end of a load that may be beyond the header.
@@ -54,10 +58,12 @@ enum End {
 
 /// Emits one function.
 pub(crate) struct Emitter<'a, 'b> {
-    b: FunctionBuilder<'b>,
+    pub(crate) b: FunctionBuilder<'b>,
     programs: &'a [Program],
-    outlook: Outlook,
-    current: Current,
+    pub(crate) outlook: Outlook,
+    pub(crate) current: Current,
+    /// The list while it is emitted without branches.
+    pub(crate) flat: Option<Flat>,
     /// Variables of A, X and scratch memory.
     a: Variable,
     x: Variable,
@@ -69,7 +75,8 @@ pub(crate) struct Emitter<'a, 'b> {
     budget: usize,
 }
 
-/// Emits the function of a list into `function`; its packets begin with one of the programs `entries`.
+/// Emits the function of a list into `function`; its packets begin with one of the programs `entries`. Returns false if
+/// it was to be `flat`, without branches, and cannot be.
 pub(crate) fn emit(
     function: &mut ir::Function,
     context: &mut FunctionBuilderContext,
@@ -77,16 +84,18 @@ pub(crate) fn emit(
     programs: &[Program],
     entries: &[u32],
     budget: usize,
-) {
+    flat: bool,
+) -> bool {
     let mut b = FunctionBuilder::new(function, context);
     let variable = |b: &mut FunctionBuilder<'_>| b.declare_var(types::I32);
     let (a, x) = (variable(&mut b), variable(&mut b));
     let scratch = std::array::from_fn(|_| variable(&mut b));
 
-    let [entry, head, finish, none, next, again, done] = std::array::from_fn(|_| b.create_block());
+    let [entry, head, finish, none, branchless, next, again, done] =
+        std::array::from_fn(|_| b.create_block());
     b.append_block_params_for_function_params(entry);
     b.switch_to_block(entry);
-    let [first, end, words, from] = *b.block_params(entry) else { return };
+    let [first, end, words, from] = *b.block_params(entry) else { return false };
     let mask = b.ins().iconst(types::I64, 0);
     b.ins().jump(head, &[first, words, mask].map(BlockArg::Value));
 
@@ -100,6 +109,14 @@ pub(crate) fn emit(
     b.switch_to_block(none);
     let without = b.ins().ushr_imm_u(mask, 1);
     b.ins().jump(next, &[BlockArg::Value(without)]);
+
+    let [bit, verdict] = std::array::from_fn(|_| b.append_block_param(branchless, types::I64));
+    b.switch_to_block(branchless);
+    b.ins().store(FIELD, verdict, word, 0);
+    let shifted = b.ins().ushr_imm_u(mask, 1);
+    let bit = b.ins().ishl_imm_u(bit, 63);
+    let with = b.ins().bor(shifted, bit);
+    b.ins().jump(next, &[BlockArg::Value(with)]);
 
     let mask = b.append_block_param(next, types::I64);
     b.switch_to_block(next);
@@ -116,57 +133,83 @@ pub(crate) fn emit(
     let start = b.ins().load(types::I64, FIELD, record, offset::START);
     let header_len = b.ins().load(types::I32, FIELD, record, offset::HEADER_LEN);
     let len = b.ins().load(types::I32, FIELD, record, offset::LEN);
-    let current = Current { start, header_len, len, finish, none };
+    let current = Current { start, header_len, len, finish, none, flat: branchless };
     let outlook = Outlook::of(programs);
     let (blocks, pending) = Default::default();
-    let mut emitter =
-        Emitter { b, programs, outlook, current, a, x, scratch, blocks, pending, steps: 0, budget };
-    emitter.enter(from, entries);
+    let mut emitter = Emitter {
+        b,
+        programs,
+        outlook,
+        current,
+        flat: None,
+        a,
+        x,
+        scratch,
+        blocks,
+        pending,
+        steps: 0,
+        budget,
+    };
+    if !emitter.enter(from, entries, flat) {
+        return false;
+    }
     while let Some((place, state, block)) = emitter.pending.pop() {
         emitter.b.switch_to_block(block);
         emitter.path(place, state);
     }
     emitter.b.seal_all_blocks();
     emitter.b.finalize(config);
+    true
 }
 
 impl Emitter<'_, '_> {
     /// Sends a packet to the program that it begins with.
-    fn enter(&mut self, from: ir::Value, entries: &[u32]) {
+    fn enter(&mut self, from: ir::Value, entries: &[u32], flat: bool) -> bool {
         if entries == [0] {
-            return self.begin(0);
+            return self.begin(0, flat);
         }
         let mut switch = Switch::new();
         let blocks: Vec<_> = entries.iter().map(|entry| (*entry, self.b.create_block())).collect();
         blocks.iter().for_each(|(entry, block)| switch.set_entry(u128::from(*entry), *block));
         switch.emit(&mut self.b, from, self.current.none);
-        for (entry, block) in blocks {
+        blocks.into_iter().all(|(entry, block)| {
             self.b.switch_to_block(block);
-            self.begin(entry);
-        }
+            self.begin(entry, flat && entry == 0)
+        })
     }
 
     /// Begins a program: with one comparison for what most packets have, or byte by byte.
-    fn begin(&mut self, program: u32) {
+    fn begin(&mut self, program: u32, flat: bool) -> bool {
         let place = Place::first(program);
-        let checked = self.outlook.reads(place).min(SHORTEST);
-        let whole = self.target(place, State::new(checked));
+        let behind = if flat { self.outlook.reads_behind() } else { 0 };
+        let checked = self.outlook.reads(place).max(behind).min(SHORTEST);
         let short = self.target(place, State::new(0));
         let has = self.b.ins().icmp_imm_u(
             IntCC::UnsignedGreaterThanOrEqual,
             self.current.header_len,
             i64::from(checked),
         );
-        self.b.ins().brif(has, whole, &[], short, &[]);
+        if !flat {
+            let whole = self.target(place, State::new(checked));
+            self.b.ins().brif(has, whole, &[], short, &[]);
+            return true;
+        }
+        let all = self.b.create_block();
+        self.b.ins().brif(has, all, &[], short, &[]);
+        self.b.switch_to_block(all);
+        behind <= checked && self.without_branches(checked)
     }
 
     fn finish(&mut self, word: u64) {
         let word = self.b.ins().iconst(types::I64, word.cast_signed());
+        if self.flat.is_some() {
+            return self.found(word);
+        }
         self.b.ins().jump(self.current.finish, &[BlockArg::Value(word)]);
     }
 
     fn is_over_budget(&self) -> bool {
-        self.steps >= self.budget
+        self.steps >= self.budget && self.flat.is_none()
     }
 
     /// The block that continues at a step. Called before the jump to it is emitted; registers' variables may be written
@@ -207,13 +250,23 @@ impl Emitter<'_, '_> {
     }
 
     /// Jumps to a step.
-    fn go(&mut self, place: Place, state: State) {
+    pub(crate) fn go(&mut self, place: Place, state: State) {
+        if self.flat.is_some() {
+            return self.reach(place, state);
+        }
         let block = self.target(place, state);
         self.b.ins().jump(block, &[]);
     }
 
     /// Rejects the packet: the next program's turn.
     fn reject(&mut self, place: Place, state: State) {
+        if self.flat.is_some() {
+            let next = place.program + 1;
+            if (next as usize) < self.programs.len() {
+                self.reach(Place::first(next), state.next_program());
+            }
+            return;
+        }
         let rejection = self.rejection(place, state);
         self.b.ins().jump(rejection, &[]);
     }
@@ -229,11 +282,14 @@ impl Emitter<'_, '_> {
 
     /// Ends without a verdict.
     fn leave(&mut self) {
+        if self.flat.is_some() {
+            return;
+        }
         self.b.ins().jump(self.current.none, &[]);
     }
 
     /// Emits a path from a step on, until it branches, ends, or meets another.
-    fn path(&mut self, mut place: Place, mut state: State) {
+    pub(crate) fn path(&mut self, mut place: Place, mut state: State) {
         let programs = self.programs;
         let Some(program) = programs.get(place.program as usize) else { return self.leave() };
         if self.is_over_budget() {
@@ -329,6 +385,10 @@ impl Emitter<'_, '_> {
             self.reject(place, state.clone());
             return false;
         };
+        if end > state.checked && self.flat.is_some() {
+            self.fail();
+            return false;
+        }
         if end > state.checked {
             let condition = self.b.ins().icmp_imm_u(
                 IntCC::UnsignedGreaterThanOrEqual,
@@ -344,6 +404,9 @@ impl Emitter<'_, '_> {
     /// Makes sure that bytes up to `end` behind X are there, for X as content of type I64. Returns the end in the
     /// packet.
     fn require_behind(&mut self, place: Place, state: &State, x: ir::Value, end: u64) {
+        if let Some(end) = self.flat.as_ref().map(|flat| flat.end) {
+            return self.read_behind(x, end);
+        }
         let end = self.b.ins().iadd_imm_s(x, end.cast_signed());
         let header_len = self.b.ins().uextend(types::I64, self.current.header_len);
         let condition = self.b.ins().icmp(IntCC::UnsignedGreaterThanOrEqual, header_len, end);
@@ -397,6 +460,10 @@ impl Emitter<'_, '_> {
                 }
                 return Some(Value::Behind(size, at, base));
             }
+            _ if indexed && self.flat.is_some() => {
+                self.fail();
+                return None;
+            }
             x if indexed => {
                 let x = self.content(x, X);
                 let x = self.b.ins().uextend(types::I64, x);
@@ -445,7 +512,10 @@ impl Emitter<'_, '_> {
             Value::Load(size, at) => (size, self.raw(size, self.current.start, at)),
             Value::Behind(size, at, base) => {
                 let x = self.content(Value::HeaderLength(base), X);
-                let x = self.b.ins().uextend(types::I64, x);
+                let mut x = self.b.ins().uextend(types::I64, x);
+                if let Some(end) = self.flat.as_ref().map(|flat| flat.end) {
+                    x = self.safe(x, end);
+                }
                 let start = self.b.ins().iadd(self.current.start, x);
                 (size, self.raw(size, start, at))
             }
@@ -501,6 +571,10 @@ impl Emitter<'_, '_> {
         }
         let a = self.content(state.a, A);
         let with = self.operand(state, operand);
+        if is_division && constant.is_none() && self.flat.is_some() {
+            self.fail();
+            return false;
+        }
         if is_division && constant.is_none() {
             // Rejecting may write the registers' variables: not on the way to the division.
             let [divides, rejects] = [self.b.create_block(), self.b.create_block()];
@@ -574,7 +648,12 @@ impl Emitter<'_, '_> {
                 self.condition(test, a, with)
             }
         };
+        let is_bit = test != Test::AnyBit;
         let learned = |holds| constant.map_or_else(|| state.clone(), |with| state.learned(test, with, holds));
+        if self.flat.is_some() {
+            self.part(condition, is_bit, (then, learned(true)), (otherwise, learned(false)));
+            return None;
+        }
         let yes = self.target(then, learned(true));
         let no = self.target(otherwise, learned(false));
         self.b.ins().brif(condition, yes, &[], no, &[]);
@@ -628,6 +707,10 @@ impl Emitter<'_, '_> {
         let a = self.content(state.a, A);
         let result = self.b.ins().uextend(types::I64, a);
         let word = self.b.ins().bor_imm_u(result, Word::matched(place.program).cast_signed());
+        if self.flat.is_some() {
+            self.found_unless_zero(a, word);
+            return self.reject(place, state);
+        }
         self.decide(a, word, place, state);
     }
 }

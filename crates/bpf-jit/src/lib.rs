@@ -13,6 +13,7 @@
 //! |-------------|-------------------------------------------------------------|
 //! | `compile`   | from programs to machine code; bounds                       |
 //! | `emit`      | emission, step by step; what the code may touch             |
+//! | `flat`      | emission without branches, for short lists                  |
 //! | `state`     | what a path knows at a step                                 |
 //! | `knowledge` | what it knows about one value                               |
 //! | `outlook`   | what the rest of the list may still need                    |
@@ -23,6 +24,7 @@
 mod code;
 mod compile;
 mod emit;
+mod flat;
 mod knowledge;
 mod outlook;
 mod state;
