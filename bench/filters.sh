@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# filters.sh: the cost of pcap-filter's machine code beside libpcap's interpreter: ten expressions, each alone and all in a
-# list, interleaved in one process on one core. For each, prints nanoseconds per packet and the ratio of both.
+# filters.sh: the cost of pcap-filter's machine code beside libpcap's interpreter: ten expressions, each alone and all
+# in a list, interleaved in one process on one core. For each, prints nanoseconds per packet and the ratio of both.
 #
 #   bench/filters.sh [--rounds N] [--cpu N]
 set -euo pipefail

@@ -155,8 +155,8 @@ impl Code {
         }
     }
 
-    /// Runs the list over a packet, from program `from` on: 0, or one of the list's entries. Returns `None` if no filter
-    /// keeps the packet, or `from` is no entry.
+    /// Runs the list over a packet, from program `from` on: 0, or one of the list's entries. Returns `None` if no
+    /// filter keeps the packet, or `from` is no entry.
     pub fn run_one(&self, packet: Packet<'_>, from: usize) -> Option<Verdict> {
         // With a single entry, the code does not look at `from`.
         if !self.entries.iter().any(|entry| *entry as usize == from) {
