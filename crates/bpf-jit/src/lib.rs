@@ -5,7 +5,7 @@
 //! reference, and agrees with it on every input.
 //!
 //! The compiler follows each path through the list and remembers what the path has found out: which bytes are there,
-//! and what comparisons said about values in the packet ([`knowledge`]). A comparison whose outcome is known costs
+//! and what comparisons said about values in the packet (`knowledge`). A comparison whose outcome is known costs
 //! nothing: after `tcp port 23`, the filter `tcp port 80` neither reads the EtherType nor the protocol again. Code for
 //! paths that know different things is emitted apart; beyond a budget, paths meet again and forget what they know.
 //!
