@@ -1,7 +1,7 @@
 //! Lists of packet filters as machine code.
 //!
 //! [`packet::bpf`] says what a filter means; this crate runs a list of them over a batch of packets, and finds the
-//! first filter that keeps each packet. [`compile`] makes one function of the whole list; [`interpret`] is its
+//! first filter that keeps each packet. [`compile()`] makes one function of the whole list; [`interpret`] is its
 //! reference, and agrees with it on every input.
 //!
 //! The compiler follows each path through the list and remembers what the path has found out: which bytes are there,
