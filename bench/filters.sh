@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# filters.sh: the cost of pcap-filter's machine code beside libpcap's interpreter: ten expressions, each alone and all in a
-# list, interleaved in one process on one core. For each, prints nanoseconds per packet and the ratio of both.
+# filters.sh: the cost of pcap-filter's machine code beside libpcap's interpreter: ten expressions, each alone and all
+# in a list, interleaved in one process on one core. For each, prints nanoseconds per packet and the ratio of both.
 #
 #   bench/filters.sh [--rounds N] [--cpu N]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-rounds=31 cpu=1
+rounds=501 cpu=1
 while (($#)); do
   case $1 in
     --rounds) rounds=$2; shift 2 ;;

@@ -133,7 +133,7 @@ fn run(data: &[u8]) {
         return;
     }
     let entries: Vec<_> = (0..programs.len()).collect();
-    let options = Options { budget, ..Options::default() };
+    let options = Options { budget, branchless: budget % 2 == 1, ..Options::default() };
     let code = compile(&programs, &entries, &options).unwrap_or_else(|error| panic!("{error}"));
     let packets: Vec<_> = (0..8)
         .map(|_| {

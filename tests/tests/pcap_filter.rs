@@ -147,8 +147,8 @@ fn a_chain_is_replaced_under_traffic_without_loss() {
         daemon.run(&words).unwrap();
     };
     let pings = std::thread::scope(|scope| {
-        let ping = scope.spawn(|| ping_all(&guests[0], "10.79.0.2", 200, "0.01").unwrap());
-        for number in 0..20 {
+        let ping = scope.spawn(|| ping_all(&guests[0], "10.79.0.2", 120, "0.01").unwrap());
+        for number in 0..12 {
             set(&format!("'1=udp port {number} or tcp -> drop' '2=icmp -> set ttl {}'", 100 + number));
         }
         ping.join().unwrap()

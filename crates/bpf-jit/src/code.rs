@@ -87,7 +87,7 @@ impl Word {
 
 /// The type of a generated function: first packet, end of the packets, first of as many words, number of the program
 /// to begin with; there are 1 to 64 packets. Returns a mask of those with a verdict: the last packet is the highest
-/// bit. The words of the others are left unchanged.
+/// bit. The words of the others may be anything, also not written.
 type Function =
     unsafe extern "C" fn(*const Packet<'_>, *const Packet<'_>, *mut MaybeUninit<Word>, u64) -> u64;
 
@@ -155,8 +155,8 @@ impl Code {
         }
     }
 
-    /// Runs the list over a packet, from program `from` on: 0, or one of the list's entries. Returns `None` if no filter
-    /// keeps the packet, or `from` is no entry.
+    /// Runs the list over a packet, from program `from` on: 0, or one of the list's entries. Returns `None` if no
+    /// filter keeps the packet, or `from` is no entry.
     pub fn run_one(&self, packet: Packet<'_>, from: usize) -> Option<Verdict> {
         // With a single entry, the code does not look at `from`.
         if !self.entries.iter().any(|entry| *entry as usize == from) {

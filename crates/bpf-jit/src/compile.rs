@@ -25,11 +25,13 @@ pub struct Options {
     pub budget: usize,
     /// Most bytes of machine code.
     pub code: usize,
+    /// Whether short lists are computed without branches.
+    pub branchless: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { programs: 256, instructions: 8192, budget: 8192, code: 1 << 20 }
+        Self { programs: 256, instructions: 8192, budget: 8192, code: 1 << 20, branchless: true }
     }
 }
 
@@ -107,10 +109,16 @@ pub fn compile(programs: &[Program], entries: &[usize], options: &Options) -> Re
     let mut signature = Signature::new(isa.default_call_conv());
     signature.params = vec![AbiParam::new(types::I64); 4];
     signature.returns = vec![AbiParam::new(types::I64)];
+    let emitted = |flat| {
+        let mut function = Function::with_name_signature(UserFuncName::default(), signature.clone());
+        let mut builder = FunctionBuilderContext::new();
+        let config = isa.frontend_config();
+        emit(&mut function, &mut builder, config, programs, &all, options.budget, flat).then_some(function)
+    };
+    // A list that cannot do without branches is emitted again.
+    let function = (options.branchless.then(|| emitted(true)).flatten()).or_else(|| emitted(false));
     let mut context =
-        Context::for_function(Function::with_name_signature(UserFuncName::default(), signature));
-    let mut builder = FunctionBuilderContext::new();
-    emit(&mut context.func, &mut builder, isa.frontend_config(), programs, &all, options.budget);
+        Context::for_function(function.ok_or_else(|| Unsupported::Compiler("no function".into()))?);
     let compiled = context
         .compile(isa, &mut ControlPlane::default())
         .map_err(|error| Unsupported::Compiler(format!("{:?}", error.inner)))?;

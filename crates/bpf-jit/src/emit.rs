@@ -6,25 +6,29 @@
 //! So it ends, after a time that the code's length bounds. It calls nothing. What it may touch:
 //! - the records of the packets from the first to the end, and as many words: the caller's promise;
 //! - bytes of a packet's header, each compared with the header's length on the way to the access ([`Emitter::require`]
-//!   and [`Emitter::require_behind`] are the only places that let a state claim that bytes are there);
+//!   and [`Emitter::require_behind`] are the only places that let a state claim that bytes are there; code without
+//!   branches has an argument of its own, in `flat`);
 //! - its own stack.
 //!
 //! A register whose content can be had again from the packet has no variable: it is read where it is needed, and
 //! Cranelift merges equal reads.
+//!
+//! `values.rs`: loads, contents of registers, arithmetic, comparisons.
+
+mod values;
 
 use std::collections::HashMap;
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{self, Block, BlockArg, InstBuilder, MemFlagsData, types};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Switch, Variable};
-use packet::bpf::{Operand, Operation, Program, SCRATCH, Size, Step, Test};
+use packet::bpf::{Operand, Program, SCRATCH, Step, Test};
 
 use crate::code::{Word, offset};
+use crate::flat::Flat;
 use crate::outlook::{A, Outlook, Place, X, scratch};
 use crate::state::{State, Value};
 
-/// Bytes of packets.
-const BYTES: MemFlagsData = MemFlagsData::new().with_notrap().with_endianness(ir::Endianness::Little);
 /// Fields of records.
 const FIELD: MemFlagsData = MemFlagsData::trusted();
 
@@ -35,14 +39,16 @@ const SHORTEST: u32 = 60;
 const LONGEST: usize = 64;
 
 /// A packet in the loop.
-struct Current {
+pub(crate) struct Current {
     start: ir::Value,
-    header_len: ir::Value,
+    pub(crate) header_len: ir::Value,
     len: ir::Value,
     /// Ends the packet's turn; its parameter is the verdict.
     finish: Block,
     /// Ends the packet's turn without a verdict.
     none: Block,
+    /// Ends the packet's turn; its parameters are a bit that tells whether there is a verdict, and the verdict.
+    pub(crate) flat: Block,
 }
 
 /// The end of a load that may be beyond the header.
@@ -54,10 +60,12 @@ enum End {
 
 /// Emits one function.
 pub(crate) struct Emitter<'a, 'b> {
-    b: FunctionBuilder<'b>,
+    pub(crate) b: FunctionBuilder<'b>,
     programs: &'a [Program],
-    outlook: Outlook,
-    current: Current,
+    pub(crate) outlook: Outlook,
+    pub(crate) current: Current,
+    /// The list while it is emitted without branches.
+    pub(crate) flat: Option<Flat>,
     /// Variables of A, X and scratch memory.
     a: Variable,
     x: Variable,
@@ -69,7 +77,8 @@ pub(crate) struct Emitter<'a, 'b> {
     budget: usize,
 }
 
-/// Emits the function of a list into `function`; its packets begin with one of the programs `entries`.
+/// Emits the function of a list into `function`; its packets begin with one of the programs `entries`. Returns false if
+/// it was to be `flat`, without branches, and cannot be.
 pub(crate) fn emit(
     function: &mut ir::Function,
     context: &mut FunctionBuilderContext,
@@ -77,16 +86,18 @@ pub(crate) fn emit(
     programs: &[Program],
     entries: &[u32],
     budget: usize,
-) {
+    flat: bool,
+) -> bool {
     let mut b = FunctionBuilder::new(function, context);
     let variable = |b: &mut FunctionBuilder<'_>| b.declare_var(types::I32);
     let (a, x) = (variable(&mut b), variable(&mut b));
     let scratch = std::array::from_fn(|_| variable(&mut b));
 
-    let [entry, head, finish, none, next, again, done] = std::array::from_fn(|_| b.create_block());
+    let [entry, head, finish, none, branchless, next, again, done] =
+        std::array::from_fn(|_| b.create_block());
     b.append_block_params_for_function_params(entry);
     b.switch_to_block(entry);
-    let [first, end, words, from] = *b.block_params(entry) else { return };
+    let [first, end, words, from] = *b.block_params(entry) else { return false };
     let mask = b.ins().iconst(types::I64, 0);
     b.ins().jump(head, &[first, words, mask].map(BlockArg::Value));
 
@@ -100,6 +111,14 @@ pub(crate) fn emit(
     b.switch_to_block(none);
     let without = b.ins().ushr_imm_u(mask, 1);
     b.ins().jump(next, &[BlockArg::Value(without)]);
+
+    let [bit, verdict] = std::array::from_fn(|_| b.append_block_param(branchless, types::I64));
+    b.switch_to_block(branchless);
+    b.ins().store(FIELD, verdict, word, 0);
+    let shifted = b.ins().ushr_imm_u(mask, 1);
+    let bit = b.ins().ishl_imm_u(bit, 63);
+    let with = b.ins().bor(shifted, bit);
+    b.ins().jump(next, &[BlockArg::Value(with)]);
 
     let mask = b.append_block_param(next, types::I64);
     b.switch_to_block(next);
@@ -116,57 +135,83 @@ pub(crate) fn emit(
     let start = b.ins().load(types::I64, FIELD, record, offset::START);
     let header_len = b.ins().load(types::I32, FIELD, record, offset::HEADER_LEN);
     let len = b.ins().load(types::I32, FIELD, record, offset::LEN);
-    let current = Current { start, header_len, len, finish, none };
+    let current = Current { start, header_len, len, finish, none, flat: branchless };
     let outlook = Outlook::of(programs);
     let (blocks, pending) = Default::default();
-    let mut emitter =
-        Emitter { b, programs, outlook, current, a, x, scratch, blocks, pending, steps: 0, budget };
-    emitter.enter(from, entries);
+    let mut emitter = Emitter {
+        b,
+        programs,
+        outlook,
+        current,
+        flat: None,
+        a,
+        x,
+        scratch,
+        blocks,
+        pending,
+        steps: 0,
+        budget,
+    };
+    if !emitter.enter(from, entries, flat) {
+        return false;
+    }
     while let Some((place, state, block)) = emitter.pending.pop() {
         emitter.b.switch_to_block(block);
         emitter.path(place, state);
     }
     emitter.b.seal_all_blocks();
     emitter.b.finalize(config);
+    true
 }
 
 impl Emitter<'_, '_> {
     /// Sends a packet to the program that it begins with.
-    fn enter(&mut self, from: ir::Value, entries: &[u32]) {
+    fn enter(&mut self, from: ir::Value, entries: &[u32], flat: bool) -> bool {
         if entries == [0] {
-            return self.begin(0);
+            return self.begin(0, flat);
         }
         let mut switch = Switch::new();
         let blocks: Vec<_> = entries.iter().map(|entry| (*entry, self.b.create_block())).collect();
         blocks.iter().for_each(|(entry, block)| switch.set_entry(u128::from(*entry), *block));
         switch.emit(&mut self.b, from, self.current.none);
-        for (entry, block) in blocks {
+        blocks.into_iter().all(|(entry, block)| {
             self.b.switch_to_block(block);
-            self.begin(entry);
-        }
+            self.begin(entry, flat && entry == 0)
+        })
     }
 
     /// Begins a program: with one comparison for what most packets have, or byte by byte.
-    fn begin(&mut self, program: u32) {
+    fn begin(&mut self, program: u32, flat: bool) -> bool {
         let place = Place::first(program);
-        let checked = self.outlook.reads(place).min(SHORTEST);
-        let whole = self.target(place, State::new(checked));
+        let behind = if flat { self.outlook.reads_behind() } else { 0 };
+        let checked = self.outlook.reads(place).max(behind).min(SHORTEST);
         let short = self.target(place, State::new(0));
         let has = self.b.ins().icmp_imm_u(
             IntCC::UnsignedGreaterThanOrEqual,
             self.current.header_len,
             i64::from(checked),
         );
-        self.b.ins().brif(has, whole, &[], short, &[]);
+        if !flat {
+            let whole = self.target(place, State::new(checked));
+            self.b.ins().brif(has, whole, &[], short, &[]);
+            return true;
+        }
+        let all = self.b.create_block();
+        self.b.ins().brif(has, all, &[], short, &[]);
+        self.b.switch_to_block(all);
+        behind <= checked && self.without_branches(checked)
     }
 
     fn finish(&mut self, word: u64) {
         let word = self.b.ins().iconst(types::I64, word.cast_signed());
+        if self.flat.is_some() {
+            return self.found(word);
+        }
         self.b.ins().jump(self.current.finish, &[BlockArg::Value(word)]);
     }
 
     fn is_over_budget(&self) -> bool {
-        self.steps >= self.budget
+        self.steps >= self.budget && self.flat.is_none()
     }
 
     /// The block that continues at a step. Called before the jump to it is emitted; registers' variables may be written
@@ -207,13 +252,23 @@ impl Emitter<'_, '_> {
     }
 
     /// Jumps to a step.
-    fn go(&mut self, place: Place, state: State) {
+    pub(crate) fn go(&mut self, place: Place, state: State) {
+        if self.flat.is_some() {
+            return self.reach(place, state);
+        }
         let block = self.target(place, state);
         self.b.ins().jump(block, &[]);
     }
 
     /// Rejects the packet: the next program's turn.
     fn reject(&mut self, place: Place, state: State) {
+        if self.flat.is_some() {
+            let next = place.program + 1;
+            if (next as usize) < self.programs.len() {
+                self.reach(Place::first(next), state.next_program());
+            }
+            return;
+        }
         let rejection = self.rejection(place, state);
         self.b.ins().jump(rejection, &[]);
     }
@@ -229,11 +284,14 @@ impl Emitter<'_, '_> {
 
     /// Ends without a verdict.
     fn leave(&mut self) {
+        if self.flat.is_some() {
+            return;
+        }
         self.b.ins().jump(self.current.none, &[]);
     }
 
     /// Emits a path from a step on, until it branches, ends, or meets another.
-    fn path(&mut self, mut place: Place, mut state: State) {
+    pub(crate) fn path(&mut self, mut place: Place, mut state: State) {
         let programs = self.programs;
         let Some(program) = programs.get(place.program as usize) else { return self.leave() };
         if self.is_over_budget() {
@@ -329,6 +387,10 @@ impl Emitter<'_, '_> {
             self.reject(place, state.clone());
             return false;
         };
+        if end > state.checked && self.flat.is_some() {
+            self.fail();
+            return false;
+        }
         if end > state.checked {
             let condition = self.b.ins().icmp_imm_u(
                 IntCC::UnsignedGreaterThanOrEqual,
@@ -344,6 +406,9 @@ impl Emitter<'_, '_> {
     /// Makes sure that bytes up to `end` behind X are there, for X as content of type I64. Returns the end in the
     /// packet.
     fn require_behind(&mut self, place: Place, state: &State, x: ir::Value, end: u64) {
+        if let Some(end) = self.flat.as_ref().map(|flat| flat.end) {
+            return self.read_behind(x, end);
+        }
         let end = self.b.ins().iadd_imm_s(x, end.cast_signed());
         let header_len = self.b.ins().uextend(types::I64, self.current.header_len);
         let condition = self.b.ins().icmp(IntCC::UnsignedGreaterThanOrEqual, header_len, end);
@@ -377,174 +442,6 @@ impl Emitter<'_, '_> {
         self.b.ins().brif(condition, self.current.finish, &[BlockArg::Value(word)], rejection, &[]);
     }
 
-    /// Emits a load. Returns its value; `None` if no packet gets past it.
-    fn load(&mut self, place: Place, state: &mut State, size: Size, at: u32, indexed: bool) -> Option<Value> {
-        let end = u64::from(at) + u64::from(size.bytes());
-        match state.x {
-            Value::Constant(_) if !indexed => {}
-            Value::Constant(x) => {
-                let end = end + u64::from(x);
-                return self.require(place, state, end).then(|| Value::Load(size, at.wrapping_add(x)));
-            }
-            Value::HeaderLength(base) if indexed => {
-                let has = state.behind.filter(|(there, has)| *there == base && u64::from(*has) >= end);
-                if has.is_none() {
-                    let x = self.content(state.x, X);
-                    let x = self.b.ins().uextend(types::I64, x);
-                    self.require_behind(place, state, x, end);
-                    // An end beyond the largest number is never there.
-                    state.behind = u32::try_from(end).ok().map(|end| (base, end)).or(state.behind);
-                }
-                return Some(Value::Behind(size, at, base));
-            }
-            x if indexed => {
-                let x = self.content(x, X);
-                let x = self.b.ins().uextend(types::I64, x);
-                self.require_behind(place, state, x, end);
-                let start = self.b.ins().iadd(self.current.start, x);
-                let raw = self.raw(size, start, at);
-                let value = self.in_order(size, raw);
-                return Some(self.computed(value));
-            }
-            _ => {}
-        }
-        self.require(place, state, end).then_some(Value::Load(size, at))
-    }
-
-    /// Reads bytes as they are in memory.
-    fn raw(&mut self, size: Size, start: ir::Value, at: u32) -> ir::Value {
-        let ty = match size {
-            Size::Byte => types::I8,
-            Size::Half => types::I16,
-            Size::Word => types::I32,
-        };
-        match i32::try_from(at) {
-            Ok(at) => self.b.ins().load(ty, BYTES, start, at),
-            Err(_) => {
-                let start = self.b.ins().iadd_imm_s(start, i64::from(at));
-                self.b.ins().load(ty, BYTES, start, 0)
-            }
-        }
-    }
-
-    /// Makes a number of bytes read: they are in network byte order.
-    fn in_order(&mut self, size: Size, raw: ir::Value) -> ir::Value {
-        match size {
-            Size::Byte => self.b.ins().uextend(types::I32, raw),
-            Size::Half => {
-                let swapped = self.b.ins().bswap(raw);
-                self.b.ins().uextend(types::I32, swapped)
-            }
-            Size::Word => self.b.ins().bswap(raw),
-        }
-    }
-
-    /// The bytes of a value that reads the packet, as they are in memory.
-    fn raw_of(&mut self, value: Value) -> Option<(Size, ir::Value)> {
-        Some(match value {
-            Value::Load(size, at) => (size, self.raw(size, self.current.start, at)),
-            Value::Behind(size, at, base) => {
-                let x = self.content(Value::HeaderLength(base), X);
-                let x = self.b.ins().uextend(types::I64, x);
-                let start = self.b.ins().iadd(self.current.start, x);
-                (size, self.raw(size, start, at))
-            }
-            _ => return None,
-        })
-    }
-
-    /// The content of a register.
-    fn content(&mut self, value: Value, bit: u32) -> ir::Value {
-        match value {
-            Value::Dead => self.b.ins().iconst(types::I32, 0),
-            Value::Constant(k) => self.b.ins().iconst(types::I32, i64::from(k)),
-            Value::Computed => self.b.use_var(self.variable(bit)),
-            Value::Length => self.current.len,
-            Value::HeaderLength(at) => {
-                let byte = self.raw(Size::Byte, self.current.start, at);
-                let words = self.b.ins().band_imm_u(byte, 15);
-                let words = self.b.ins().uextend(types::I32, words);
-                self.b.ins().ishl_imm_u(words, 2)
-            }
-            Value::Load(..) | Value::Behind(..) => match self.raw_of(value) {
-                Some((size, raw)) => self.in_order(size, raw),
-                None => self.b.ins().iconst(types::I32, 0),
-            },
-        }
-    }
-
-    fn operand(&mut self, state: &State, operand: Operand) -> ir::Value {
-        match operand {
-            Operand::Constant(k) => self.b.ins().iconst(types::I32, i64::from(k)),
-            Operand::X => self.content(state.x, X),
-        }
-    }
-
-    /// Emits arithmetic. Returns false if no packet gets past it.
-    fn compute(&mut self, place: Place, state: &mut State, operation: Operation, operand: Operand) -> bool {
-        let constant = match (operand, state.x) {
-            (Operand::Constant(k), _) | (Operand::X, Value::Constant(k)) => Some(k),
-            _ => None,
-        };
-        if let (Value::Constant(a), Some(with)) = (state.a, constant) {
-            let result = operation.apply(a, with);
-            match result {
-                Some(result) => state.a = Value::Constant(result),
-                None => self.reject(place, state.clone()),
-            }
-            return result.is_some();
-        }
-        let is_division = matches!(operation, Operation::Div | Operation::Mod);
-        if is_division && constant == Some(0) {
-            self.reject(place, state.clone());
-            return false;
-        }
-        let a = self.content(state.a, A);
-        let with = self.operand(state, operand);
-        if is_division && constant.is_none() {
-            // Rejecting may write the registers' variables: not on the way to the division.
-            let [divides, rejects] = [self.b.create_block(), self.b.create_block()];
-            self.b.ins().brif(with, divides, &[], rejects, &[]);
-            self.b.switch_to_block(rejects);
-            self.reject(place, state.clone());
-            self.b.switch_to_block(divides);
-        }
-        let ins = self.b.ins();
-        let result = match operation {
-            Operation::Add => ins.iadd(a, with),
-            Operation::Sub => ins.isub(a, with),
-            Operation::Mul => ins.imul(a, with),
-            Operation::Div => ins.udiv(a, with),
-            Operation::Mod => ins.urem(a, with),
-            Operation::And => ins.band(a, with),
-            Operation::Or => ins.bor(a, with),
-            Operation::Xor => ins.bxor(a, with),
-            Operation::ShiftLeft => {
-                let shifted = ins.ishl(a, with);
-                self.unless_too_far(shifted, with, constant)
-            }
-            Operation::ShiftRight => {
-                let shifted = ins.ushr(a, with);
-                self.unless_too_far(shifted, with, constant)
-            }
-        };
-        state.a = self.computed(result);
-        true
-    }
-
-    /// A shift's result; 0 where it shifts by 32 or more.
-    fn unless_too_far(&mut self, shifted: ir::Value, by: ir::Value, constant: Option<u32>) -> ir::Value {
-        match constant {
-            Some(k) if k < 32 => shifted,
-            Some(_) => self.b.ins().iconst(types::I32, 0),
-            None => {
-                let fits = self.b.ins().icmp_imm_u(IntCC::UnsignedLessThan, by, 32);
-                let zero = self.b.ins().iconst(types::I32, 0);
-                self.b.ins().select(fits, shifted, zero)
-            }
-        }
-    }
-
     /// Emits a branch; returns where the path goes on instead if all packets go there.
     fn branch(
         &mut self,
@@ -574,47 +471,16 @@ impl Emitter<'_, '_> {
                 self.condition(test, a, with)
             }
         };
+        let is_bit = test != Test::AnyBit;
         let learned = |holds| constant.map_or_else(|| state.clone(), |with| state.learned(test, with, holds));
+        if self.flat.is_some() {
+            self.part(condition, is_bit, (then, learned(true)), (otherwise, learned(false)));
+            return None;
+        }
         let yes = self.target(then, learned(true));
         let no = self.target(otherwise, learned(false));
         self.b.ins().brif(condition, yes, &[], no, &[]);
         None
-    }
-
-    fn condition(&mut self, test: Test, a: ir::Value, with: ir::Value) -> ir::Value {
-        let code = match test {
-            Test::AnyBit => return self.b.ins().band(a, with),
-            Test::Equal => IntCC::Equal,
-            Test::Greater => IntCC::UnsignedGreaterThan,
-            Test::GreaterOrEqual => IntCC::UnsignedGreaterThanOrEqual,
-        };
-        self.b.ins().icmp(code, a, with)
-    }
-
-    /// Compares A with a constant. For equality and bits, the constant is put into the packet's order instead of the
-    /// packet's bytes into ours.
-    fn compare(&mut self, a: Value, test: Test, with: u32) -> ir::Value {
-        let ty = |size| match size {
-            Size::Byte => (types::I8, u8::MAX.into()),
-            Size::Half => (types::I16, u16::MAX.into()),
-            Size::Word => (types::I32, u32::MAX),
-        };
-        if matches!(test, Test::Equal | Test::AnyBit)
-            && let Some((size, raw)) = self.raw_of(a)
-        {
-            let (ty, most) = ty(size);
-            // A constant beyond the width equals nothing, which is known before.
-            let swapped = match size {
-                Size::Byte => with & most,
-                Size::Half => u32::from((with as u16).swap_bytes()),
-                Size::Word => with.swap_bytes(),
-            };
-            let with = self.b.ins().iconst(ty, i64::from(swapped));
-            return self.condition(test, raw, with);
-        }
-        let a = self.content(a, A);
-        let with = self.b.ins().iconst(types::I32, i64::from(with));
-        self.condition(test, a, with)
     }
 
     /// Ends with A as result.
@@ -628,6 +494,10 @@ impl Emitter<'_, '_> {
         let a = self.content(state.a, A);
         let result = self.b.ins().uextend(types::I64, a);
         let word = self.b.ins().bor_imm_u(result, Word::matched(place.program).cast_signed());
+        if self.flat.is_some() {
+            self.found_unless_zero(a, word);
+            return self.reject(place, state);
+        }
         self.decide(a, word, place, state);
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use packet::bpf::{Operand, Program, Size, Step};
 
 /// A step: the number of its program, and its own in that program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Place {
     pub(crate) program: u32,
     pub(crate) step: u32,
@@ -47,6 +47,8 @@ pub(crate) struct Outlook {
     last_header: HashMap<u32, usize>,
     last_indexed: usize,
     last_length: usize,
+    /// The largest end of a load that adds X.
+    reads_behind: u32,
 }
 
 impl Outlook {
@@ -64,6 +66,7 @@ impl Outlook {
             last_header: HashMap::new(),
             last_indexed: 0,
             last_length: 0,
+            reads_behind: 0,
             first,
         };
         for (program, start) in programs.iter().zip(outlook.first.clone()) {
@@ -88,6 +91,7 @@ impl Outlook {
                     self.last_load.insert((size, offset, indexed), number);
                     if indexed {
                         self.last_indexed = number;
+                        self.reads_behind = self.reads_behind.max(offset.saturating_add(size.bytes()));
                     }
                 }
                 Step::IndexHeaderLength(offset) => _ = self.last_header.insert(offset, number),
@@ -154,6 +158,11 @@ impl Outlook {
     /// Bytes from the start of a packet that loads at constant offsets may still read.
     pub(crate) fn reads(&self, place: Place) -> u32 {
         self.reads.get(self.number(place)).copied().unwrap_or(0)
+    }
+
+    /// Bytes that loads behind X may read.
+    pub(crate) fn reads_behind(&self) -> u32 {
+        self.reads_behind
     }
 
     /// Whether paths may meet at this step.

@@ -55,11 +55,12 @@ proptest! {
         codes in proptest::collection::vec(code(), 1..4),
         packets in packets(),
         budget in prop_oneof![Just(0usize), 0usize..60, Just(8192)],
+        branchless in any::<bool>(),
     ) {
         let programs: Vec<_> = codes.iter().map(|code| Program::new(code).unwrap()).collect();
         let entries: Vec<_> = (0..programs.len()).collect();
         let first = |from: &u32| *from as usize % programs.len();
-        let options = Options { budget, ..Options::default() };
+        let options = Options { budget, branchless, ..Options::default() };
         let compiled = compile(&programs, &entries, &options).unwrap();
         let whole = |(header, more): (&Vec<u8>, &u32)| header.len() as u32 + more;
         let mut verdicts = vec![None; packets.len()];

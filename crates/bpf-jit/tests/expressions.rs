@@ -56,10 +56,10 @@ fn machine_code_keeps_what_the_interpreter_keeps() {
     let programs: Vec<_> = EXPRESSIONS.iter().map(program).collect();
     let lists =
         (0..programs.len()).map(|i| i..i + 1).chain((0..programs.len() - 3).step_by(3).map(|i| i..i + 3));
-    for list in lists.chain([0..10]) {
+    for list in lists.chain(std::iter::once(0..10)) {
         let programs = &programs[list.clone()];
-        for budget in [Options::default().budget, 50] {
-            let code = compile(programs, &[], &Options { budget, ..Options::default() }).unwrap();
+        for (budget, branchless) in [(8192, true), (8192, false), (50, true)] {
+            let code = compile(programs, &[], &Options { budget, branchless, ..Options::default() }).unwrap();
             for most in [128, 64, 40] {
                 let header = |frame: &'_ Vec<u8>| frame.len().min(most);
                 let mut verdicts = vec![None; frames.len()];

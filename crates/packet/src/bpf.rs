@@ -154,7 +154,7 @@ pub enum Operand {
 /// zero at first. `usize` operands are in bounds: words of scratch memory, and steps of the program to skip.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
-    /// A = packet[offset], `indexed`: packet[X + offset], without wrapping around.
+    /// `A = packet[offset]`, `indexed`: `packet[X + offset]`, without wrapping around.
     Load {
         /// The width.
         size: Size,
@@ -175,7 +175,7 @@ pub enum Step {
     IndexLength,
     /// X = scratch word.
     IndexScratch(usize),
-    /// X = 4 * (packet[offset] & 15): the length of an IPv4 header.
+    /// `X = 4 * (packet[offset] & 15)`: the length of an IPv4 header.
     IndexHeaderLength(u32),
     /// Scratch word = A.
     Store(usize),

@@ -48,8 +48,8 @@ const LONGEST: usize = 65_535;
 
 fn describe() -> LogicDescription {
     let rule = "a rule, numbered from 1 to at most 128: `EXPRESSION -> ACTION, ...`; the actions are `set vlan N`, \
-                `set mac-src ADDRESS`, `set mac-dst ADDRESS`, `set ttl N`, `set dscp N`, then `drop`, `port NAME`, `pass` \
-                or `next`";
+                `set mac-src ADDRESS`, `set mac-dst ADDRESS`, `set ttl N`, `set dscp N`, then `drop`, `port NAME`, \
+                `pass` or `next`";
     let default = "the port for packets that no expression keeps, or that a rule lets pass";
     LogicDescription {
         name: NAME.into(),
