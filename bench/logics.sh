@@ -3,18 +3,21 @@
 # directions, with one logic after another on the same bridge, in rounds. For each logic, prints the median, minimum and
 # maximum of the rounds, and the median of packets per batch.
 #
-#   bench/logics.sh [--rounds N] [--seconds N]
+#   bench/logics.sh [--rounds N] [--seconds N] [--headers ethernet|udp] [--only REGEX]
 #
+# --headers udp: packets of one UDP conversation, for logics that read port numbers. --only: logics whose name matches.
 # MSWITCH and MEMIF_CHECK name the binaries (default: those of `cargo build --release --workspace --bins`).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-rounds=5 seconds=2
+rounds=5 seconds=2 headers=ethernet only=''
 while (($#)); do
   case $1 in
     --rounds) rounds=$2; shift 2 ;;
     --seconds) seconds=$2; shift 2 ;;
-    *) echo "usage: bench/logics.sh [--rounds N] [--seconds N]" >&2; exit 2 ;;
+    --headers) headers=$2; shift 2 ;;
+    --only) only=$2; shift 2 ;;
+    *) echo "usage: bench/logics.sh [--rounds N] [--seconds N] [--headers ethernet|udp] [--only REGEX]" >&2; exit 2 ;;
   esac
 done
 mswitch=${MSWITCH:-target/release/mswitch}
@@ -57,7 +60,15 @@ logics=(
   "learning, WebAssembly|wasm:$dir/learning.wasm"
   "chain of learning|chain|1=learning"
   "chain of two|chain|1=native:$dir/pass.so|2=learning"
+  "middlebox|middlebox|b=0-65535/udp|return=a"
+  "three-tuple|three-tuple|host=a|uplink=b"
+  "pcap-filter, learning|chain|1=pcap-filter '1=tcp port 23 -> drop'|2=learning"
 )
+if [[ -n $only ]]; then
+  chosen=()
+  for logic in "${logics[@]}"; do [[ ! ${logic%%|*} =~ $only ]] || chosen+=("$logic"); done
+  logics=("${chosen[@]}")
+fi
 cat >"$dir/pass.c" <<'MODULE'
 #include "mswitch.h"
 const char *msw_describe(void) { return "{\"name\": \"pass\", \"summary\": \"leaves everything\"}"; }
@@ -71,7 +82,7 @@ for ((round = 1; round <= rounds; round++)); do
     params=()
     for param in "${part[@]:2}"; do params+=(--param "$param"); done
     "$mswitch" logic set br0 "${part[1]}" "${params[@]}" >/dev/null
-    "$check" run --port "$dir/memif,id=0" --port "$dir/memif,id=1" --size 60 --headers ethernet --rate max --seconds $((seconds + 2)) \
+    "$check" run --port "$dir/memif,id=0" --port "$dir/memif,id=1" --size 60 --headers "$headers" --rate max --seconds $((seconds + 2)) \
       --allow-loss --cpu 1 --poll >"$dir/client.log" 2>&1 &
     client=$!
     # Packets flow once a worker has switched some.

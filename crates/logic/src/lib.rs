@@ -387,7 +387,8 @@ mod tests {
     fn errors_name_the_accepted_values() {
         assert_eq!(
             refused("lerning", &[]),
-            "there is no logic `lerning`, did you mean `learning`? The logics are: learning, static, hub, chain, three-tuple, dummy, module:FILE"
+            "there is no logic `lerning`, did you mean `learning`? The logics are: learning, static, hub, chain, \
+             middlebox, three-tuple, dummy, module:FILE"
         );
         for (typed, meant) in [
             ("chain wasm:fw.wasm", "chain --param 1=wasm:fw.wasm"),

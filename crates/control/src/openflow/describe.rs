@@ -52,7 +52,7 @@ mod tests {
         assert_eq!(logics::check("openflow", &[]), Ok(()));
         let unknown = refused("openflo", &[]);
         assert!(unknown.starts_with("there is no logic `openflo`, did you mean `openflow`? "), "{unknown}");
-        assert!(unknown.contains("hub, chain, three-tuple, dummy, openflow, "), "{unknown}");
+        assert!(unknown.contains("middlebox, three-tuple, dummy, openflow, "), "{unknown}");
         assert_eq!(
             refused("openflow", &[("controllers", "tcp:10.0.0.1")]),
             "logic `openflow` has no parameter `controllers`; it has none"
