@@ -161,7 +161,17 @@ fn bash_completes_parameters_and_commands_of_a_module() {
     shell.completes("mswitch logic set br0 chain --param 1=hub --param 2=st", &["static"]);
     shell.completes(
         "mswitch logic set br0 chain --param 1=hub --param ",
-        &["2=learning", "2=static", "2=hub", "2=dummy", "2=wasm:", "2=native:"],
+        &[
+            "2=learning",
+            "2=static",
+            "2=hub",
+            "2=middlebox",
+            "2=three-tuple",
+            "2=dummy",
+            "2=pcap-filter",
+            "2=wasm:",
+            "2=native:",
+        ],
     );
     shell.completes("mswitch logic set br0 chain --param 1='le", &["learning"]);
     shell.completes("mswitch logic set br0 chain --param 1='learning age", &[]);

@@ -402,7 +402,8 @@ mod tests {
         assert_eq!(hub.call(&["show".into()]).unwrap_err().to_string(), "logic `hub` has no commands");
         assert_eq!(
             refused("zzz", &[]),
-            "there is no logic `zzz`; the logics are: learning, static, hub, chain, three-tuple, dummy, module:FILE"
+            "there is no logic `zzz`; the logics are: learning, static, hub, chain, middlebox, three-tuple, dummy, \
+             module:FILE"
         );
         assert_eq!(
             refused("learning", &[("aging", "1")]),
