@@ -60,7 +60,7 @@ logics=(
   "learning, WebAssembly|wasm:$dir/learning.wasm"
   "chain of learning|chain|1=learning"
   "chain of two|chain|1=native:$dir/pass.so|2=learning"
-  "middlebox|middlebox|b=0-65535/udp|return=a"
+  "middlebox, learning|chain|1=middlebox b=0-65535/udp|2=learning"
   "three-tuple|three-tuple|host=a|uplink=b"
   "pcap-filter, learning|chain|1=pcap-filter '1=tcp port 23 -> drop'|2=learning"
 )
