@@ -163,7 +163,7 @@ impl Sending {
     fn flush(&mut self) {
         let first = self.next - self.messages as u32;
         self.point();
-        let (mut done, mut touched, mut told) = (0, None, false);
+        let (mut done, mut touched, mut told, mut invalid) = (0, None, false, None);
         while done < self.messages && self.stopped.is_none() {
             let headers = self.headers.get_mut(done..self.messages).unwrap_or_default();
             // SAFETY: the headers name pieces of `self`; these name the metadata in `self`, private headers, and
@@ -179,6 +179,10 @@ impl Sending {
             };
             if sent > 0 {
                 let sent_lens = self.lens.get(done..done + sent as usize).unwrap_or_default();
+                if invalid == Some(done) {
+                    // It was not this message's.
+                    self.drops.add(DropReason::BadOffload, 1);
+                }
                 self.packets += sent as u64;
                 self.bytes += sent_lens.iter().map(|len| u64::from(*len)).sum::<u64>();
                 done += sent as usize;
@@ -196,6 +200,12 @@ impl Sending {
                 // Perhaps news of a link that is up again by now: the kernel tells it once.
                 Errno::NETDOWN if !told => {
                     told = true;
+                    continue;
+                }
+                // Perhaps of a received packet that the kernel cannot describe: behind others of one call, its error
+                // waits for the next call on the socket, of either direction, and is told once.
+                Errno::INVAL if invalid != Some(done) => {
+                    invalid = Some(done);
                     continue;
                 }
                 // The socket has no room: other packets have none either.
