@@ -11,21 +11,14 @@
 # Output for each load and server: requests and bytes of bodies per second; CPU time per request of the server's process
 # and of the switch's; medians (lowest to highest), and the ratios of the user-level server to nginx within a round.
 #
-# MSWITCH and HTTP_SERVER name the binaries (default: those in target/release). Needs root, jq, wrk, nginx.
+# MSWITCH and HTTP_SERVER name the binaries (default: those in target/release). Needs root, jq, wrk, nginx (whose Debian
+# package starts a server of its own on port 80 of the host; this script's servers are in namespaces).
 set -euo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-mswitch=${MSWITCH:-$here/../target/release/mswitch}
-server=${HTTP_SERVER:-$here/../target/release/mswitch-http-server}
+# shellcheck source=bench/testbed.sh
+. "$(dirname "$0")/testbed.sh"
+server=${HTTP_SERVER:-$(dirname "$mswitch")/mswitch-http-server}
 rounds=5 seconds=3 connections=1,64,256 bodies=0,65536 out=''
 
-usage() {
-  sed -n '2,/^[^#]/{/^[^#]/d;s/^# \{0,1\}//;p}' "$0" >&2
-  exit 2
-}
-fail() {
-  echo "http.sh: $*" >&2
-  exit 1
-}
 while [ $# -gt 0 ]; do
   [ $# -ge 2 ] || usage
   case $1 in
@@ -90,10 +83,20 @@ type = "memif"
 path = "$dir/memif"
 CONFIG
 export MSWITCH_SOCKET=$dir/ctl
+# started PID LOG CONDITION...: waits until the condition holds; fails if the process ends before.
+started() {
+  local pid=$1 log=$2
+  shift 2
+  until "$@"; do
+    kill -0 "$pid" || fail "a process did not start: $(cat "$log")"
+    sleep 0.05
+  done
+}
 "$mswitch" daemon --config "$dir/config.toml" --workers 0 2>"$dir/log" &
 daemon=$!
 pids+=("$daemon")
-until "$mswitch" status >/dev/null 2>&1; do kill -0 "$daemon" || fail "the switch did not start: $(cat "$dir/log")"; sleep 0.05; done
+answers() { "$mswitch" status >/dev/null 2>&1; }
+started "$daemon" "$dir/log" answers
 
 mkdir "$dir/www"
 for bytes in ${bodies//,/ }; do head -c "$bytes" /dev/zero | tr '\0' x >"$dir/www/$bytes"; done
@@ -113,12 +116,14 @@ http {
 }
 CONFIG
 ip netns exec "$host" nginx -c "$dir/nginx.conf" 2>"$dir/nginx.log" &
-pids+=("$!")
-until worker=$(pgrep -P "$!" nginx); do kill -0 "$!" || fail "nginx did not start: $(cat "$dir/nginx.log")"; sleep 0.05; done
+master=$! worker=''
+pids+=("$master")
+has_worker() { worker=$(pgrep -P "$master" nginx); }
+started "$master" "$dir/nginx.log" has_worker
 "$server" --memif "$dir/memif" --reserve "$dir/reserve" --port stack --address 10.79.0.1/24 --connections 1024 >"$dir/serving" 2>"$dir/serving.log" &
 own=$!
 pids+=("$own")
-until grep -q serving "$dir/serving"; do kill -0 "$own" || fail "the server did not start: $(cat "$dir/serving.log")"; sleep 0.05; done
+started "$own" "$dir/serving.log" grep -q serving "$dir/serving"
 
 # cpu PID: CPU time so far, seconds.
 cpu() {

@@ -61,6 +61,7 @@ logics=(
   "chain of learning|chain|1=learning"
   "chain of two|chain|1=native:$dir/pass.so|2=learning"
   "middlebox, learning|chain|1=middlebox b=0-65535/udp|2=learning"
+  "middlebox, static|chain|1=middlebox b=0-65535/udp|2=static"
   "three-tuple|three-tuple|host=a|uplink=b"
   "pcap-filter, learning|chain|1=pcap-filter '1=tcp port 23 -> drop'|2=learning"
 )

@@ -45,12 +45,6 @@ impl Bucket {
     }
 }
 
-impl Default for Buckets {
-    fn default() -> Self {
-        Self((0..BUCKETS).map(|_| AtomicU64::new(0)).collect())
-    }
-}
-
 /// Returns the number of a conversation's bucket.
 #[inline]
 pub(super) fn number(hash: u32) -> u16 {
@@ -58,6 +52,21 @@ pub(super) fn number(hash: u32) -> u16 {
 }
 
 impl Buckets {
+    /// Makes buckets, none of them in use.
+    pub(super) fn new() -> Self {
+        Self((0..BUCKETS).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    /// Of a function with one instance, to which everything belongs: remembers nothing.
+    pub(super) fn none() -> Self {
+        Self(Box::default())
+    }
+
+    /// Puts a bucket to use that has not been used yet.
+    pub(super) fn inherit(&self, number: u16, bucket: Bucket) {
+        let _ = self.replace(number, None, bucket);
+    }
+
     /// Returns the bucket of this number, if it was ever used.
     #[inline]
     pub(super) fn get(&self, number: u16) -> Option<Bucket> {
@@ -102,13 +111,17 @@ mod tests {
 
     #[test]
     fn buckets_remember_and_one_thread_wins() {
-        let buckets = Buckets::default();
+        let buckets = Buckets::new();
         let (one, two) = (Bucket { slot: 0, heard: 0 }, Bucket { slot: 4095, heard: u32::MAX });
         assert_eq!(buckets.get(7), None);
         assert_eq!(buckets.replace(7, None, one), Ok(()));
         assert_eq!(buckets.replace(7, None, two), Err(Some(one)));
         assert_eq!(buckets.replace(7, Some(one), two), Ok(()));
         assert_eq!(buckets.iter().collect::<Vec<_>>(), [(7, two)]);
+        buckets.inherit(7, one);
+        buckets.inherit(8, one);
+        assert_eq!(buckets.iter().collect::<Vec<_>>(), [(7, two), (8, one)]);
+        assert_eq!((Buckets::none().replace(7, None, one), Buckets::none().get(7)), (Ok(()), None));
         assert!(one.is_active(9, 10) && !one.is_active(10, 10) && !one.is_active(0, 0));
     }
 

@@ -7,7 +7,8 @@ use super::{Middlebox, Verdict, buckets};
 use crate::Table;
 
 impl Middlebox {
-    /// Returns the table of instances: the port, whether the bridge has it, the list of its function, and the buckets in use.
+    /// Returns the table of instances: the port, whether the bridge has it, the list of its function, and the buckets
+    /// in use.
     pub(super) fn instances(&self) -> Table {
         let now = fabric::clock::seconds();
         let mut rows = Vec::new();

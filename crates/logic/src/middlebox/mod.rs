@@ -92,7 +92,11 @@ const MAX_FUNCTIONS: usize = 128;
 
 /// Name of the state in which conversations are handed over: the key is the instance's port and the bucket (`u16`
 /// each), the value the second of its last packet (`u32`).
-const STATE: &str = "middlebox-buckets";
+const BUCKETS_STATE: &str = "middlebox-buckets";
+
+/// Name of the state with the ports of instances that have their function for themselves, and so all of its
+/// conversations: the key is the port (`u16`), the value the second of the hand-over (`u32`).
+const SOLE_STATE: &str = "middlebox-sole-instances";
 
 /// The logic `middlebox`. See the module's documentation.
 pub struct Middlebox {
@@ -114,6 +118,7 @@ struct Running {
     list: List,
     /// In the order of their ports' names.
     instances: Vec<Slot>,
+    /// None while there is one instance.
     buckets: Buckets,
 }
 
@@ -148,11 +153,11 @@ impl Counts {
     }
 }
 
-/// Conversations from the logic before, until the ports are known.
+/// States of the logic before, until the ports are known.
 #[derive(Default)]
 struct Inherited {
     are_ports_known: bool,
-    waiting: Vec<[u8; 8]>,
+    waiting: Vec<State>,
 }
 
 /// What is found about a packet.
@@ -203,6 +208,9 @@ impl Middlebox {
             if let Some((number, function)) = same {
                 function.instances.push(slot);
                 function_of.push(number);
+                if function.instances.len() == 2 {
+                    function.buckets = Buckets::new();
+                }
                 continue;
             }
             let number = Function::try_from(functions.len()).unwrap_or(rules::NONE);
@@ -220,7 +228,7 @@ impl Middlebox {
                 rules.add(item, number).map_err(holder)?;
             }
             function_of.push(number);
-            functions.push(Running { list, instances: vec![slot], buckets: Buckets::default() });
+            functions.push(Running { list, instances: vec![slot], buckets: Buckets::none() });
         }
         let of = |name| values.get(name).map(ParamValue::to_string);
         for role in ["default", "return"] {
@@ -460,15 +468,24 @@ impl Middlebox {
         self.tallies.iter().map(|(_, tally)| counter(tally).load(Relaxed)).fold(0, u64::wrapping_add)
     }
 
-    /// Takes over buckets whose instance is an instance here too. One that has been used here already is newer.
-    fn inherit(&self, entries: &[[u8; 8]]) {
-        for [port, port_high, number, number_high, heard @ ..] in entries.iter().copied() {
-            let port = PortIndex(u16::from_le_bytes([port, port_high]));
-            let Some(slot) = self.ports.slot(port) else { continue };
-            let function = self.functions.iter().find(|function| function.instances.contains(&slot));
-            if let Some(function) = function {
-                let bucket = Bucket { slot, heard: u32::from_le_bytes(heard) };
-                let _ = function.buckets.replace(u16::from_le_bytes([number, number_high]), None, bucket);
+    /// Takes over the conversations of instances that are instances here too. Those that have been used here already are
+    /// newer.
+    fn inherit(&self, states: &[State]) {
+        let at = |port: [u8; 2]| {
+            let slot = self.ports.slot(PortIndex(u16::from_le_bytes(port)))?;
+            let function = self.function_of.get(usize::from(slot))?;
+            Some((slot, &self.functions.get(usize::from(*function))?.buckets))
+        };
+        for [port, high, number, number_high, heard @ ..] in State::entries::<8>(states, BUCKETS_STATE, 4) {
+            if let Some((slot, buckets)) = at([port, high]) {
+                let heard = u32::from_le_bytes(heard);
+                buckets.inherit(u16::from_le_bytes([number, number_high]), Bucket { slot, heard });
+            }
+        }
+        for [port, high, heard @ ..] in State::entries::<6>(states, SOLE_STATE, 2) {
+            if let Some((slot, buckets)) = at([port, high]) {
+                let heard = u32::from_le_bytes(heard);
+                (0..=u16::MAX).for_each(|number| buckets.inherit(number, Bucket { slot, heard }));
             }
         }
     }
@@ -550,24 +567,26 @@ impl Logic for Middlebox {
     }
 
     fn hand_over(&self) -> Vec<State> {
-        let of = |function: &'_ Running| -> Vec<[u8; 8]> {
-            let entry = |(number, bucket): (u16, Bucket)| {
-                let [port, port_high] = self.ports.instance(bucket.slot)?.0.to_le_bytes();
-                let ([low, high], heard) = (number.to_le_bytes(), bucket.heard.to_le_bytes());
-                let [a, b, c, d] = heard;
-                Some([port, port_high, low, high, a, b, c, d])
-            };
-            function.buckets.iter().filter_map(entry).collect()
-        };
-        vec![State::new(STATE, 4, self.functions.iter().flat_map(of))]
+        let port = |slot: Slot| Some(self.ports.instance(slot)?.0.to_le_bytes());
+        let buckets = self.functions.iter().flat_map(|function| function.buckets.iter());
+        let buckets = buckets.filter_map(|(number, Bucket { slot, heard })| {
+            let ([port, high], [number, number_high], [a, b, c, d]) =
+                (port(slot)?, number.to_le_bytes(), heard.to_le_bytes());
+            Some([port, high, number, number_high, a, b, c, d])
+        });
+        let [a, b, c, d] = fabric::clock::seconds().to_le_bytes();
+        let soles = self.functions.iter().filter_map(|function| match function.instances[..] {
+            [slot] => port(slot).map(|[port, high]| [port, high, a, b, c, d]),
+            _ => None,
+        });
+        vec![State::new(BUCKETS_STATE, 4, buckets), State::new(SOLE_STATE, 2, soles)]
     }
 
     fn take_over(&self, states: &[State]) {
-        let entries: Vec<_> = State::entries::<8>(states, STATE, 4).collect();
         let mut inherited = self.inherited.lock().unwrap_or_else(PoisonError::into_inner);
         match inherited.are_ports_known {
-            true => self.inherit(&entries),
-            false => inherited.waiting = entries,
+            true => self.inherit(states),
+            false => inherited.waiting = states.to_vec(),
         }
     }
 }

@@ -207,6 +207,26 @@ fn replacements_lose_no_packet_and_keep_conversations() {
 }
 
 #[test]
+fn a_second_instance_leaves_the_conversations_of_the_only_one() {
+    let mut logic = make("middlebox", &[("p1", "80/tcp"), ("p3", "443/tcp"), ("idle", "20s")]);
+    let rig = Rig::new(1, logic.clone());
+    let [uplink, one, two, _three] = rig.plain_ports();
+    uplink.send_and_settle((0..500).map(web));
+    assert_eq!(whereabouts(&[&one]).len(), 500);
+    let both = [("p1", "80/tcp"), ("p2", "80/tcp"), ("p3", "443/tcp"), ("idle", "20s")];
+    let new = make("middlebox", &both);
+    replace(&*logic, &*new, || rig.switch.set_logic(rig.bridge, new.clone())).unwrap();
+    logic = new;
+    uplink.send_and_settle((0..500).map(web));
+    assert_eq!(whereabouts(&[&one, &two]), (0..500).map(|n| (n, 0)).collect());
+    // Once they are silent, they are shared.
+    pass(&rig, &mut logic, 20);
+    uplink.send_and_settle((0..500).map(web));
+    let shares = whereabouts(&[&one, &two]);
+    assert!((150..350).contains(&shares.values().filter(|place| **place == 1).count()));
+}
+
+#[test]
 fn an_unmatched_packet_goes_to_the_next_stage() {
     let rig = Rig::new(1, make("chain", &[("1", "middlebox p1=80/tcp"), ("2", "hub")]));
     let [uplink, function, other] = rig.plain_ports();
@@ -237,7 +257,7 @@ fn a_trace_explains_and_changes_nothing() {
         trace(&one, &web(1)),
         ["p1 runs a function, whose packets go to no function", "it goes to p4"]
     );
-    assert!(logic.hand_over().iter().all(|state| state.entries.is_empty()));
+    assert!(logic.hand_over()[0].entries.is_empty());
     let instances = &logic.tables()[0];
     assert_eq!(instances.rows[0], ["p1", "80/tcp", "0"]);
 }
