@@ -403,8 +403,7 @@ impl Emitter<'_, '_> {
         true
     }
 
-    /// Makes sure that bytes up to `end` behind X are there, for X as content of type I64. Returns the end in the
-    /// packet.
+    /// Makes sure that bytes up to `end` behind X are there, for X as content of type I64.
     fn require_behind(&mut self, place: Place, state: &State, x: ir::Value, end: u64) {
         if let Some(end) = self.flat.as_ref().map(|flat| flat.end) {
             return self.read_behind(x, end);

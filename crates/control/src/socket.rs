@@ -9,23 +9,18 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ports::{Access, OpenError, Process};
-use rustix::fs::{FlockOperation, Mode, chmod, fchmod, flock};
+use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, socket_with};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use socket_file::{SocketAccess, SocketError as FileError, SocketFile};
 
 use crate::model::DEFAULT_SOCKET;
-
-/// Owner and group may connect.
-const MODE: Mode = Mode::from_raw_mode(0o660);
-
-/// Connections that wait for `accept`, as the standard library chooses.
-const BACKLOG: i32 = 128;
 
 /// A process that listens on a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -132,8 +127,7 @@ pub enum SocketError {
 #[derive(Debug)]
 pub struct ControlSocket {
     path: PathBuf,
-    /// Device and inode, so that only the file that was created is removed.
-    identity: (u64, u64),
+    _file: SocketFile,
 }
 
 impl ControlSocket {
@@ -157,14 +151,17 @@ impl ControlSocket {
         };
         lock_with_timeout(&lock).map_err(io)?;
         match occupant(path).map_err(io)? {
-            Occupant::None => {}
-            Occupant::Stale => std::fs::remove_file(path).map_err(io)?,
+            Occupant::None | Occupant::Stale => {}
             Occupant::OtherFile => return Err(SocketError::OtherFile(path.into())),
             Occupant::Process(holder) => return Err(SocketError::Held { path: path.into(), holder }),
         }
-        let listener = listen(path).map_err(io)?;
-        let meta = std::fs::symlink_metadata(path).map_err(io)?;
-        Ok((Self { path: path.into(), identity: (meta.dev(), meta.ino()) }, listener))
+        let (file, listener) =
+            SocketFile::listen(path, SocketAccess::default()).map_err(|error| match error {
+                FileError::InUse(path) => SocketError::Held { path, holder: Holder { pid: None } },
+                FileError::OtherFile(path) => SocketError::OtherFile(path),
+                FileError::Io { error, .. } => io(error),
+            })?;
+        Ok((Self { path: path.into(), _file: file }, listener))
     }
 
     /// Returns its path.
@@ -178,20 +175,6 @@ impl ControlSocket {
             OpenError(format!("cannot set mode, owner or group of {}: {error}", self.path.display()))
         })
     }
-}
-
-/// Listens on `path`, whose file has [`MODE`] before anyone can connect.
-///
-/// Linux creates the file with the mode of the socket, less the umask; without a socket of that mode, all users could
-/// open the file for a moment. The umask stays as it is: it is the process's, and other threads create files.
-fn listen(path: &Path) -> io::Result<UnixListener> {
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    fchmod(&socket, MODE)?;
-    bind(&socket, &SocketAddrUnix::new(path)?)?;
-    chmod(path, MODE)?;
-    rustix::net::listen(&socket, BACKLOG)?;
-    Ok(UnixListener::from(socket))
 }
 
 fn directory(path: &Path) -> &Path {
@@ -208,16 +191,6 @@ pub fn could_bind(path: &Path) -> Result<(), SocketError> {
         Ok(Occupant::OtherFile) => Err(SocketError::OtherFile(path.into())),
         Ok(_) => Ok(()),
         Err(error) => Err(SocketError::Io { path: path.into(), error }),
-    }
-}
-
-impl Drop for ControlSocket {
-    fn drop(&mut self) {
-        let is_ours =
-            std::fs::symlink_metadata(&self.path).is_ok_and(|meta| (meta.dev(), meta.ino()) == self.identity);
-        if is_ours {
-            let _ = std::fs::remove_file(&self.path);
-        }
     }
 }
 

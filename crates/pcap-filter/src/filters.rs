@@ -1,8 +1,10 @@
 //! A list's expressions, compiled.
 //!
-//! libpcap compiles on a thread of its own, within a time limit: an expression of the longest length takes it about
-//! half a second, but it cannot be stopped, and the names of hosts are resolved meanwhile. Threads that are late go on;
-//! there are at most [`MOST_LATE`].
+//! libpcap compiles on a thread of its own, within a time limit: an expression of the longest length takes it about a
+//! second and 60 MB, and more than that for each further byte, but it cannot be stopped, and the names of hosts are
+//! resolved meanwhile. A thread that nobody waits for any more ends with the expression that it is at.
+//!
+//! Invariant: at most [`MOST_THREADS`] threads run, whether somebody waits for them or not.
 
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -16,8 +18,8 @@ use crate::excerpt::Mistake;
 /// Time limit for all expressions of a list.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Most threads that are late. Beyond them, nothing is compiled.
-const MOST_LATE: usize = 4;
+/// Most threads at a time. Beyond them, nothing is compiled.
+const MOST_THREADS: usize = 8;
 
 /// Stack of such a thread: libpcap's optimizer calls itself along an expression's branches.
 const STACK: usize = 8 << 20;
@@ -25,8 +27,8 @@ const STACK: usize = 8 << 20;
 /// Loads from here on ask Linux for something that is not in the packet (`SKF_AD_OFF`), such as its direction.
 const NOT_IN_PACKET: u32 = -4096_i32 as u32;
 
-/// Threads that were late, while they run.
-static LATE: Mutex<Vec<Weak<()>>> = Mutex::new(Vec::new());
+/// Threads of this process: each holds a reference while it works.
+static THREADS: Threads = Threads(Mutex::new(Vec::new()));
 
 /// Compiled expressions.
 pub(crate) struct Filters {
@@ -116,24 +118,36 @@ fn check(code: &[Instruction]) -> Result<Program, String> {
     }
 }
 
+struct Threads(Mutex<Vec<Weak<()>>>);
+
+impl Threads {
+    /// Returns a reference for another thread to hold, if there may be one.
+    fn admit(&self) -> Result<Arc<()>, Refused> {
+        let mut threads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        threads.retain(|thread| thread.strong_count() > 0);
+        if threads.len() >= MOST_THREADS {
+            let message = "libpcap is still busy with expressions that take too long; try again later";
+            return Err(Refused::List(message.into()));
+        }
+        let works = Arc::new(());
+        threads.push(Arc::downgrade(&works));
+        Ok(works)
+    }
+}
+
 /// Lets libpcap compile, and waits until the limit.
 fn within_limit(expressions: &[&str]) -> Result<Vec<Vec<Instruction>>, Refused> {
-    let mut late = LATE.lock().unwrap_or_else(PoisonError::into_inner);
-    late.retain(|thread| thread.strong_count() > 0);
-    if late.len() >= MOST_LATE {
-        let message = "libpcap is still busy with expressions that take too long; try again later";
-        return Err(Refused::List(message.into()));
-    }
-    drop(late);
-    let running = Arc::new(());
-    let thread = Arc::downgrade(&running);
+    let mut works = Some(THREADS.admit()?);
     let own: Vec<_> = expressions.iter().map(|expression| (*expression).to_owned()).collect();
     let (done, results) = sync_channel(own.len());
     let work = move || {
-        let _running = running;
-        for expression in own {
+        for (left, expression) in (0..own.len()).rev().zip(&own) {
+            let result = libpcap::compile(expression);
+            let is_last = left == 0 || result.is_err();
+            // Its work is done before others know its result.
+            works = works.filter(|_| !is_last);
             // Nobody listens any more when it is too late.
-            if done.send(libpcap::compile(&expression)).is_err() {
+            if done.send(result).is_err() || is_last {
                 return;
             }
         }
@@ -151,7 +165,6 @@ fn within_limit(expressions: &[&str]) -> Result<Vec<Vec<Instruction>>, Refused> 
                 return refused(Mistake { at: error.at, message: reason.to_owned() });
             }
             Err(RecvTimeoutError::Timeout) => {
-                LATE.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
                 let message = format!(
                     "compiling the expressions took libpcap more than {} s: shorten this one, or name no hosts",
                     LIMIT.as_secs()
@@ -186,6 +199,29 @@ mod tests {
         assert_eq!(refused(&["1 = 2"]).0, Some(0));
         let long = ["ether[0] = 1"; 300];
         assert_eq!(refused(&long).2, "300 filters are more than 256");
+    }
+
+    #[test]
+    fn a_list_that_is_refused_leaves_no_thread() {
+        // Compiled by optimizing for most of a second, and never compiled here.
+        let slow = (10..).scan(String::new(), |text, port| {
+            *text += &format!("{}port {port}", if text.is_empty() { "" } else { " or " });
+            Some(text.clone())
+        });
+        let slow = slow.take_while(|text| text.len() <= 1000).last().unwrap();
+        let list = ["tcp prot 23", slow.as_str(), slow.as_str(), slow.as_str(), slow.as_str()];
+        for _ in 0..50 {
+            assert_eq!(refused(&list).0, Some(0));
+        }
+    }
+
+    #[test]
+    fn threads_are_bounded() {
+        let threads = Threads(Mutex::default());
+        let mut admitted: Vec<_> = (0..MOST_THREADS).map_while(|_| threads.admit().ok()).collect();
+        assert!(matches!(threads.admit(), Err(Refused::List(message)) if message.contains("still busy")));
+        admitted.pop();
+        assert!(threads.admit().is_ok());
     }
 
     #[test]

@@ -10,7 +10,8 @@
 //! - `pcap_filter.rs`: the logic.
 //!
 //! Invariants: what a list decides depends on the bytes of the packet as received or as changed by earlier rules of the
-//! list, never on whether it is compiled; a packet meets each expression at most once.
+//! list, never on whether it is compiled; a packet meets each expression at most once. Bytes behind the first 512 are
+//! read from the sender's memory, which may change before they are sent on.
 #![forbid(unsafe_code)]
 
 mod edit;

@@ -31,8 +31,8 @@ pub const KIND: Kind = Kind {
     build: |_, params| Ok(Arc::new(PcapFilter::new(params)?)),
 };
 
-/// Longest text of a rule, bytes.
-const MAX_RULE: u64 = 4096;
+/// Longest text of a rule, bytes: bounds what libpcap takes for its expression.
+const MAX_RULE: u64 = 1024;
 
 /// Most rules.
 const MAX_RULES: usize = 128;
@@ -68,6 +68,8 @@ fn describe() -> LogicDescription {
 
 /// The logic `pcap-filter`. See the crate's documentation.
 pub struct PcapFilter {
+    /// The parameters as given, `default` first, rules in order.
+    given: Vec<(String, String)>,
     rules: Vec<Rule>,
     default: Option<String>,
     filters: Filters,
@@ -106,7 +108,9 @@ impl PcapFilter {
         let ports = (0..=rules.len()).map(|_| AtomicU16::new(PortIndex::NONE.0)).collect();
         let default = given.iter().find(|(name, _)| name == DEFAULT).map(|(_, port)| port.clone());
         let hits = Hits::new(rules.len());
-        Ok(Self { rules, default, filters, hits, ports, whole: PerThread::default() })
+        let texts = (1..).zip(&texts).map(|(number, text)| (number.to_string(), (*text).to_owned()));
+        let given = default.iter().map(|port| (DEFAULT.to_owned(), port.clone())).chain(texts).collect();
+        Ok(Self { given, rules, default, filters, hits, ports, whole: PerThread::default() })
     }
 
     #[inline(always)]
@@ -152,6 +156,7 @@ impl PcapFilter {
         mut found: Option<Found>,
         hits: &[Hit],
     ) {
+        let mut is_kept = false;
         loop {
             if let Some(Found::NeedsMore(number)) = found {
                 found = self.look_further(batch, v, number);
@@ -159,10 +164,13 @@ impl PcapFilter {
             let Some(Found::Match(number, _)) = found else {
                 count(hits, self.rules.len(), batch.len(v));
                 if EXPLAINED {
-                    batch.remark(v, "no expression keeps it", &[]);
+                    let text =
+                        if is_kept { "no further expression keeps it" } else { "no expression keeps it" };
+                    batch.remark(v, text, &[]);
                 }
                 return self.leave::<EXPLAINED>(batch, v);
             };
+            is_kept = true;
             let Some(rule) = self.rules.get(number) else { return };
             count(hits, number, batch.len(v));
             if EXPLAINED {
@@ -333,11 +341,7 @@ impl Logic for PcapFilter {
     }
 
     fn params(&self) -> Vec<(String, String)> {
-        let default = self.default.iter().map(|port| (DEFAULT.to_owned(), port.clone()));
-        let rule = |(number, rule): (usize, &Rule)| {
-            (number.to_string(), format!("{} -> {}", rule.expression, rule.actions))
-        };
-        default.chain((1..).zip(&self.rules).map(rule)).collect()
+        self.given.clone()
     }
 
     fn named_ports(&self) -> Vec<String> {
@@ -348,7 +352,7 @@ impl Logic for PcapFilter {
         let (packets, bytes) = self.hits.unmatched();
         let counter = |name: &str, help: &str, value| Counter { name: name.into(), help: help.into(), value };
         vec![
-            counter("unmatched", "packets that no expression kept", packets),
+            counter("unmatched", "packets about which no rule decided", packets),
             counter("unmatched_bytes", "their bytes", bytes),
             counter(
                 "code_bytes",
@@ -422,6 +426,6 @@ mod tests {
             assert!(refused(&[(name, "arp -> drop")]).contains("rules are numbered from 1 to 128"), "{name}");
         }
         assert!(refused(&[("default", "")]).contains("the name of a port is expected"));
-        assert!(refused(&[("1", &"x".repeat(4097))]).contains("a text of up to 4096 bytes"));
+        assert!(refused(&[("1", &"x".repeat(1025))]).contains("a text of up to 1024 bytes"));
     }
 }

@@ -32,8 +32,9 @@ impl Default for SocketAccess {
     }
 }
 
-/// Connections that wait to be accepted.
-const BACKLOG: i32 = 64;
+/// Connections that wait to be accepted: as many as the system allows (`net.core.somaxconn`), as the standard library
+/// asks for.
+const BACKLOG: i32 = -1;
 
 /// Reasons why a socket cannot be made at a path.
 #[derive(Debug, thiserror::Error)]

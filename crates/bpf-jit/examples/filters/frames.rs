@@ -1,5 +1,19 @@
 //! A mix of frames as on a busy access network: mostly TCP and UDP of IPv4 and IPv6, and a little of everything else.
 
+/// Expressions of real use.
+pub(crate) const COMMON: [&str; 10] = [
+    "arp",
+    "tcp port 23",
+    "udp port 53",
+    "host 10.0.0.7",
+    "net 192.168.0.0/16 and not port 22",
+    "icmp or icmp6",
+    "vlan 7",
+    "tcp[tcpflags] & (tcp-syn|tcp-ack) = tcp-syn",
+    "port 80 or port 443 or port 8080",
+    "ip6 and udp portrange 33434-33534",
+];
+
 /// Pseudo-random numbers (splitmix64), the same in each run.
 struct Random(u64);
 

@@ -1,10 +1,11 @@
 //! The cost of packet filters: machine code against libpcap's interpreter, interleaved in one process.
 //!
-//!     cargo run --release -p mswitch-bpf-jit --example filters -- [ROUNDS]
+//!     cargo run --release -p mswitch-bpf-jit --example filters -- [ROUNDS] [--branches]
 //!
 //! Ten expressions of real use, each alone and all in a list, over a mix of frames in random order. Both get the same
 //! packets, whose headers are in the cache: libpcap's `bpf_filter` one by one, as every program that links it calls it;
-//! machine code in batches of 64, as the fabric has them. For each, prints the median over the rounds of nanoseconds
+//! machine code in batches of 64, as the fabric has them. `--branches`: short lists with branches, too.
+//! For each, prints the median over the rounds of nanoseconds
 //! per packet, and the median and the quartiles of the rounds' ratios. `bench/filters.sh` runs it on one core.
 
 use std::error::Error;
@@ -17,18 +18,7 @@ use packet::bpf::Program;
 
 mod frames;
 
-const EXPRESSIONS: [&str; 10] = [
-    "arp",
-    "tcp port 23",
-    "udp port 53",
-    "host 10.0.0.7",
-    "net 192.168.0.0/16 and not port 22",
-    "icmp or icmp6",
-    "vlan 7",
-    "tcp[tcpflags] & (tcp-syn|tcp-ack) = tcp-syn",
-    "port 80 or port 443 or port 8080",
-    "ip6 and udp portrange 33434-33534",
-];
+use frames::COMMON;
 
 /// Different frames: with their headers in the cache, as those of a batch are.
 const FRAMES: usize = 512;
@@ -40,11 +30,13 @@ const PACKETS: usize = 1 << 16;
 const SAMPLE: usize = 1 << 11;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let rounds = std::env::args().nth(1).map_or(Ok(501), |rounds| rounds.parse()).unwrap_or(501);
+    let rounds = std::env::args().nth(1).map_or(Ok(501), |rounds| rounds.parse())?;
+    let branchless = std::env::args().nth(2).is_none_or(|option| option != "--branches");
+    let options = Options { branchless, ..Options::default() };
     let frames: Vec<_> = frames::mix(FRAMES).iter().map(|frame| Received::new(frame)).collect();
     let frames: Vec<_> = frames::order(PACKETS, FRAMES).map(|number| &frames[number]).collect();
     let (mut filters, mut programs) = (Vec::new(), Vec::new());
-    for expression in EXPRESSIONS {
+    for expression in COMMON {
         let code = libpcap::compile(expression).map_err(|error| error.reason)?;
         filters.push(Reference::new(&code).ok_or("libpcap's code is wrong")?);
         programs.push(Program::new(&code)?);
@@ -53,10 +45,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         "{:46} {:>5} {:>6} {:>8} {:>8}   ratio (quartiles)",
         "expression", "kept", "bytes", "libpcap", "code"
     );
-    for (i, expression) in EXPRESSIONS.iter().enumerate() {
-        measure(expression, &filters[i..=i], &programs[i..=i], &frames, rounds)?;
+    for (i, expression) in COMMON.iter().enumerate() {
+        measure(expression, &filters[i..=i], &programs[i..=i], &frames, rounds, &options)?;
     }
-    measure("all ten, the first that keeps a packet", &filters, &programs, &frames, rounds)
+    measure("all ten, the first that keeps a packet", &filters, &programs, &frames, rounds, &options)
 }
 
 /// A packet as a logic sees it: the private copy of its first bytes, and its length.
@@ -84,8 +76,9 @@ fn measure(
     programs: &[Program],
     frames: &[&Received],
     rounds: usize,
+    options: &Options,
 ) -> Result<(), Box<dyn Error>> {
-    let code = compile(programs, &[], &Options::default())?;
+    let code = compile(programs, &[], options)?;
     let kept = with_libpcap(filters, frames);
     assert_eq!(kept, with_code(&code, frames), "{name}");
     let mut samples = Vec::new();
