@@ -6,9 +6,11 @@
 //! | [`diagnostic`] | errors and warnings                                                         |
 //! | [`ast`]        | syntax trees: what a program says                                           |
 //! | [`hir`]        | checked programs: what it means                                             |
+//! | [`lower`]      | from checked programs to the pipeline's                                     |
 #![forbid(unsafe_code)]
 
 pub mod ast;
 pub mod diagnostic;
 pub mod hir;
+pub mod lower;
 pub mod source;
