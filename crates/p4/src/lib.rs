@@ -4,6 +4,7 @@
 //! |----------------|-----------------------------------------------------------------------------|
 //! | [`source`]     | files and places in them                                                    |
 //! | [`diagnostic`] | errors and warnings                                                         |
+//! | [`include`]    | the core library and architectures that programs include                    |
 //! | [`ast`]        | syntax trees: what a program says                                           |
 //! | [`hir`]        | checked programs: what it means                                             |
 #![forbid(unsafe_code)]
@@ -11,4 +12,5 @@
 pub mod ast;
 pub mod diagnostic;
 pub mod hir;
+pub mod include;
 pub mod source;
