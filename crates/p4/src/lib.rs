@@ -7,6 +7,7 @@
 //! | [`include`]    | the core library and architectures that programs include                    |
 //! | [`ast`]        | syntax trees: what a program says                                           |
 //! | [`hir`]        | checked programs: what it means                                             |
+//! | [`stf`]        | test cases: commands, packets and the packets expected                      |
 #![forbid(unsafe_code)]
 
 pub mod ast;
@@ -14,3 +15,4 @@ pub mod diagnostic;
 pub mod hir;
 pub mod include;
 pub mod source;
+pub mod stf;
