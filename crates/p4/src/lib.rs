@@ -4,13 +4,17 @@
 //! |----------------|-----------------------------------------------------------------------------|
 //! | [`source`]     | files and places in them                                                    |
 //! | [`diagnostic`] | errors and warnings                                                         |
+//! | [`include`]    | the core library and architectures that programs include                    |
 //! | [`ast`]        | syntax trees: what a program says                                           |
 //! | [`hir`]        | checked programs: what it means                                             |
 //! | [`lower`]      | from checked programs to the pipeline's                                     |
+//! | [`stf`]        | test cases: commands, packets and the packets expected                      |
 #![forbid(unsafe_code)]
 
 pub mod ast;
 pub mod diagnostic;
 pub mod hir;
+pub mod include;
 pub mod lower;
 pub mod source;
+pub mod stf;
