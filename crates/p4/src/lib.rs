@@ -4,6 +4,9 @@
 //! |----------------|-----------------------------------------------------------------------------|
 //! | [`source`]     | files and places in them                                                    |
 //! | [`diagnostic`] | errors and warnings                                                         |
+//! | [`preprocess`] | includes, macros and conditional parts: files into tokens                        |
+//! | [`lex`]        | tokens                                                                      |
+//! | [`parse`]      | the parser: tokens into a syntax tree                                       |
 //! | [`ast`]        | syntax trees: what a program says                                           |
 //! | [`hir`]        | checked programs: what it means                                             |
 #![forbid(unsafe_code)]
@@ -11,4 +14,8 @@
 pub mod ast;
 pub mod diagnostic;
 pub mod hir;
+pub mod lex;
+pub mod parse;
+pub mod preprocess;
+mod similar;
 pub mod source;
