@@ -4,18 +4,22 @@
 //! |----------------|-----------------------------------------------------------------------------|
 //! | [`source`]     | files and places in them                                                    |
 //! | [`diagnostic`] | errors and warnings                                                         |
-//! | [`preprocess`] | includes, macros and conditional parts: files into tokens                        |
+//! | [`preprocess`] | includes, macros and conditional parts: files into tokens                   |
 //! | [`lex`]        | tokens                                                                      |
 //! | [`parse`]      | the parser: tokens into a syntax tree                                       |
+//! | [`include`]    | the core library and architectures that programs include                    |
 //! | [`ast`]        | syntax trees: what a program says                                           |
 //! | [`hir`]        | checked programs: what it means                                             |
+//! | [`stf`]        | test cases: commands, packets and the packets expected                      |
 #![forbid(unsafe_code)]
 
 pub mod ast;
 pub mod diagnostic;
 pub mod hir;
+pub mod include;
 pub mod lex;
 pub mod parse;
 pub mod preprocess;
 mod similar;
 pub mod source;
+pub mod stf;
