@@ -8,6 +8,7 @@
 //! | [`preprocess`] | includes, macros and conditional parts: files into tokens                        |
 //! | [`lex`]        | tokens                                                                      |
 //! | [`parse`]      | the parser: tokens into a syntax tree                                       |
+//! | [`preprocess`] | includes, macros and conditional parts: files into tokens                   |
 //! | [`ast`]        | syntax trees: what a program says                                           |
 //! | [`hir`]        | checked programs: what it means                                             |
 //! | [`lower`]      | from checked programs to the pipeline's                                     |
