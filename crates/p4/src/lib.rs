@@ -4,13 +4,27 @@
 //! |----------------|-----------------------------------------------------------------------------|
 //! | [`source`]     | files and places in them                                                    |
 //! | [`diagnostic`] | errors and warnings                                                         |
+//! | [`include`]    | the core library and architectures that programs include                    |
+//! | [`preprocess`] | includes, macros and conditional parts: files into tokens                        |
+//! | [`lex`]        | tokens                                                                      |
+//! | [`parse`]      | the parser: tokens into a syntax tree                                       |
+//! | [`preprocess`] | includes, macros and conditional parts: files into tokens                   |
 //! | [`ast`]        | syntax trees: what a program says                                           |
 //! | [`check`]      | from the one to the other, or to errors                                     |
 //! | [`hir`]        | checked programs: what it means                                             |
+//! | [`lower`]      | from checked programs to the pipeline's                                     |
+//! | [`stf`]        | test cases: commands, packets and the packets expected                      |
 #![forbid(unsafe_code)]
 
 pub mod ast;
 pub mod check;
 pub mod diagnostic;
 pub mod hir;
+pub mod include;
+pub mod lex;
+pub mod lower;
+pub mod parse;
+pub mod preprocess;
+mod similar;
 pub mod source;
+pub mod stf;

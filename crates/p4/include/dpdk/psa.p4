@@ -1,0 +1,3 @@
+// The Portable Switch Architecture as DPDK has it.
+#define PSA_DPDK
+#include <psa.p4>
