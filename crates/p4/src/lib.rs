@@ -5,12 +5,11 @@
 //! | [`source`]     | files and places in them                                                    |
 //! | [`diagnostic`] | errors and warnings                                                         |
 //! | [`include`]    | the core library and architectures that programs include                    |
-//! | [`preprocess`] | includes, macros and conditional parts: files into tokens                        |
+//! | [`preprocess`] | includes, macros and conditional parts: files into tokens                   |
 //! | [`lex`]        | tokens                                                                      |
 //! | [`parse`]      | the parser: tokens into a syntax tree                                       |
-//! | [`preprocess`] | includes, macros and conditional parts: files into tokens                   |
 //! | [`ast`]        | syntax trees: what a program says                                           |
-//! | [`check`]      | from the one to the other, or to errors                                     |
+//! | [`check`]      | names and types: a syntax tree into a checked program, or errors            |
 //! | [`hir`]        | checked programs: what it means                                             |
 //! | [`lower`]      | from checked programs to the pipeline's                                     |
 //! | [`stf`]        | test cases: commands, packets and the packets expected                      |
