@@ -5,6 +5,7 @@ use num_traits::{One, Zero};
 
 use super::scope::Symbol;
 use super::ty::Ty;
+use super::value::Kind;
 use super::Checker;
 use crate::ast::{Expr, ExprKind};
 use crate::diagnostic::Diagnostic;
@@ -67,6 +68,10 @@ impl<'a> Checker<'a, '_> {
             return Some(Keyset::ValueSet(set));
         }
         let typed = self.expr(keyset);
+        if matches!(typed.kind, Kind::Expr(hir::ExprKind::Call(_))) {
+            self.error(keyset.span, "a call in a keyset");
+            return None;
+        }
         let typed = self.coerce(typed, ty);
         (!typed.ty.is_error()).then(|| Keyset::Value(self.finish(typed)))
     }
@@ -91,6 +96,11 @@ impl<'a> Checker<'a, '_> {
         if a.ty.is_error() || b.ty.is_error() {
             return None;
         }
+        if let Some(bound) = [&a, &b].into_iter().find(|t| !t.known) {
+            let span = bound.span;
+            self.not_constant(span, "a mask or the bound of a range");
+            return None;
+        }
         Some((self.finish(a), self.finish(b)))
     }
 
@@ -105,17 +115,19 @@ impl<'a> Checker<'a, '_> {
     /// Checks that a value set has elements of a type; a struct or tuple of one value is as good as the value.
     fn value_set_for(&mut self, set: ValueSetId, ty: &Ty, keyset: &Expr) {
         let Some(element) = self.value_sets.get(set.index()).cloned() else { return };
-        let parts = |ty: &Ty| -> Vec<Ty> {
-            match ty {
-                Ty::Composite(c) => c.fields.iter().map(|(_, ty)| ty.clone()).collect(),
-                Ty::Tuple(parts) => parts.to_vec(),
-                other => vec![other.clone()],
-            }
-        };
-        if element != *ty && parts(&element) != parts(ty) {
+        if element != *ty && scalars(&element) != scalars(ty) {
             let message = format!("the value set has elements of type `{}`", self.show(&element));
             self.report(Diagnostic::error(keyset.span, message).expected(format!("expected `{}`", self.show(ty))));
         }
+    }
+}
+
+/// The types of the scalars in a value.
+fn scalars(ty: &Ty) -> Vec<Ty> {
+    match ty {
+        Ty::Composite(c) => c.fields.iter().flat_map(|(_, ty)| scalars(ty)).collect(),
+        Ty::Tuple(parts) => parts.iter().flat_map(scalars).collect(),
+        other => vec![other.clone()],
     }
 }
 

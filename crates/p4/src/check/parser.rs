@@ -47,6 +47,7 @@ impl<'a> Checker<'a, '_> {
         let (object, params, constructor) = self.object_params(name, &parser.signature, &parser.constructor, true);
         self.parsers.push(Rc::new(object));
         let place = Place { container: Some(Container::Parser(id)), ..Place::TOP };
+        self.scopes.push();
         let (locals, value_sets, states) = self.at(place, |c| {
             let mut locals: Vec<Stmt> = Vec::new();
             let mut value_sets = Vec::new();
@@ -59,6 +60,7 @@ impl<'a> Checker<'a, '_> {
             }
             (locals, value_sets, c.states(parser, name))
         });
+        self.scopes.pop();
         self.scopes.pop();
         let instances = std::mem::replace(&mut self.declared, outer);
         if let Some(out) = self.out.parsers.get_mut(id.index()) {
@@ -92,11 +94,21 @@ impl<'a> Checker<'a, '_> {
         self.type_params(&signature.type_params);
         let params = self.params(&signature.params, Role::Apply);
         let constructor_params = self.params(constructor, Role::Constructor);
+        self.no_optional(&signature.params);
+        self.no_optional(constructor);
+        for param in &constructor_params {
+            if let Ty::Abstract(id, _) = &param.ty {
+                if self.abstracts.get(id.0 as usize).is_some_and(|s| s.is_parser != is_parser) {
+                    let (a, b) = if is_parser { ("control", "parser") } else { ("parser", "control") };
+                    self.error(param.span, format!("a {a} cannot be an object of a {b}"));
+                }
+            }
+        }
         let vars = self.param_vars(&signature.params, &params, false);
         let constructor_vars = self.param_vars(constructor, &constructor_params, true);
         let make = |params| {
             let type_params = Vec::new();
-            Rc::new(Signature { name: &name.text, type_params, params, result: Ty::Void, span: name.span, is_parser })
+            Rc::new(Signature { name: &name.text, type_params, params, result: Ty::Void, span: name.span, is_parser, is_package: false })
         };
         (Object { apply: make(params), constructor: make(constructor_params) }, vars, constructor_vars)
     }
@@ -204,7 +216,8 @@ impl<'a> Checker<'a, '_> {
         let typed = self.settled(typed);
         let wrong = typed.ty.is_object()
             || matches!(typed.ty, Ty::Void | Ty::Stack(..) | Ty::Varbit(_) | Ty::String | Ty::List(_))
-            || typed.ty.is_union();
+            || typed.ty.composite().is_some()
+            || matches!(typed.ty, Ty::Integer | Ty::Tuple(_));
         if wrong {
             return self.refuse(expr.span, format!("`select` on a value of type `{}`", self.show(&typed.ty)));
         }

@@ -55,6 +55,11 @@ impl<'a> Checker<'a, '_> {
         let place = Place { here: Here::Table, ..self.place.clone() };
         self.at(place, |c| {
             c.no_repetition(&table.properties);
+            c.in_order(&table.properties);
+            if !table.properties.iter().any(|p| p.name.text == "actions") {
+                let found = Diagnostic::error(name.span, format!("table `{}` has no actions", name.text));
+                c.report(found.help("add `actions = { … }`"));
+            }
             let key_types = c.keys(table, &mut out);
             let listed = c.action_list(table, &mut out);
             for property in &table.properties {
@@ -76,6 +81,18 @@ impl<'a> Checker<'a, '_> {
         }
         self.declare(name, Symbol::Table(id));
         id
+    }
+
+    /// Reports properties that stand in front of what they refer to.
+    fn in_order(&mut self, properties: &'a [ast::Property]) {
+        for (first, second) in [("key", "entries"), ("actions", "entries"), ("actions", "default_action")] {
+            let place = |name: &str| properties.iter().position(|p| p.name.text == name);
+            let (Some(a), Some(b)) = (place(first), place(second)) else { continue };
+            if let (true, Some(late), Some(early)) = (b < a, properties.get(a), properties.get(b)) {
+                let found = Diagnostic::error(early.name.span, format!("`{second}` stands in front of `{first}`"));
+                self.report(found.also(late.name.span, "move this to the front"));
+            }
+        }
     }
 
     fn no_repetition(&mut self, properties: &'a [ast::Property]) {
@@ -108,6 +125,12 @@ impl<'a> Checker<'a, '_> {
                         found = found.help(format!("did you mean `{like}`?"));
                     }
                     self.report(found);
+                }
+                let named = key.annotations.iter().any(|a| a.name.text == "name");
+                if !named && !has_own_name(&key.value) {
+                    let message = format!("key `{}` has no name for the control plane", expr_text(&key.value));
+                    let found = Diagnostic::error(key.value.span, message);
+                    self.report(found.help("add one behind the match kind: `@name(\"…\")`"));
                 }
                 types.push(if scalar { typed.ty.clone() } else { Ty::Error });
                 let annotations = self.annotations(&key.annotations);
@@ -330,6 +353,7 @@ impl<'a> Checker<'a, '_> {
             return;
         }
         let ordered = out.keys.iter().any(|k| matches!(k.kind.as_str(), "ternary" | "range" | "optional"));
+        self.priorities(entries, property);
         for entry in entries {
             let priority = entry.priority.as_ref().and_then(|p| self.constant_integer(p));
             if let (Some(written), false) = (&entry.priority, ordered) {
@@ -361,6 +385,16 @@ impl<'a> Checker<'a, '_> {
         }
     }
 
+    /// Where entries are not `const`, the first has a priority if any has: the others' follow from it.
+    fn priorities(&mut self, entries: &'a [ast::Entry], property: &'a ast::Property) {
+        let first = entries.first().filter(|e| e.priority.is_none() && !property.is_const);
+        let other = entries.iter().find_map(|e| e.priority.as_ref());
+        if let (Some(first), Some(other)) = (first, other) {
+            let found = Diagnostic::error(first.span, "the first entry has no priority, but another has");
+            self.report(found.also(other.span, "this one").expected("expected `priority = …`"));
+        }
+    }
+
     /// Checks a keyset of an entry: it is constant, and one that the kind of the key can match.
     fn entry_keyset(&mut self, keyset: &Keyset, kind: &str) {
         let parts: Vec<&hir::Expr> = match keyset {
@@ -388,9 +422,6 @@ impl<'a> Checker<'a, '_> {
             (Keyset::Range(from, to), "exact" | "lpm" | "ternary" | "optional") => {
                 self.error(from.span.to(to.span), format!("a range for a key of kind `{kind}`"));
             }
-            (Keyset::Mask(value, mask), "exact" | "range" | "optional") => {
-                self.error(value.span.to(mask.span), format!("a mask for a key of kind `{kind}`"));
-            }
             _ => {}
         }
     }
@@ -399,4 +430,14 @@ impl<'a> Checker<'a, '_> {
 /// The parameters that get their arguments in a table's list.
 fn directed<'p, 'a>(params: &'p [Param<'a>]) -> impl Iterator<Item = &'p Param<'a>> {
     params.iter().filter(|p| p.direction != Direction::None)
+}
+
+/// Whether the control plane can name a key after its expression.
+fn has_own_name(expr: &ast::Expr) -> bool {
+    match &expr.kind {
+        ExprKind::Binary(op, a, _) => *op == ast::BinOp::And && has_own_name(a),
+        ExprKind::Unary(..) | ExprKind::Ternary(..) | ExprKind::Cast(..) => false,
+        ExprKind::Member(base, _) | ExprKind::Index(base, _) | ExprKind::Slice(base, ..) => has_own_name(base),
+        _ => true,
+    }
 }
