@@ -465,7 +465,7 @@ impl<'a> Checker<'a, '_> {
             self.report(Diagnostic::error(span, message).also(param.span, "declared here"));
             return None;
         }
-        if param.direction == Direction::In && matches!(ty, Ty::String | Ty::MatchKind) {
+        if param.direction == Direction::In && matches!(ty, Ty::String) {
             let message = format!("a value of type `{}` for an `in` parameter", self.show(ty));
             self.report(Diagnostic::error(span, message).also(param.span, "declared here"));
             return None;

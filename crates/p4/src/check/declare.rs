@@ -100,8 +100,18 @@ impl<'a> Checker<'a, '_> {
     fn global(&mut self, declaration: &'a Declaration) {
         let name = &declaration.name;
         let annotations = declaration.annotations.as_slice();
-        if name.text == "main" && !matches!(declaration.kind, DeclarationKind::Instance(_)) {
+        if name.text == "main" && !matches!(declaration.kind, DeclarationKind::Instance(_) | DeclarationKind::Function(_)) {
             self.report(Diagnostic::error(name.span, "`main` is not a package").expected("expected an object of a package"));
+        }
+        // Elsewhere, annotations are in the checked form.
+        if matches!(
+            declaration.kind,
+            DeclarationKind::Constant(..)
+                | DeclarationKind::TypeDef(_)
+                | DeclarationKind::Function(_)
+                | DeclarationKind::ExternFunction(_)
+        ) {
+            self.annotations(annotations);
         }
         match &declaration.kind {
             DeclarationKind::Constant(ty, value) => self.constant(name, ty, value),

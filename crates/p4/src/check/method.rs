@@ -32,7 +32,7 @@ impl<'a> Checker<'a, '_> {
             None => Typed::error(span),
             Some(Base::Table(table)) => self.apply_table(table, name, args, span),
             Some(Base::Type(ty) | Base::Symbol(TypeSymbol::Plain(ty), _)) => {
-                if let Some(size) = self.size(&ty, name, span) {
+                if let Some(size) = self.size(&ty, name, types, args, span) {
                     return size;
                 }
                 let message = format!("type `{}` has no method `{}`", self.show(&ty), name.text);
@@ -66,7 +66,7 @@ impl<'a> Checker<'a, '_> {
             Ty::Parser(_) | Ty::Control(_) | Ty::Abstract(..) => return self.apply_object(value, name, args, span),
             _ => {}
         }
-        if let Some(size) = self.size(&ty, name, span) {
+        if let Some(size) = self.size(&ty, name, types, args, span) {
             return size;
         }
         let header = ty.is_header();
@@ -136,7 +136,14 @@ impl<'a> Checker<'a, '_> {
     }
 
     /// The size of a type, if a method's name asks for it.
-    fn size(&mut self, ty: &Ty, name: &Name, span: Span) -> Option<Typed<'a>> {
+    fn size(
+        &mut self,
+        ty: &Ty,
+        name: &Name,
+        types: &'a [ast::Type],
+        args: &'a [Argument],
+        span: Span,
+    ) -> Option<Typed<'a>> {
         let pick = |(least, most): (u64, u64)| match name.text.as_str() {
             "minSizeInBits" => Some(least),
             "minSizeInBytes" => Some(least.div_ceil(8)),
@@ -145,6 +152,10 @@ impl<'a> Checker<'a, '_> {
             _ => None,
         };
         pick((0, 0))?;
+        self.no_args(name, args);
+        if let Some(first) = types.first() {
+            return Some(self.refuse(first.span, format!("`{}` takes no type arguments", name.text)));
+        }
         let extent: Extent = ty.extent();
         let sized = !matches!(ty, Ty::Error | Ty::Listing(..) | Ty::Record(..) | Ty::Dots | Ty::Invalid);
         Some(match extent.bits.filter(|_| sized).and_then(pick) {

@@ -198,11 +198,6 @@ impl<'a> Checker<'a, '_> {
                 self.error(span, format!("`{}` is not defined for signed values", binary_text(op)));
                 return None;
             }
-            if !b.known {
-                let found = Diagnostic::error(b.span, "a division by a value that is not known at compile time");
-                self.report(found.expected("expected a constant"));
-                return None;
-            }
             let negative = |t: &Typed<'a>| matches!(t.value(), Some(Value::Integer(n)) if n.is_negative());
             if negative(&a) || negative(&b) {
                 self.error(span, format!("`{}` is not defined for negative numbers", binary_text(op)));

@@ -128,7 +128,7 @@ impl<'a> Scopes<'a> {
         for entry in locals.chain(globals) {
             match entry.symbol {
                 // What is being declared does not hide what it will.
-                Symbol::Open(_) => open = open.or(Some(entry)),
+                Symbol::Open(what) if what != "table" => open = open.or(Some(entry)),
                 _ => return Some((&entry.symbol, entry.span)),
             }
         }

@@ -354,6 +354,8 @@ impl<'a> Checker<'a, '_> {
         }
         let ordered = out.keys.iter().any(|k| matches!(k.kind.as_str(), "ternary" | "range" | "optional"));
         self.priorities(entries, property);
+        let exact = out.keys.iter().all(|k| k.kind == "exact");
+        let mut seen: HashMap<String, Span> = HashMap::new();
         for entry in entries {
             let priority = entry.priority.as_ref().and_then(|p| self.constant_integer(p));
             if let (Some(written), false) = (&entry.priority, ordered) {
@@ -372,6 +374,13 @@ impl<'a> Checker<'a, '_> {
             }
             for (keyset, key) in keysets.iter().zip(&out.keys) {
                 self.entry_keyset(keyset, &key.kind);
+            }
+            let values: Option<Vec<&Value>> = keysets.iter().map(constant).collect();
+            if let Some(values) = values.filter(|_| exact) {
+                if let Some(earlier) = seen.insert(format!("{values:?}"), entry.span) {
+                    let found = Diagnostic::error(entry.span, "an entry with the keys of another");
+                    self.report(found.also(earlier, "the other one"));
+                }
             }
             let annotations = self.annotations(&entry.annotations);
             out.entries.push(hir::Entry {
@@ -419,6 +428,9 @@ impl<'a> Checker<'a, '_> {
                     self.report(found.expected("expected ones in front of zeros, because the key is `lpm`"));
                 }
             }
+            (Keyset::Mask(value, mask), "optional") => {
+                self.error(value.span.to(mask.span), format!("a mask for a key of kind `{kind}`"));
+            }
             (Keyset::Range(from, to), "exact" | "lpm" | "ternary" | "optional") => {
                 self.error(from.span.to(to.span), format!("a range for a key of kind `{kind}`"));
             }
@@ -430,6 +442,14 @@ impl<'a> Checker<'a, '_> {
 /// The parameters that get their arguments in a table's list.
 fn directed<'p, 'a>(params: &'p [Param<'a>]) -> impl Iterator<Item = &'p Param<'a>> {
     params.iter().filter(|p| p.direction != Direction::None)
+}
+
+/// The constant of a keyset that has one.
+fn constant(keyset: &Keyset) -> Option<&Value> {
+    match keyset {
+        Keyset::Value(hir::Expr { kind: hir::ExprKind::Const(value), .. }) => Some(value),
+        _ => None,
+    }
 }
 
 /// Whether the control plane can name a key after its expression.
