@@ -12,12 +12,21 @@ use crate::source::Span;
 impl Checker<'_, '_> {
     /// Reports equal names.
     pub(super) fn control_plane_names(&mut self) {
-        let tables = self.out.tables.iter().map(|t| named(&self.out, Some(t.control), &t.name, &t.annotations, t.span));
+        let tables = self
+            .out
+            .tables
+            .iter()
+            .map(|t| named(&self.out, Some(t.control), &t.name, &t.annotations, t.span));
         let tables: Vec<_> = tables.collect();
         // Only what tables list has a name for the control plane; `NoAction` stands for itself wherever it is.
         let listed: HashSet<ActionId> =
             self.out.tables.iter().flat_map(|t| t.actions.iter().map(|a| a.call.action)).collect();
-        let actions = self.out.actions.iter().enumerate().filter(|(at, _)| listed.contains(&ActionId(super::index(*at))));
+        let actions = self
+            .out
+            .actions
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| listed.contains(&ActionId(super::index(*at))));
         let actions = actions.map(|(_, a)| named(&self.out, a.control, &a.name, &a.annotations, a.span));
         let actions: Vec<_> = actions.collect();
         for names in [tables, actions] {
