@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::{env, fs, io};
 
+use mswitch_p4::diagnostic::render;
 use mswitch_p4::parse::{self, Parsed};
 use mswitch_p4::preprocess::Options;
 
@@ -72,12 +73,7 @@ fn judge(files: &[PathBuf], options: &Options, show: bool) -> io::Result<usize> 
         if diagnostics.errors() > 0 {
             failed += 1;
             if show {
-                println!("{}:", path.display());
-                for d in diagnostics.list().iter().take(3) {
-                    let (line, column) = sources.line(d.label.span);
-                    let name = sources.get(d.label.span.file).map_or("", |f| &f.name);
-                    println!("  {name}:{line}:{column}: {}", d.message);
-                }
+                print!("{}", render(&sources, &diagnostics, false));
             }
         }
     }
