@@ -5,6 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use fabric::port::VidSet;
 use fabric::{DropReason, VlanMode};
 use logic::{Logic, replace};
 use packet::{Offload, Sum, Vid};
@@ -42,6 +43,9 @@ impl Namespace {
         ip("-n NS link set lo up");
         ip("-n NS addr add 192.0.2.1/32 dev lo");
         ip("-n NS addr add 2001:db8::1/128 dev lo nodad");
+        ip("-n NS link add wide type veth");
+        ip("-n NS addr add 203.0.113.1/24 broadcast + dev wide");
+        ip("-n NS link set wide up");
         namespace
     }
 }
@@ -535,6 +539,65 @@ fn vlans_of_ports_apply() {
     let tag = [&frame[..12], &[0x81, 0, 0, 10], &frame[12..]].concat();
     let got = site.send(&site.uplink, &[tag]);
     assert_eq!(got[2], [frame]);
+}
+
+#[test]
+fn answers_leave_each_port_in_its_form() {
+    let vid = Vid::new(10).unwrap();
+    let plain = arp(2, AWAY_MAC, AWAY);
+    let tagged = [&plain[..12], &[0x81, 0, 0, 10], &plain[12..]].concat();
+    // In every combination of an uplink, a host and stacks with and without tags.
+    for tags in 0..16u8 {
+        let site = Site::new(&[("mac", "02:00:00:00:00:01")], &VlanMode::Access(vid));
+        site.call("reserve s1 tcp 192.0.2.1 80").unwrap();
+        site.call("reserve s2 tcp 192.0.2.1 81").unwrap();
+        let form = |port: usize| if tags >> port & 1 == 1 { &tagged } else { &plain };
+        for (port, client) in site.clients().into_iter().enumerate() {
+            if tags >> port & 1 == 1 {
+                let mut allowed = VidSet::empty();
+                allowed.insert(10);
+                site.rig.set(client, |settings| settings.vlan = VlanMode::Trunk { native: None, allowed });
+            }
+        }
+        let got = site.send(&site.uplink, std::slice::from_ref(form(0)));
+        assert_eq!(
+            got,
+            [vec![], vec![form(1).clone()], vec![form(2).clone()], vec![form(3).clone()]],
+            "{tags:04b}"
+        );
+        // A stack in another VLAN gets nothing.
+        site.rig.set(&site.stacks[0], |settings| settings.vlan = VlanMode::Access(Vid::new(11).unwrap()));
+        let got = site.send(&site.uplink, std::slice::from_ref(form(0)));
+        assert_eq!(got, [vec![], vec![form(1).clone()], vec![], vec![form(3).clone()]], "{tags:04b}");
+    }
+}
+
+#[test]
+fn only_addresses_of_the_host_are_reserved() {
+    let site = Site::plain();
+    let ip = |words: &[&str]| {
+        let namespace = ["netns", "exec", &site.namespace.0];
+        assert!(Command::new("ip").args([&namespace[..], words].concat()).status().unwrap().success());
+    };
+    let refused = |line: &str, expected: &str| {
+        let error = site.call(line).unwrap_err();
+        assert!(error.contains(expected), "{line}: {error}");
+    };
+    site.call("reserve s1 udp 203.0.113.1 80").unwrap();
+    // Also where the kernel lets sockets have any address.
+    for nonlocal in ["0", "1"] {
+        for version in ["ipv4", "ipv6"] {
+            ip(&["sysctl", "-qw", &format!("net.{version}.ip_nonlocal_bind={nonlocal}")]);
+        }
+        for protocol in ["tcp", "udp", "sctp"] {
+            refused(
+                &format!("reserve s1 {protocol} 203.0.113.255 80"),
+                "203.0.113.255 is the broadcast address of a network of the host",
+            );
+            refused(&format!("reserve s1 {protocol} 203.0.113.7 80"), "the host has no address 203.0.113.7");
+            refused(&format!("reserve s1 {protocol} 2001:db8::7 80"), "the host has no address 2001:db8::7");
+        }
+    }
 }
 
 #[test]

@@ -135,6 +135,27 @@ fn the_socket_ends_with_the_logic() {
 }
 
 #[test]
+fn workers_and_other_logics_come_before_the_first_port() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("reserve").display().to_string();
+    let logic = |socket: &str| {
+        let given = [("host", "a"), ("uplink", "b"), ("socket", socket), ("mac", "02:00:00:00:00:01")];
+        let logic = crate::rig::make("three-tuple", &given);
+        logic.set_bridge(&path);
+        logic
+    };
+    let rig = crate::rig::Rig::new(1, logic(&path));
+    rig.switch.add_worker(None).unwrap();
+    rig.switch.set_logic(rig.bridge, logic(&path)).unwrap();
+    rig.switch.add_worker(None).unwrap();
+    assert_eq!(Client::connect(&path).ask("mac"), "ok 02:00:00:00:00:01\n");
+    let other = folder.path().join("other").display().to_string();
+    rig.switch.set_logic(rig.bridge, logic(&other)).unwrap();
+    assert!(!std::path::Path::new(&path).exists());
+    assert_eq!(Client::connect(&other).ask("mac"), "ok 02:00:00:00:00:01\n");
+}
+
+#[test]
 fn a_socket_that_cannot_be_made_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
