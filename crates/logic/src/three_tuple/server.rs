@@ -17,8 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::net::sockopt::socket_peercred;
-use socket_file::{SocketAccess, SocketFile};
+use socket_file::{Peer, SocketAccess, SocketFile};
 
 use super::holder::describe;
 use super::ledger::{Client, Ledger};
@@ -193,12 +192,10 @@ impl Desk {
         if stream.set_nonblocking(true).is_err() {
             return Err((stream, "the connection cannot be used".into()));
         }
-        let Ok(peer) = socket_peercred(&stream) else {
+        let Some(Peer { pid, uid, gid }) = Peer::of(&stream) else {
             return Err((stream, "the kernel does not tell who the client is".into()));
         };
-        let (credentials, pid) =
-            (Credentials { uid: peer.uid.as_raw(), gid: peer.gid.as_raw() }, peer.pid.as_raw_nonzero().get());
-        let Credentials { uid, gid } = credentials;
+        let credentials = Credentials { uid, gid };
         if !self.ledger.terms().policy.knows(credentials) {
             let reason =
                 format!("user {uid} with group {gid} may reserve nothing: no rule of `allow` names them");
@@ -213,7 +210,8 @@ impl Desk {
             );
             return Err((stream, reason));
         }
-        let name = format!("{} of user {uid}", describe(pid.unsigned_abs()));
+        let process = pid.map_or("a process in another PID namespace".into(), describe);
+        let name = format!("{process} of user {uid}");
         let client = Client { id: NUMBERS.fetch_add(1, Relaxed), name };
         let (lines, bucket) = (Lines::default(), Bucket::new(now));
         self.connections.push(Connection { stream, client, credentials, lines, bucket });
