@@ -31,8 +31,10 @@ const MAX_PER_USER: usize = 16;
 /// Reservations of one connection.
 const MAX_RESERVATIONS: usize = 64;
 /// Requests of a connection, and new connections: so many at once, then one each [`PACE`].
-const BURST: u32 = 32;
+const BURST: i64 = 32;
 const PACE: Duration = Duration::from_millis(10);
+/// Local ports that count as a request of their own, as each of them takes system calls.
+const PORTS_PER_REQUEST: usize = 64;
 
 /// A socket with its thread. Dropping it removes the file and ends the connections.
 pub(super) struct Server {
@@ -81,9 +83,9 @@ fn mode(policy: &Policy) -> u32 {
     if policy.is_empty() { 0o600 } else { 0o666 }
 }
 
-/// Tokens for events, so many at once and one more each [`PACE`].
+/// Tokens for events, so many at once and one more each [`PACE`]. There are less than none after an event that costs more.
 struct Bucket {
-    tokens: u32,
+    tokens: i64,
     filled: Instant,
 }
 
@@ -94,17 +96,18 @@ impl Bucket {
 
     fn fill(&mut self, now: Instant) {
         let earned = now.saturating_duration_since(self.filled).as_nanos() / PACE.as_nanos().max(1);
-        let earned = u32::try_from(earned).unwrap_or(u32::MAX);
         if earned > 0 {
-            self.tokens = self.tokens.saturating_add(earned).min(BURST);
+            self.tokens = self.tokens.saturating_add(i64::try_from(earned).unwrap_or(i64::MAX)).min(BURST);
             self.filled = now;
         }
     }
 
-    fn take(&mut self) -> bool {
-        let is_there = self.tokens > 0;
-        self.tokens = self.tokens.saturating_sub(1);
-        is_there
+    fn has_some(&self) -> bool {
+        self.tokens > 0
+    }
+
+    fn take(&mut self, tokens: i64) {
+        self.tokens = self.tokens.saturating_sub(tokens);
     }
 }
 
@@ -114,6 +117,8 @@ struct Connection {
     credentials: Credentials,
     lines: Lines,
     bucket: Bucket,
+    /// Tokens that its last requests cost beyond one each, for the other connections of its user.
+    surcharge: i64,
 }
 
 /// The state of the thread.
@@ -144,11 +149,25 @@ impl Desk {
                 }
                 goes_on
             });
+            self.spread_surcharges();
             if has_arrivals {
                 self.welcome(now);
             }
         }
         self.connections.iter().for_each(|connection| self.ledger.release_client(connection.client.id));
+    }
+
+    /// Lets all connections of a user pay for expensive requests of one, root excepted.
+    fn spread_surcharges(&mut self) {
+        for at in 0..self.connections.len() {
+            let Some(spender) = self.connections.get_mut(at) else { return };
+            let (tokens, uid) = (std::mem::take(&mut spender.surcharge), spender.credentials.uid);
+            if tokens > 0 && uid != 0 {
+                let of_user = self.connections.iter_mut().enumerate();
+                let others = of_user.filter(|(other, it)| *other != at && it.credentials.uid == uid);
+                others.for_each(|(_, it)| it.bucket.take(tokens));
+            }
+        }
     }
 
     /// Waits for something to do. Returns whether clients have arrived, and the events of each connection; `None`: the
@@ -157,11 +176,11 @@ impl Desk {
         let watched = |is_on| if is_on { PollFlags::IN } else { PollFlags::empty() };
         let mut files = vec![
             PollFd::new(stop, PollFlags::IN),
-            PollFd::new(&self.listener, watched(self.arrivals.tokens > 0)),
+            PollFd::new(&self.listener, watched(self.arrivals.has_some())),
         ];
         let streams = self.connections.iter();
         files.extend(streams.map(|it| PollFd::from_borrowed_fd(it.stream.as_fd(), watched(it.may_read()))));
-        let is_paused = self.arrivals.tokens == 0 || self.connections.iter().any(|it| it.bucket.tokens == 0);
+        let is_paused = !self.arrivals.has_some() || self.connections.iter().any(|it| !it.bucket.has_some());
         let pause = Timespec { tv_sec: 0, tv_nsec: PACE.subsec_nanos().into() };
         if let Err(error) = poll(&mut files, is_paused.then_some(&pause))
             && error != rustix::io::Errno::INTR
@@ -177,7 +196,8 @@ impl Desk {
 
     /// Takes new connections.
     fn welcome(&mut self, now: Instant) {
-        while self.arrivals.take() {
+        while self.arrivals.has_some() {
+            self.arrivals.take(1);
             // Nobody waits, or the process has no more files: then the client waits for its turn.
             let Ok((stream, _)) = self.listener.accept() else { return };
             if let Err((mut stream, reason)) = self.admit(stream, now) {
@@ -214,14 +234,14 @@ impl Desk {
         let name = format!("{process} of user {uid}");
         let client = Client { id: NUMBERS.fetch_add(1, Relaxed), name };
         let (lines, bucket) = (Lines::default(), Bucket::new(now));
-        self.connections.push(Connection { stream, client, credentials, lines, bucket });
+        self.connections.push(Connection { stream, client, credentials, lines, bucket, surcharge: 0 });
         Ok(())
     }
 }
 
 impl Connection {
     fn may_read(&self) -> bool {
-        self.bucket.tokens > 0 && self.lines.room() > 0
+        self.bucket.has_some() && self.lines.room() > 0
     }
 
     /// Reads if there is something, and answers requests. Returns whether the connection goes on.
@@ -247,11 +267,11 @@ impl Connection {
 
     /// Answers complete requests as long as there are tokens.
     fn answer_all(&mut self, ledger: &Ledger) -> bool {
-        while self.bucket.tokens > 0 {
+        while self.bucket.has_some() {
             let answer = match self.lines.next_line() {
                 Ok(None) => return true,
                 Ok(Some(line)) => {
-                    self.bucket.take();
+                    self.bucket.take(1);
                     self.answer(ledger, &line)
                 }
                 Err(error) => {
@@ -271,7 +291,7 @@ impl Connection {
         true
     }
 
-    fn answer(&self, ledger: &Ledger, line: &[u8]) -> Result<String, String> {
+    fn answer(&mut self, ledger: &Ledger, line: &[u8]) -> Result<String, String> {
         let (uid, gid) = (self.credentials.uid, self.credentials.gid);
         match Request::parse(line).map_err(|error| error.to_string())? {
             Request::Mac => match ledger.mac() {
@@ -290,6 +310,9 @@ impl Connection {
                         "this client has {MAX_RESERVATIONS} reservations, as many as it may have"
                     ));
                 }
+                let surcharge = (endpoints.ports.count() / PORTS_PER_REQUEST) as i64;
+                self.bucket.take(surcharge);
+                self.surcharge += surcharge;
                 let done = ledger.reserve(&self.client, &port, endpoints);
                 done.map(|()| String::new()).map_err(|error| error.to_string())
             }
