@@ -1,8 +1,8 @@
 //! The process whose socket occupies an endpoint, found in /proc for error messages. Best effort: it may be gone, or
 //! invisible to the daemon.
 //!
-//! Invariants: a search ends after a fixed number of sockets and open files, and the next one begins a fifth of a second
-//! later, so that no client keeps the others waiting with requests that have to fail.
+//! Invariants: a search ends after a fixed number of sockets and open files, and the next one begins a fifth of a
+//! second later, so that no client keeps the others waiting with requests that have to fail.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};

@@ -83,7 +83,7 @@ fn mode(policy: &Policy) -> u32 {
     if policy.is_empty() { 0o600 } else { 0o666 }
 }
 
-/// Tokens for events, so many at once and one more each [`PACE`]. There are less than none after an event that costs more.
+/// Tokens for events, so many at once and one more each [`PACE`]; negative after an event that costs more than there are.
 struct Bucket {
     tokens: i64,
     filled: Instant,
@@ -321,5 +321,38 @@ impl Connection {
                 done.map(|()| String::new()).map_err(|error| error.to_string())
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_of_a_user_pay_together() {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(folder.path().join("s")).unwrap();
+        let mut desk = Desk::new(listener, Arc::new(Ledger::new()));
+        let now = Instant::now();
+        for (uid, surcharge) in [(7, 40), (7, 0), (8, 0), (0, 40), (0, 0)] {
+            desk.connections.push(Connection {
+                stream: UnixStream::pair().unwrap().0,
+                client: Client::operator(),
+                credentials: Credentials { uid, gid: uid },
+                lines: Lines::default(),
+                bucket: Bucket::new(now),
+                surcharge,
+            });
+        }
+        let tokens = |desk: &Desk| desk.connections.iter().map(|it| it.bucket.tokens).collect::<Vec<_>>();
+        for _ in 0..2 {
+            desk.spread_surcharges();
+            assert_eq!(tokens(&desk), [BURST, BURST - 40, BURST, BURST, BURST]);
+        }
+        assert!(!desk.connections[1].may_read() && desk.connections[2].may_read());
+        desk.connections[1].bucket.fill(now + PACE * 8);
+        assert!(!desk.connections[1].bucket.has_some());
+        desk.connections[1].bucket.fill(now + PACE * 9);
+        assert!(desk.connections[1].bucket.has_some());
     }
 }
