@@ -140,6 +140,11 @@ impl<'a> Checker<'a, '_> {
         }
         let type_args = passed.infer.bindings().into_iter().map(|(_, ty)| ty).collect::<Vec<_>>();
         let result = self.resolve(&signature.result, &passed.infer);
+        if matches!(result, Ty::Integer) {
+            let found = Diagnostic::error(span, "the width of the result is not known");
+            self.report(found.help("write the width of an argument: `8w1`"));
+            return Typed::error(span);
+        }
         let callee = if is_extern {
             Callee::Extern(name.text.clone())
         } else {
@@ -385,7 +390,9 @@ impl<'a> Checker<'a, '_> {
         }
         infer.settle();
         if let Some(open) = infer.open() {
-            if !self.may_stay_open(signature, args, open) {
+            // `_` for what no argument tells.
+            let unused = infer.is_written() && matches!(signature.result, Ty::Void) && signature.is_package;
+            if !unused && !self.may_stay_open(signature, args, open) {
                 let name = self.param_name(open);
                 let message = format!("type argument `{name}` of `{}` is not known", signature.name);
                 let list = signature.type_params.iter().map(|_| "…").collect::<Vec<_>>().join(", ");
@@ -452,6 +459,16 @@ impl<'a> Checker<'a, '_> {
                 return None;
             }
             return Some(value);
+        }
+        if matches!(param.ty, Ty::Param(_)) && value.ty.is_object() && !matches!(value.ty, Ty::Extern(..)) {
+            let message = format!("`{}` cannot be an argument of `{}`", self.show(&value.ty), signature.name);
+            self.report(Diagnostic::error(span, message).also(param.span, "declared here"));
+            return None;
+        }
+        if param.direction == Direction::In && matches!(ty, Ty::String) {
+            let message = format!("a value of type `{}` for an `in` parameter", self.show(ty));
+            self.report(Diagnostic::error(span, message).also(param.span, "declared here"));
+            return None;
         }
         if param.direction == Direction::In && lacks_width(ty) {
             let found = Diagnostic::error(span, "the width of a number in this argument is not known");

@@ -47,6 +47,7 @@ impl<'a> Checker<'a, '_> {
         let (object, params, constructor) = self.object_params(name, &control.signature, &control.constructor, false);
         self.controls.push(Rc::new(object));
         let place = Place { container: Some(Container::Control(id)), ..Place::TOP };
+        self.scopes.push();
         let (members, body) = self.at(place.clone(), |c| {
             let mut members = Members::default();
             for declaration in &control.locals {
@@ -55,6 +56,7 @@ impl<'a> Checker<'a, '_> {
             let body = c.at(Place { here: Here::Control, ..place }, |c| c.block(&control.body));
             (members, body)
         });
+        self.scopes.pop();
         self.scopes.pop();
         let instances = std::mem::replace(&mut self.declared, outer);
         if let Some(out) = self.out.controls.get_mut(id.index()) {
@@ -120,6 +122,7 @@ impl<'a> Checker<'a, '_> {
             result: Ty::Void,
             span: name.span,
             is_parser: false,
+            is_package: false,
         };
         self.actions.push(Rc::new(signature));
         if self.scopes.here(&name.text).is_none() {

@@ -9,6 +9,7 @@ use num_bigint::BigInt;
 use super::scope::{FunctionRef, Ordinal, Symbol, TypeSymbol};
 use super::signature::{Role, Signature};
 use super::ty::{AbstractId, CompositeId, CompositeKind, NewTy, ParamId, Ty};
+use super::value::Typed;
 use super::{Checker, Here, Place, fold, index};
 use crate::ast::{self, Declaration, DeclarationKind};
 use crate::diagnostic::Diagnostic;
@@ -99,6 +100,19 @@ impl<'a> Checker<'a, '_> {
     fn global(&mut self, declaration: &'a Declaration) {
         let name = &declaration.name;
         let annotations = declaration.annotations.as_slice();
+        if name.text == "main" && !matches!(declaration.kind, DeclarationKind::Instance(_) | DeclarationKind::Function(_)) {
+            self.report(Diagnostic::error(name.span, "`main` is not a package").expected("expected an object of a package"));
+        }
+        // Elsewhere, annotations are in the checked form.
+        if matches!(
+            declaration.kind,
+            DeclarationKind::Constant(..)
+                | DeclarationKind::TypeDef(_)
+                | DeclarationKind::Function(_)
+                | DeclarationKind::ExternFunction(_)
+        ) {
+            self.annotations(annotations);
+        }
         match &declaration.kind {
             DeclarationKind::Constant(ty, value) => self.constant(name, ty, value),
             DeclarationKind::Instance(instance) => {
@@ -201,14 +215,6 @@ impl<'a> Checker<'a, '_> {
             fields.push((field, ty));
         }
         self.scopes.pop();
-        if kind == CompositeKind::Header {
-            let mut varbits = fields.iter().filter(|(_, ty)| matches!(ty, Ty::Varbit(_)));
-            if let (Some((first, _)), Some((second, _))) = (varbits.next(), varbits.next()) {
-                let message = format!("a second varbit field in header `{}`", name.text);
-                let found = Diagnostic::error(second.name.span, message);
-                self.report(found.also(first.name.span, "the first one").expected("a header has at most one"));
-            }
-        }
         let id = CompositeId(index(self.composites.len()));
         let generic = !type_params.is_empty();
         self.composites.push(Rc::new(CompositeDecl { kind, name, annotations, type_params, fields }));
@@ -258,6 +264,8 @@ impl<'a> Checker<'a, '_> {
             Ty::Error
         });
         let mut list: Vec<(String, BigInt, Vec<hir::Annotation>)> = Vec::new();
+        // The values of members may use those before.
+        self.scopes.push();
         let mut names: HashMap<&str, Span> = HashMap::new();
         for (at, member) in members.iter().enumerate() {
             if let Some(earlier) = names.insert(&member.name.text, member.name.span) {
@@ -279,9 +287,14 @@ impl<'a> Checker<'a, '_> {
                 }
                 (None, None) => Some(BigInt::from(at)),
             };
+            if let (Some(ty), Some(value)) = (&ty, &value) {
+                let constant = Typed::constant(Value::Integer(value.clone()), ty.clone(), member.name.span);
+                self.declare(&member.name, Symbol::Const(Rc::new(constant)));
+            }
             let annotations = self.annotations(&member.annotations);
             list.push((member.name.text.clone(), value.unwrap_or_default(), annotations));
         }
+        self.scopes.pop();
         let representation = ty.map(|ty| self.hir(&ty));
         let e = Arc::new(hir::Enum {
             name: name.text.clone(),
@@ -341,7 +354,7 @@ impl<'a> Checker<'a, '_> {
         let id = AbstractId(index(self.abstracts.len()));
         let result = Ty::Void;
         let signature =
-            Signature { name: &name.text, type_params, params, result, span: name.span, is_parser };
+            Signature { name: &name.text, type_params, params, result, span: name.span, is_parser, is_package: false };
         self.abstracts.push(Rc::new(signature));
         self.declare(name, Symbol::Type(TypeSymbol::Abstract(id)));
     }
@@ -373,6 +386,7 @@ impl<'a> Checker<'a, '_> {
             result: Ty::Void,
             span: name.span,
             is_parser: false,
+            is_package: true,
         };
         self.packages.push(Rc::new(signature));
         self.declare(name, Symbol::Type(TypeSymbol::Package(id)));
@@ -388,7 +402,7 @@ impl<'a> Checker<'a, '_> {
         self.scopes.pop();
         let decl = ExternDecl { type_params: type_params.clone(), constructors: Vec::new(), methods: Vec::new() };
         self.externs.push(Rc::new(decl));
-        self.declare(name, Symbol::Type(TypeSymbol::Extern(id)));
+        self.declare(name, Symbol::Open("extern"));
         self.scopes.push();
         for (param, name) in type_params.iter().zip(&body.type_params) {
             // A repeated name was reported above.
@@ -397,7 +411,7 @@ impl<'a> Checker<'a, '_> {
         let mut constructors = Vec::new();
         let mut methods: Vec<MethodDecl<'a>> = Vec::new();
         for method in &body.methods {
-            let role = if method.is_constructor { Role::Constructor } else { Role::Function };
+            let role = if method.is_constructor { Role::ExternConstructor } else { Role::Function };
             if !method.is_constructor && method.name.text == name.text {
                 self.error(method.name.span, "a constructor has no type for its result");
             }
@@ -415,6 +429,7 @@ impl<'a> Checker<'a, '_> {
             }
         }
         self.scopes.pop();
+        self.declare(name, Symbol::Type(TypeSymbol::Extern(id)));
         if let Some(slot) = self.externs.get_mut(id.index()) {
             *slot = Rc::new(ExternDecl { type_params, constructors, methods });
         }
@@ -441,7 +456,7 @@ impl<'a> Checker<'a, '_> {
         let params = self.params(&function.signature.params, role);
         self.not_type_params(&function.signature.type_params, &function.signature.params);
         self.scopes.pop();
-        Rc::new(Signature { name: &name.text, type_params, params, result, span: name.span, is_parser: false })
+        Rc::new(Signature { name: &name.text, type_params, params, result, span: name.span, is_parser: false, is_package: false })
     }
 
     fn function(&mut self, name: &'a ast::Name, function: &'a ast::Function) {
@@ -451,14 +466,18 @@ impl<'a> Checker<'a, '_> {
             _ => Vec::new(),
         };
         let others = overloads.iter().filter_map(|f| self.functions.get(f.0 as usize));
-        let earlier = others.map(|f| &f.signature).find(|s| same_names(s, &signature)).map(|s| s.span);
-        self.no_overload(name, earlier);
+        let earlier = others.map(|f| &f.signature).find(|s| same_names(s, &signature)).cloned();
+        let repeats = earlier.as_ref().is_some_and(|e| self.params_differ(&signature.params, &e.params).is_none());
+        if !repeats {
+            self.no_overload(name, earlier.map(|s| s.span));
+        }
         let function_ref = FunctionRef(index(self.functions.len()));
         let generic = !signature.type_params.is_empty();
         let ordinal = self.scopes.ordinal();
         self.functions.push(Rc::new(FunctionDecl { ast: function, name, signature, ordinal }));
         // The body must not see the function itself.
         if function.body.is_some() {
+            self.no_optional(&function.signature.params);
             if overloads.is_empty() && self.scopes.here(&name.text).is_none() {
                 self.declare(name, Symbol::Open("function"));
             }
@@ -469,9 +488,21 @@ impl<'a> Checker<'a, '_> {
                 self.function_body(function_ref, &[], id);
             }
         }
+        if repeats {
+            return;
+        }
         overloads.push(function_ref);
         let symbol = Symbol::Functions(Rc::new(overloads.clone()));
         if overloads.len() > 1 { self.scopes.replace(&name.text, symbol) } else { self.declare(name, symbol) }
+    }
+
+    /// Reports optional parameters of what has a body, which could not use them.
+    pub(super) fn no_optional(&mut self, params: &'a [ast::Param]) {
+        for param in params {
+            if param.annotations.iter().any(|a| a.name.text == "optional") {
+                self.error(param.span, format!("parameter `{}` of what has a body cannot be optional", param.name.text));
+            }
+        }
     }
 
     /// Checks the body of a generic function for all types at once. Its checked form is thrown away.

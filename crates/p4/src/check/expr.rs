@@ -348,6 +348,7 @@ impl<'a> Checker<'a, '_> {
 
     fn index(&mut self, base: &'a ast::Expr, at: &'a ast::Expr, span: Span) -> Typed<'a> {
         let base = self.expr(base);
+        let base = if matches!(base.ty, Ty::Listing(_, false)) { self.settled(base) } else { base };
         let at = self.expr(at);
         if base.ty.is_error() || at.ty.is_error() {
             return Typed::error(span);
@@ -370,7 +371,9 @@ impl<'a> Checker<'a, '_> {
             }
         };
         let checked = constant.as_ref().map(|n| n.to_u32().filter(|n| *n < size));
-        if let Some(None) = checked {
+        // An element of an empty stack has a type, and thus a size.
+        let in_size = size == 0 && constant.as_ref().is_some_and(|n| !n.is_negative());
+        if matches!(checked, Some(None)) && !in_size {
             let n = constant.unwrap_or_default();
             let sign = if n.is_negative() { "negative " } else { "" };
             let message = format!("{sign}index {n} of `{}`, which has {size} elements", self.show(&base.ty));

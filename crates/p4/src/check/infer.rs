@@ -14,19 +14,27 @@ use crate::hir;
 #[derive(Debug, Default)]
 pub(super) struct Infer {
     params: Vec<(ParamId, Option<Ty>)>,
+    /// Whether arguments are written; some may be `_`.
+    written: bool,
 }
 
 impl Infer {
     /// Parameters of which nothing is known.
     pub(super) fn new(params: &[ParamId]) -> Self {
-        Self { params: params.iter().map(|p| (*p, None)).collect() }
+        Self { params: params.iter().map(|p| (*p, None)).collect(), written: false }
     }
 
     /// Binds the parameters to written arguments; `_` leaves one open.
     pub(super) fn bind(&mut self, args: &[Ty]) {
+        self.written = true;
         for ((_, slot), arg) in self.params.iter_mut().zip(args) {
             *slot = (!matches!(arg, Ty::DontCare)).then(|| arg.clone());
         }
+    }
+
+    /// Whether arguments are written; some may be `_`.
+    pub(super) fn is_written(&self) -> bool {
+        self.written
     }
 
     /// The first parameter of which nothing is known.
@@ -148,6 +156,7 @@ pub(super) fn join(a: &Ty, b: &Ty) -> Option<Ty> {
         (Ty::Bit(_) | Ty::Int(_), Ty::Integer) => a.clone(),
         (Ty::Enum(e), Ty::Integer | Ty::Bit(_) | Ty::Int(_)) => join(&of_representation(e)?, b)?,
         (Ty::Integer | Ty::Bit(_) | Ty::Int(_), Ty::Enum(e)) => join(a, &of_representation(e)?)?,
+        (Ty::Enum(x), Ty::Enum(y)) if !Arc::ptr_eq(x, y) => join(&of_representation(x)?, &of_representation(y)?)?,
         (Ty::Error | Ty::DontCare, _) => b.clone(),
         _ if a == b => a.clone(),
         _ => return None,

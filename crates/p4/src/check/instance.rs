@@ -6,7 +6,7 @@ use super::infer::Infer;
 use super::scope::{Symbol, TypeSymbol};
 use super::signature::{Role, Signature};
 use super::ty::{ParamId, Ty};
-use super::value::Typed;
+use super::value::{Kind, Typed};
 use super::{Checker, Container, Here, Place, index};
 use crate::ast::{self, Argument, Declaration, DeclarationKind, Name};
 use crate::diagnostic::Diagnostic;
@@ -17,8 +17,8 @@ impl<'a> Checker<'a, '_> {
     /// Declares an object. At the top level, the caller keeps its number.
     pub(super) fn instance(&mut self, declaration: &'a Declaration, instance: &'a ast::Instance) -> Option<InstanceId> {
         let name = &declaration.name;
-        if matches!(self.place.here, Here::Function | Here::Action | Here::Method) {
-            self.misplaced(declaration, "in a function, method or action");
+        if self.place.here != Here::Declarations {
+            self.misplaced(declaration, "in a body; declare it in front of the body");
         }
         let object = self.named_type(&instance.ty).and_then(|(symbol, types, of)| {
             self.object(&symbol, types, of, &instance.args, declaration.span)
@@ -48,6 +48,7 @@ impl<'a> Checker<'a, '_> {
         let wrong = match (self.place.container, ty) {
             (Some(Container::Control(_)), Ty::Parser(_)) => "a parser cannot be an object of a control",
             (Some(Container::Parser(_)), Ty::Control(_)) => "a control cannot be an object of a parser",
+            (None, Ty::Parser(_) | Ty::Control(_)) => "a parser or control cannot be an object of the program",
             (Some(_), Ty::Package(..)) => "a package can only be an object of the program",
             _ => return,
         };
@@ -72,10 +73,9 @@ impl<'a> Checker<'a, '_> {
         span: Span,
     ) -> Typed<'a> {
         let Some((object, ty)) = self.object(symbol, types, name, args, span) else { return Typed::error(span) };
-        if matches!(self.place.here, Here::Function | Here::Action | Here::Method | Here::State | Here::Control) {
-            let message = format!("`{}` cannot be constructed while the program runs", name.text);
-            self.report(Diagnostic::error(span, message).help("declare an object, and use its name here"));
-            return Typed::error(span);
+        if matches!(self.place.here, Here::Function | Here::Method) {
+            let message = format!("`{}` cannot be constructed in a function or method", name.text);
+            return self.refuse(span, message);
         }
         if let Ty::Extern(id, _) = &ty {
             let lacks = self.externs.get(id.index()).and_then(|e| e.methods.iter().find(|m| m.is_abstract && !m.optional));
@@ -84,6 +84,12 @@ impl<'a> Checker<'a, '_> {
                     format!("`{}` has the abstract method `{}`; only a declaration can implement it", name.text, method.signature.name);
                 return self.refuse(span, message);
             }
+        }
+        if matches!(self.place.here, Here::Action | Here::State | Here::Control) {
+            // The object exists once, and not once for each packet.
+            let id = self.add_instance(object, ty.clone());
+            self.declared.push(id);
+            return Typed::new(ExprKind::Instance(id), ty, span).known(true);
         }
         Typed::new(ExprKind::New(Box::new(object)), ty, span).known(true)
     }
@@ -136,7 +142,7 @@ impl<'a> Checker<'a, '_> {
         let named = Signature { type_params: params, ..signature.as_ref().clone() };
         let passed = self.pass_with(&named, &[], infer, args, span)?;
         for (arg, param) in passed.args.iter().zip(&signature.params) {
-            if !arg.known {
+            if !arg.known && !is_factory(arg) {
                 self.not_constant(arg.span, &format!("the argument of `{}`", param.name));
                 return None;
             }
@@ -278,5 +284,13 @@ impl<'a> Checker<'a, '_> {
         } else {
             self.report(Diagnostic::error(name.span, "`main` is not a package").expected("expected a package"));
         }
+    }
+}
+
+/// Whether an argument comes from an extern function, which architectures use to make objects.
+fn is_factory(arg: &Typed<'_>) -> bool {
+    match &arg.kind {
+        Kind::Expr(ExprKind::Call(call)) => matches!(call.callee, hir::Callee::Extern(_)),
+        _ => false,
     }
 }

@@ -32,7 +32,7 @@ impl<'a> Checker<'a, '_> {
             None => Typed::error(span),
             Some(Base::Table(table)) => self.apply_table(table, name, args, span),
             Some(Base::Type(ty) | Base::Symbol(TypeSymbol::Plain(ty), _)) => {
-                if let Some(size) = self.size(&ty, name, span) {
+                if let Some(size) = self.size(&ty, name, types, args, span) {
                     return size;
                 }
                 let message = format!("type `{}` has no method `{}`", self.show(&ty), name.text);
@@ -66,7 +66,7 @@ impl<'a> Checker<'a, '_> {
             Ty::Parser(_) | Ty::Control(_) | Ty::Abstract(..) => return self.apply_object(value, name, args, span),
             _ => {}
         }
-        if let Some(size) = self.size(&ty, name, span) {
+        if let Some(size) = self.size(&ty, name, types, args, span) {
             return size;
         }
         let header = ty.is_header();
@@ -136,7 +136,14 @@ impl<'a> Checker<'a, '_> {
     }
 
     /// The size of a type, if a method's name asks for it.
-    fn size(&mut self, ty: &Ty, name: &Name, span: Span) -> Option<Typed<'a>> {
+    fn size(
+        &mut self,
+        ty: &Ty,
+        name: &Name,
+        types: &'a [ast::Type],
+        args: &'a [Argument],
+        span: Span,
+    ) -> Option<Typed<'a>> {
         let pick = |(least, most): (u64, u64)| match name.text.as_str() {
             "minSizeInBits" => Some(least),
             "minSizeInBytes" => Some(least.div_ceil(8)),
@@ -145,6 +152,10 @@ impl<'a> Checker<'a, '_> {
             _ => None,
         };
         pick((0, 0))?;
+        self.no_args(name, args);
+        if let Some(first) = types.first() {
+            return Some(self.refuse(first.span, format!("`{}` takes no type arguments", name.text)));
+        }
         let extent: Extent = ty.extent();
         let sized = !matches!(ty, Ty::Error | Ty::Listing(..) | Ty::Record(..) | Ty::Dots | Ty::Invalid);
         Some(match extent.bits.filter(|_| sized).and_then(pick) {
@@ -160,9 +171,8 @@ impl<'a> Checker<'a, '_> {
         }
         self.no_args(name, args);
         match self.place.here {
-            Here::Control => {}
+            Here::Control | Here::Table => {}
             Here::Action => return self.refuse(span, "a table cannot be applied in an action"),
-            Here::Table => return self.refuse(span, "a table cannot be applied in the properties of a table"),
             _ => return self.refuse(span, "a table can only be applied in the body of its control"),
         }
         let (type_args, args, directions) = (Vec::new(), Vec::new(), Vec::new());
@@ -215,6 +225,7 @@ impl<'a> Checker<'a, '_> {
             result: Ty::Void,
             span: object.span,
             is_parser,
+            is_package: false,
         };
         let Some(passed) = self.pass(&signature, &[], &[], args, span) else { return Typed::error(span) };
         let callee = Callee::Apply(Box::new(self.finish(object)));
@@ -270,12 +281,29 @@ impl<'a> Checker<'a, '_> {
         let result = self.resolve(&result, &passed.infer);
         let type_args: Vec<Ty> = passed.infer.bindings().into_iter().map(|(_, ty)| ty).collect();
         if self.out.externs.get(id.index()).is_some_and(|e| e.name == "packet_in") {
+            if name.text == "extract" {
+                if let Some(report) = type_args.first().and_then(|ty| self.second_varbit(ty, span)) {
+                    self.report(report);
+                    return Typed::error(span);
+                }
+            }
             if let Some(wrong) = self.packet_in_rule(&name.text, &passed.args, &type_args) {
                 return self.refuse(args.first().map_or(span, |a| a.value.span), wrong);
             }
         }
         let callee = Callee::Method(Box::new(self.finish(object)), name.text.clone());
         self.finish_call(callee, type_args, passed.args, signature, result, span)
+    }
+
+    /// The error of a header with several varbit fields, which cannot be extracted.
+    fn second_varbit(&self, ty: &Ty, span: Span) -> Option<Diagnostic> {
+        let composite = ty.composite()?;
+        let decl = self.composites.get(composite.decl.0 as usize)?;
+        let mut varbits =
+            decl.fields.iter().zip(&composite.fields).filter(|(_, (_, ty))| matches!(ty, Ty::Varbit(_))).map(|((f, _), _)| f);
+        let (_, second) = (varbits.next()?, varbits.next()?);
+        let message = format!("a second varbit field in header `{}`, which is extracted", composite.name);
+        Some(Diagnostic::error(second.name.span, message).expected("expected at most one").also(span, "extracted here"))
     }
 
     /// What a method of `packet_in` demands beyond its signature.

@@ -5,7 +5,7 @@ use num_traits::{Signed, Zero};
 use super::infer::join;
 use super::show::{binary_text, unary_text};
 use super::ty::Ty;
-use super::value::Typed;
+use super::value::{Access, Kind, Typed};
 use super::{Checker, fold};
 use crate::ast::{self, BinOp, UnOp};
 use crate::diagnostic::Diagnostic;
@@ -34,7 +34,7 @@ impl<'a> Checker<'a, '_> {
         }
         let known = operand.known;
         if op == UnOp::Plus {
-            return Typed { span, ..operand }.access(super::value::Access::Value);
+            return Typed { span, ..operand }.access(Access::Value);
         }
         let operand = Box::new(self.finish(operand));
         Typed::new(ExprKind::Unary(op, operand), ty, span).known(known)
@@ -67,13 +67,18 @@ impl<'a> Checker<'a, '_> {
             Ok(None) => {}
             Err(message) => return self.refuse(span, message),
         }
+        if matches!(ty, Ty::Bool) && matches!(a.ty, Ty::Integer) && !(a.known && b.known) {
+            let found = Diagnostic::error(span, "numbers of type `int` that are not known at compile time");
+            self.report(found.help("convert them to a type with a width"));
+            return Typed::error(span);
+        }
         // The left side alone decides, if it is known.
         match (op, a.value()) {
             (BinOp::LogicAnd, Some(Value::Bool(false))) | (BinOp::LogicOr, Some(Value::Bool(true))) => {
                 return Typed { span, ..a };
             }
             (BinOp::LogicAnd | BinOp::LogicOr, Some(_)) => {
-                return Typed { span, ..b }.access(super::value::Access::Value);
+                return Typed { span, ..b }.access(Access::Value);
             }
             _ => {}
         }
@@ -160,7 +165,7 @@ impl<'a> Checker<'a, '_> {
             self.undefined(op, &a.ty, &b.ty, span);
             return None;
         }
-        if matches!(b.ty, Ty::Int(_)) {
+        if matches!(b.ty, Ty::Int(_)) && b.value().is_none() {
             let message = format!("a shift by a value of type `{}`", self.show(&b.ty));
             self.report(Diagnostic::error(b.span, message).expected("expected `bit<>` or a constant"));
             return None;
@@ -215,19 +220,38 @@ impl<'a> Checker<'a, '_> {
         if condition.ty.is_error() || a.ty.is_error() || b.ty.is_error() {
             return Typed::error(span);
         }
-        let Some(ty) = join(&a.ty, &b.ty).and_then(|ty| super::infer::settle(&ty)) else {
+        let Some(ty) = join(&a.ty, &b.ty) else {
             let message =
                 format!("the two results have the types `{}` and `{}`", self.show(&a.ty), self.show(&b.ty));
             self.report(Diagnostic::error(span, message).expected("expected one type"));
             return Typed::error(span);
         };
+        if ty.is_soft() {
+            let known = condition.known && a.known && b.known;
+            return Typed::soft(Kind::Choice(Box::new((condition, a, b))), ty, span, known);
+        }
         if ty.is_object() || matches!(ty, Ty::Void | Ty::Applied(_) | Ty::ActionRun(_)) {
             return self.refuse(span, format!("`{}` cannot be a result of `?:`", self.show(&ty)));
         }
         let (a, b) = (self.coerce(a, &ty), self.coerce(b, &ty));
+        self.choice(condition, a, b, &ty, span)
+    }
+
+    /// `c ? a : b` of operands of one type.
+    pub(super) fn choice(
+        &mut self,
+        condition: Typed<'a>,
+        a: Typed<'a>,
+        b: Typed<'a>,
+        ty: &Ty,
+        span: Span,
+    ) -> Typed<'a> {
+        if a.ty.is_error() || b.ty.is_error() {
+            return Typed::error(span);
+        }
         if let Some(Value::Bool(first)) = condition.value() {
             let chosen = if *first { a } else { b };
-            return Typed { span, ..chosen }.access(super::value::Access::Value);
+            return Typed { span, ..chosen }.access(Access::Value);
         }
         if matches!(ty, Ty::Integer) && !condition.known {
             let found = Diagnostic::error(span, "the results are numbers without a width");
@@ -236,7 +260,7 @@ impl<'a> Checker<'a, '_> {
         }
         let known = condition.known && a.known && b.known;
         let parts = (self.finish(condition), self.finish(a), self.finish(b));
-        Typed::new(ExprKind::Mux(Box::new(parts)), ty, span).known(known)
+        Typed::new(ExprKind::Mux(Box::new(parts)), ty.clone(), span).known(known)
     }
 
     /// A condition.

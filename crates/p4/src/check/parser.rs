@@ -5,7 +5,9 @@ use std::rc::Rc;
 
 use super::scope::{Symbol, TypeSymbol};
 use super::signature::{Object, Role, Signature};
+use super::infer::settle;
 use super::ty::Ty;
+use super::value::{Kind, Typed};
 use super::{Checker, Container, Here, Place, index};
 use crate::ast::{self, DeclarationKind, Name};
 use crate::diagnostic::Diagnostic;
@@ -47,6 +49,7 @@ impl<'a> Checker<'a, '_> {
         let (object, params, constructor) = self.object_params(name, &parser.signature, &parser.constructor, true);
         self.parsers.push(Rc::new(object));
         let place = Place { container: Some(Container::Parser(id)), ..Place::TOP };
+        self.scopes.push();
         let (locals, value_sets, states) = self.at(place, |c| {
             let mut locals: Vec<Stmt> = Vec::new();
             let mut value_sets = Vec::new();
@@ -59,6 +62,7 @@ impl<'a> Checker<'a, '_> {
             }
             (locals, value_sets, c.states(parser, name))
         });
+        self.scopes.pop();
         self.scopes.pop();
         let instances = std::mem::replace(&mut self.declared, outer);
         if let Some(out) = self.out.parsers.get_mut(id.index()) {
@@ -92,11 +96,20 @@ impl<'a> Checker<'a, '_> {
         self.type_params(&signature.type_params);
         let params = self.params(&signature.params, Role::Apply);
         let constructor_params = self.params(constructor, Role::Constructor);
+        self.no_optional(constructor);
+        for param in &constructor_params {
+            if let Ty::Abstract(id, _) = &param.ty {
+                if self.abstracts.get(id.0 as usize).is_some_and(|s| s.is_parser != is_parser) {
+                    let (a, b) = if is_parser { ("control", "parser") } else { ("parser", "control") };
+                    self.error(param.span, format!("a {a} cannot be an object of a {b}"));
+                }
+            }
+        }
         let vars = self.param_vars(&signature.params, &params, false);
         let constructor_vars = self.param_vars(constructor, &constructor_params, true);
         let make = |params| {
             let type_params = Vec::new();
-            Rc::new(Signature { name: &name.text, type_params, params, result: Ty::Void, span: name.span, is_parser })
+            Rc::new(Signature { name: &name.text, type_params, params, result: Ty::Void, span: name.span, is_parser, is_package: false })
         };
         (Object { apply: make(params), constructor: make(constructor_params) }, vars, constructor_vars)
     }
@@ -185,30 +198,45 @@ impl<'a> Checker<'a, '_> {
                 Transition::To(self.target(name, states).unwrap_or(Target::Reject))
             }
             Some(ast::Transition::Select { on, cases, span }) => {
-                let on: Vec<_> = on.iter().map(|e| self.select_value(e)).collect();
-                let types: Vec<Ty> = on.iter().map(|t| t.ty.clone()).collect();
+                let on: Vec<Typed<'a>> = on.iter().map(|e| self.expr(e)).collect();
+                let types: Vec<Ty> = on.iter().map(|t| settle(&t.ty).unwrap_or(Ty::Error)).collect();
+                let mut values = Vec::new();
+                for value in on {
+                    self.select_values(value, &mut values);
+                }
                 let mut checked = Vec::new();
                 for case in cases {
                     let keysets = self.keysets(&case.keyset, &types);
                     let target = self.target(&case.to, states);
                     checked.extend(keysets.zip(target));
                 }
-                let on = on.into_iter().map(|t| self.finish(t)).collect();
-                Transition::Select { on, cases: checked, span: *span }
+                Transition::Select { on: values, cases: checked, span: *span }
             }
         }
     }
 
-    fn select_value(&mut self, expr: &'a ast::Expr) -> super::value::Typed<'a> {
-        let typed = self.expr(expr);
-        let typed = self.settled(typed);
-        let wrong = typed.ty.is_object()
-            || matches!(typed.ty, Ty::Void | Ty::Stack(..) | Ty::Varbit(_) | Ty::String | Ty::List(_))
-            || typed.ty.is_union();
-        if wrong {
-            return self.refuse(expr.span, format!("`select` on a value of type `{}`", self.show(&typed.ty)));
+    /// The scalars of a value that `select` looks at: lists are taken apart.
+    fn select_values(&mut self, typed: Typed<'a>, values: &mut Vec<hir::Expr>) {
+        let span = typed.span;
+        match typed.kind {
+            Kind::Listing(parts) if matches!(typed.ty, Ty::Listing(_, false)) => {
+                for part in parts {
+                    self.select_values(part, values);
+                }
+            }
+            kind => {
+                let typed = self.settled(Typed { kind, ..typed });
+                let scalar = matches!(
+                    typed.ty,
+                    Ty::Bit(_) | Ty::Int(_) | Ty::Bool | Ty::Enum(_) | Ty::New(_) | Ty::ErrorCode | Ty::Error | Ty::Param(_)
+                );
+                if !scalar {
+                    let found = Diagnostic::error(span, format!("`select` on a value of type `{}`", self.show(&typed.ty)));
+                    self.report(found.expected("expected a number, `bool`, an enum or an error"));
+                }
+                values.push(self.finish(typed));
+            }
         }
-        typed
     }
 
     fn target(&mut self, name: &Name, states: &States<'a>) -> Option<Target> {

@@ -41,6 +41,8 @@ pub(super) struct Signature<'a> {
     pub(super) span: Span,
     /// Whether it is that of a parser, if it is that of a parser or control.
     pub(super) is_parser: bool,
+    /// Whether it is that of a package.
+    pub(super) is_package: bool,
 }
 
 /// A parser or control: what its `apply` takes, and what its constructor takes.
@@ -58,6 +60,7 @@ pub(super) enum Role {
     /// `apply` of a parser or control.
     Apply,
     Constructor,
+    ExternConstructor,
     Package,
 }
 
@@ -127,7 +130,7 @@ impl<'a> Checker<'a, '_> {
             _ if directed && (ty.is_object() || matches!(ty, Ty::Integer | Ty::String | Ty::MatchKind)) => {
                 format!("parameter `{name}` of type `{shown}` cannot have a direction")
             }
-            _ if directed && matches!(role, Role::Constructor | Role::Package) => {
+            _ if directed && matches!(role, Role::Constructor | Role::ExternConstructor | Role::Package) => {
                 format!("parameter `{name}` of a constructor cannot have a direction")
             }
             _ => return true,

@@ -55,6 +55,11 @@ impl<'a> Checker<'a, '_> {
         let place = Place { here: Here::Table, ..self.place.clone() };
         self.at(place, |c| {
             c.no_repetition(&table.properties);
+            c.in_order(&table.properties);
+            if !table.properties.iter().any(|p| p.name.text == "actions") {
+                let found = Diagnostic::error(name.span, format!("table `{}` has no actions", name.text));
+                c.report(found.help("add `actions = { … }`"));
+            }
             let key_types = c.keys(table, &mut out);
             let listed = c.action_list(table, &mut out);
             for property in &table.properties {
@@ -76,6 +81,18 @@ impl<'a> Checker<'a, '_> {
         }
         self.declare(name, Symbol::Table(id));
         id
+    }
+
+    /// Reports properties that stand in front of what they refer to.
+    fn in_order(&mut self, properties: &'a [ast::Property]) {
+        for (first, second) in [("key", "entries"), ("actions", "entries"), ("actions", "default_action")] {
+            let place = |name: &str| properties.iter().position(|p| p.name.text == name);
+            let (Some(a), Some(b)) = (place(first), place(second)) else { continue };
+            if let (true, Some(late), Some(early)) = (b < a, properties.get(a), properties.get(b)) {
+                let found = Diagnostic::error(early.name.span, format!("`{second}` stands in front of `{first}`"));
+                self.report(found.also(late.name.span, "move this to the front"));
+            }
+        }
     }
 
     fn no_repetition(&mut self, properties: &'a [ast::Property]) {
@@ -108,6 +125,12 @@ impl<'a> Checker<'a, '_> {
                         found = found.help(format!("did you mean `{like}`?"));
                     }
                     self.report(found);
+                }
+                let named = key.annotations.iter().any(|a| a.name.text == "name");
+                if !named && !has_own_name(&key.value) {
+                    let message = format!("key `{}` has no name for the control plane", expr_text(&key.value));
+                    let found = Diagnostic::error(key.value.span, message);
+                    self.report(found.help("add one behind the match kind: `@name(\"…\")`"));
                 }
                 types.push(if scalar { typed.ty.clone() } else { Ty::Error });
                 let annotations = self.annotations(&key.annotations);
@@ -330,6 +353,9 @@ impl<'a> Checker<'a, '_> {
             return;
         }
         let ordered = out.keys.iter().any(|k| matches!(k.kind.as_str(), "ternary" | "range" | "optional"));
+        self.priorities(entries, property);
+        let exact = out.keys.iter().all(|k| k.kind == "exact");
+        let mut seen: HashMap<String, Span> = HashMap::new();
         for entry in entries {
             let priority = entry.priority.as_ref().and_then(|p| self.constant_integer(p));
             if let (Some(written), false) = (&entry.priority, ordered) {
@@ -349,6 +375,13 @@ impl<'a> Checker<'a, '_> {
             for (keyset, key) in keysets.iter().zip(&out.keys) {
                 self.entry_keyset(keyset, &key.kind);
             }
+            let values: Option<Vec<&Value>> = keysets.iter().map(constant).collect();
+            if let Some(values) = values.filter(|_| exact) {
+                if let Some(earlier) = seen.insert(format!("{values:?}"), entry.span) {
+                    let found = Diagnostic::error(entry.span, "an entry with the keys of another");
+                    self.report(found.also(earlier, "the other one"));
+                }
+            }
             let annotations = self.annotations(&entry.annotations);
             out.entries.push(hir::Entry {
                 annotations,
@@ -358,6 +391,16 @@ impl<'a> Checker<'a, '_> {
                 call,
                 span: entry.span,
             });
+        }
+    }
+
+    /// Where entries are not `const`, the first has a priority if any has: the others' follow from it.
+    fn priorities(&mut self, entries: &'a [ast::Entry], property: &'a ast::Property) {
+        let first = entries.first().filter(|e| e.priority.is_none() && !property.is_const);
+        let other = entries.iter().find_map(|e| e.priority.as_ref());
+        if let (Some(first), Some(other)) = (first, other) {
+            let found = Diagnostic::error(first.span, "the first entry has no priority, but another has");
+            self.report(found.also(other.span, "this one").expected("expected `priority = …`"));
         }
     }
 
@@ -385,11 +428,11 @@ impl<'a> Checker<'a, '_> {
                     self.report(found.expected("expected ones in front of zeros, because the key is `lpm`"));
                 }
             }
+            (Keyset::Mask(value, mask), "optional") => {
+                self.error(value.span.to(mask.span), format!("a mask for a key of kind `{kind}`"));
+            }
             (Keyset::Range(from, to), "exact" | "lpm" | "ternary" | "optional") => {
                 self.error(from.span.to(to.span), format!("a range for a key of kind `{kind}`"));
-            }
-            (Keyset::Mask(value, mask), "exact" | "range" | "optional") => {
-                self.error(value.span.to(mask.span), format!("a mask for a key of kind `{kind}`"));
             }
             _ => {}
         }
@@ -399,4 +442,22 @@ impl<'a> Checker<'a, '_> {
 /// The parameters that get their arguments in a table's list.
 fn directed<'p, 'a>(params: &'p [Param<'a>]) -> impl Iterator<Item = &'p Param<'a>> {
     params.iter().filter(|p| p.direction != Direction::None)
+}
+
+/// The constant of a keyset that has one.
+fn constant(keyset: &Keyset) -> Option<&Value> {
+    match keyset {
+        Keyset::Value(hir::Expr { kind: hir::ExprKind::Const(value), .. }) => Some(value),
+        _ => None,
+    }
+}
+
+/// Whether the control plane can name a key after its expression.
+fn has_own_name(expr: &ast::Expr) -> bool {
+    match &expr.kind {
+        ExprKind::Binary(op, a, _) => *op == ast::BinOp::And && has_own_name(a),
+        ExprKind::Unary(..) | ExprKind::Ternary(..) | ExprKind::Cast(..) => false,
+        ExprKind::Member(base, _) | ExprKind::Index(base, _) | ExprKind::Slice(base, ..) => has_own_name(base),
+        _ => true,
+    }
 }

@@ -29,6 +29,11 @@ impl<'a> Checker<'a, '_> {
         match &ty.kind {
             TypeKind::Void => Ty::Void,
             TypeKind::Bool => Ty::Bool,
+            TypeKind::Error if self.errors.is_empty() => {
+                let found = Diagnostic::error(ty.span, "type `error` has no members");
+                self.report(found.help("include core.p4, which declares some"));
+                Ty::Error
+            }
             TypeKind::Error => Ty::ErrorCode,
             TypeKind::MatchKind => Ty::MatchKind,
             TypeKind::String => Ty::String,
@@ -274,6 +279,10 @@ impl<'a> Checker<'a, '_> {
         }
         if let Some(bad) = args.iter().find(|a| matches!(a, Ty::Void)) {
             self.error(span, format!("`{}` cannot be a type argument", self.show(bad)));
+            return Ty::Error;
+        }
+        if matches!(symbol, TypeSymbol::Generic(_)) && args.iter().any(|a| matches!(a, Ty::DontCare)) {
+            self.error(span, format!("`_` cannot be a type argument of `{}`", name.text));
             return Ty::Error;
         }
         let args: Arc<[Ty]> = args.into();
