@@ -5,8 +5,12 @@
 //! | [`source`]     | files and places in them                                                    |
 //! | [`diagnostic`] | errors and warnings                                                         |
 //! | [`include`]    | the core library and architectures that programs include                    |
+//! | [`preprocess`] | includes, macros and conditional parts: files into tokens                        |
+//! | [`lex`]        | tokens                                                                      |
+//! | [`parse`]      | the parser: tokens into a syntax tree                                       |
 //! | [`ast`]        | syntax trees: what a program says                                           |
 //! | [`hir`]        | checked programs: what it means                                             |
+//! | [`lower`]      | from checked programs to the pipeline's                                     |
 //! | [`stf`]        | test cases: commands, packets and the packets expected                      |
 #![forbid(unsafe_code)]
 
@@ -14,5 +18,10 @@ pub mod ast;
 pub mod diagnostic;
 pub mod hir;
 pub mod include;
+pub mod lex;
+pub mod lower;
+pub mod parse;
+pub mod preprocess;
+mod similar;
 pub mod source;
 pub mod stf;
