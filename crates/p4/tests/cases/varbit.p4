@@ -9,7 +9,7 @@ header h_t {
 }
 
 header tail_t {
-    bit<8> error;
+    bit<8> code;
 }
 
 struct headers {
@@ -40,7 +40,7 @@ control C(inout headers hdr, inout metadata meta, inout standard_metadata_t std)
         std.egress_spec = 1;
         if (std.parser_error == error.HeaderTooShort) {
             hdr.tail.setValid();
-            hdr.tail.error = 0xee;
+            hdr.tail.code = 0xee;
         }
         if (hdr.h.op == 1) {
             hdr.copy = hdr.h;
