@@ -6,8 +6,8 @@ use super::names::Meaning;
 use super::statements::STATEMENTS;
 use super::{Parse, Parser};
 use crate::ast::{
-    Action, Annotation, Composite, Control, Declaration, DeclarationKind, Direction, EnumMember, Extern, Field,
-    Function, Instance, Method, Name, Param, SelectCase, Signature, State, Transition, Type, TypeKind,
+    Action, Annotation, Composite, Control, Declaration, DeclarationKind, Direction, EnumMember, Extern,
+    Field, Function, Instance, Method, Name, Param, SelectCase, Signature, State, Transition, Type, TypeKind,
 };
 use crate::diagnostic::Diagnostic;
 use crate::lex::{KEYWORDS, TokenKind};
@@ -35,7 +35,9 @@ impl Place {
         use Place::{Block, Control, Object, Parser, TopLevel};
         let (places, what, belongs): (&[Place], _, _) = match kind {
             Kind::Constant(..) => (&[TopLevel, Parser, Control, Block], "a constant", "in a block"),
-            Kind::Variable(..) => (&[Parser, Control, Block], "a variable", "in a parser, a control or a block"),
+            Kind::Variable(..) => {
+                (&[Parser, Control, Block], "a variable", "in a parser, a control or a block")
+            }
             Kind::Instance(_) => (&[TopLevel, Parser, Control, Block, Object], "an object", "in a block"),
             Kind::Function(_) => (&[TopLevel, Object], "a function", "at the top level"),
             Kind::Action(_) => (&[TopLevel, Control], "an action", "at the top level or in a control"),
@@ -49,8 +51,22 @@ impl Place {
 
 /// Words that start declarations.
 const DECLARATIONS: &[&str] = &[
-    "action", "const", "control", "enum", "error", "extern", "header", "header_union", "match_kind", "package",
-    "parser", "struct", "table", "type", "typedef", "value_set",
+    "action",
+    "const",
+    "control",
+    "enum",
+    "error",
+    "extern",
+    "header",
+    "header_union",
+    "match_kind",
+    "package",
+    "parser",
+    "struct",
+    "table",
+    "type",
+    "typedef",
+    "value_set",
 ];
 
 impl Parser<'_> {
@@ -68,7 +84,7 @@ impl Parser<'_> {
         start: Span,
         place: Place,
     ) -> Parse<Declaration> {
-        let (name, kind) = self.declared(place)?;
+        let (name, kind) = self.nested(|p| p.declared(place))?;
         let span = self.since(start);
         if let Err((what, belongs)) = place.takes(&kind) {
             let error = Diagnostic::error(name.span, format!("{what} cannot be declared here"));
@@ -94,11 +110,11 @@ impl Parser<'_> {
             }
             "error" if self.peek(1).is("{") => {
                 self.bump();
-                (none, DeclarationKind::Error(self.name_list()?))
+                (none, DeclarationKind::Error(self.name_list(false)?))
             }
             "match_kind" if self.peek(1).is("{") => {
                 self.bump();
-                (none, DeclarationKind::MatchKind(self.name_list()?))
+                (none, DeclarationKind::MatchKind(self.name_list(true)?))
             }
             "header" | "header_union" | "struct" | "enum" => self.derived_type()?,
             "typedef" => {
@@ -132,7 +148,8 @@ impl Parser<'_> {
                 self.bump();
                 let name = self.name("the name of an action")?;
                 self.names.declare(&name.text, Meaning::Value);
-                let action = self.scoped(|p| Ok(Action { params: p.params()?, body: p.block_in_scope()? }))?;
+                let action =
+                    self.scoped(|p| Ok(Action { params: p.params()?, body: p.block_in_scope()? }))?;
                 (name, DeclarationKind::Action(action))
             }
             "table" => {
@@ -176,10 +193,10 @@ impl Parser<'_> {
     }
 
     /// Names between commas, in braces.
-    fn name_list(&mut self) -> Parse<Vec<Name>> {
+    fn name_list(&mut self, trailing_comma: bool) -> Parse<Vec<Name>> {
         self.expect("{")?;
         let mut names = Vec::new();
-        while !self.at("}") {
+        while !self.at("}") || !(trailing_comma || names.is_empty()) {
             names.push(self.name("a name")?);
             if !self.eat(",") {
                 break;
@@ -221,12 +238,21 @@ impl Parser<'_> {
         let annotations = self.annotations()?;
         let ty = self.ty()?;
         let name = self.name("the name of a field")?;
-        if self.at("[") {
-            let error = self.unexpected("`;` behind the field").help("the size follows the type: `TYPE[SIZE] NAME;`");
-            return self.fail(error);
-        }
+        let ty = self.nested(|p| p.stack_of(ty))?;
         self.semicolon("the field")?;
         Ok(Field { annotations, ty, name })
+    }
+
+    /// The type of a name with sizes behind it, as in C: `T NAME[4]` means `T[4] NAME`.
+    fn stack_of(&mut self, mut ty: Type) -> Parse<Type> {
+        while self.eat("[") {
+            let size = self.expression()?;
+            self.expect("]")?;
+            self.deepen()?;
+            let span = self.since(ty.span);
+            ty = Type { kind: TypeKind::Stack(Box::new(ty), Box::new(size)), span };
+        }
+        Ok(ty)
     }
 
     fn enumeration(&mut self) -> Parse<(Name, DeclarationKind)> {
@@ -321,7 +347,10 @@ impl Parser<'_> {
                 let start = p.token().span;
                 let annotations = p.annotations()?;
                 if p.at("state") && p.peek(2).is("{") {
-                    states.push(p.state(annotations, start)?);
+                    p.in_parser = true;
+                    let state = p.state(annotations, start);
+                    p.in_parser = false;
+                    states.push(state?);
                     return Ok(None);
                 }
                 if annotations.is_empty() && p.eat(";") {
@@ -330,7 +359,12 @@ impl Parser<'_> {
                 Ok(Some(p.declaration_behind(annotations, start, Place::Parser)?))
             })?;
             let locals = locals.into_iter().flatten().collect();
-            Ok(DeclarationKind::Parser(Box::new(crate::ast::Parser { signature, constructor, locals, states })))
+            Ok(DeclarationKind::Parser(Box::new(crate::ast::Parser {
+                signature,
+                constructor,
+                locals,
+                states,
+            })))
         })?;
         Ok((name, kind))
     }
@@ -371,7 +405,8 @@ impl Parser<'_> {
                     && p.meaning(0).is_none()
                     && crate::similar::similar(&token.text, ["transition"]).is_some()
                 {
-                    let error = p.unexpected("a statement or `transition`").help("did you mean `transition`?");
+                    let error =
+                        p.unexpected("a statement or `transition`").help("did you mean `transition`?");
                     return p.fail(error);
                 }
                 if transition.is_some() && !token.is(";") {
@@ -430,7 +465,7 @@ impl Parser<'_> {
             p.body("control")?;
             let mut body = None;
             let locals = p.items(|p| {
-                if p.at("apply") && p.peek(1).is("{") {
+                if p.at("apply") && (p.peek(1).is("{") || p.peek(1).is("@")) {
                     let start = p.bump().span;
                     if body.is_some() {
                         let error = Diagnostic::error(start, "second `apply` of a control");
@@ -461,7 +496,8 @@ impl Parser<'_> {
     /// An extern object or function.
     fn external(&mut self) -> Parse<(Name, DeclarationKind)> {
         let generic = if self.peek(1).is("<") { self.scan_type_arguments(1) } else { Some(1) };
-        let is_object = self.token().kind == TokenKind::Identifier && generic.is_some_and(|at| self.peek(at).is("{"));
+        let is_object =
+            self.token().kind == TokenKind::Identifier && generic.is_some_and(|at| self.peek(at).is("{"));
         if !is_object {
             let (name, function) = self.prototype()?;
             self.semicolon("the extern function")?;
@@ -528,8 +564,10 @@ impl Parser<'_> {
         if self.at("(") || self.at("<") {
             return self.function(ty, name);
         }
+        let ty = self.stack_of(ty)?;
         if self.at("{") && first.kind == TokenKind::Identifier {
-            let error = Diagnostic::error(first.span, format!("unknown kind of declaration `{}`", first.text));
+            let error =
+                Diagnostic::error(first.span, format!("unknown kind of declaration `{}`", first.text));
             let error = self.suggest(error, &first.text, KEYWORDS);
             return self.fail(error);
         }
@@ -573,6 +611,7 @@ impl Parser<'_> {
         let args = self.arguments()?;
         let name = self.name("the name of the object")?;
         self.names.declare(&name.text, Meaning::Value);
+        let ty = self.stack_of(ty)?;
         let initializer = if self.eat("=") {
             self.expect("{")?;
             Some(self.scoped(|p| p.nested(|p| p.items(|p| p.declaration(Place::Object))))?)
