@@ -44,7 +44,10 @@ control C(inout headers hdr, inout metadata meta, inout standard_metadata_t std)
         std.egress_spec = 1;
         bit<8> r = 0;
         if (hdr.h.op == 1) {
-            for (bit<8> i = 0; i < hdr.h.n && i < 20; i = i + 1) {
+            for (bit<8> i = 0; i < 20; i = i + 1) {
+                if (i >= hdr.h.n) {
+                    break;
+                }
                 r = r + i;
             }
         } else if (hdr.h.op == 2) {

@@ -28,7 +28,7 @@ parser P(packet_in b, out headers hdr, inout metadata meta, inout standard_metad
     }
 }
 
-control Ingress(inout headers hdr, inout metadata meta, inout standard_metadata_t std) {
+control MyIngress(inout headers hdr, inout metadata meta, inout standard_metadata_t std) {
     apply {
         std.egress_spec = 1;
         if (std.instance_type == 6) {
@@ -69,7 +69,7 @@ control Ingress(inout headers hdr, inout metadata meta, inout standard_metadata_
     }
 }
 
-control Egress(inout headers hdr, inout metadata meta, inout standard_metadata_t std) {
+control MyEgress(inout headers hdr, inout metadata meta, inout standard_metadata_t std) {
     apply {
         hdr.h.replica = (bit<8>) std.egress_rid;
         if (std.instance_type == 1 || std.instance_type == 2) {
@@ -91,4 +91,4 @@ control Egress(inout headers hdr, inout metadata meta, inout standard_metadata_t
     }
 }
 
-V1Switch(P(), NoVerify(), Ingress(), Egress(), NoCompute(), EmitAll()) main;
+V1Switch(P(), NoVerify(), MyIngress(), MyEgress(), NoCompute(), EmitAll()) main;

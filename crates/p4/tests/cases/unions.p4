@@ -23,7 +23,8 @@ header_union either_t {
 struct headers {
     h_t h;
     either_t first;
-    either_t[2] more;
+    either_t second;
+    either_t third;
 }
 
 struct metadata {}
@@ -49,8 +50,8 @@ parser P(packet_in b, out headers hdr, inout metadata meta, inout standard_metad
         transition accept;
     }
     state more {
-        b.extract(hdr.more.next.one);
-        b.extract(hdr.more.next.two);
+        b.extract(hdr.second.one);
+        b.extract(hdr.third.two);
         transition accept;
     }
 }
@@ -70,8 +71,8 @@ control C(inout headers hdr, inout metadata meta, inout standard_metadata_t std)
         } else if (hdr.h.op == 3) {
             hdr.first.one.setInvalid();
         } else if (hdr.h.op == 4) {
-            hdr.first = hdr.more[1];
-            hdr.more[1].two.setInvalid();
+            hdr.first = hdr.third;
+            hdr.third.two.setInvalid();
         } else if (hdr.h.op == 5) {
             hdr.first.two.setInvalid();
             hdr.first.one.setValid();
