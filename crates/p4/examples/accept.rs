@@ -13,11 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::{env, fs, io};
 
-<<<<<<< HEAD
-use mswitch_p4::diagnostic::render;
-=======
 use mswitch_p4::diagnostic::Severity;
->>>>>>> check
 use mswitch_p4::parse::{self, Parsed};
 use mswitch_p4::preprocess::Options;
 
@@ -126,9 +122,6 @@ fn judge(files: &[PathBuf], options: &Options, check: bool, show: bool) -> io::R
         if diagnostics.errors() > 0 {
             failed += 1;
             if show {
-<<<<<<< HEAD
-                print!("{}", render(&sources, &diagnostics, false));
-=======
                 println!("{}:", path.display());
                 let errors = diagnostics.list().iter().filter(|d| d.severity == Severity::Error);
                 for d in errors.take(3) {
@@ -136,7 +129,6 @@ fn judge(files: &[PathBuf], options: &Options, check: bool, show: bool) -> io::R
                     let name = sources.get(d.label.span.file).map_or("", |f| &f.name);
                     println!("  {name}:{line}:{column}: {}", d.message);
                 }
->>>>>>> check
             }
         }
     }
