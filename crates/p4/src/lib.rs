@@ -7,10 +7,16 @@
 //! | [`include`]    | the core library and architectures that programs include                    |
 //! | [`ast`]        | syntax trees: what a program says                                           |
 //! | [`hir`]        | checked programs: what it means                                             |
+//! | [`constant`]   | values of expressions once constructors have their arguments                |
+//! | [`instantiate`] | the objects of a program, from the package on, with their names            |
+//! | [`info`]       | P4Info: what a controller can address                                       |
 #![forbid(unsafe_code)]
 
 pub mod ast;
+pub mod constant;
 pub mod diagnostic;
 pub mod hir;
 pub mod include;
+pub mod info;
+pub mod instantiate;
 pub mod source;
