@@ -10,6 +10,8 @@
 //! | [`constant`]   | values of expressions once constructors have their arguments                |
 //! | [`instantiate`] | the objects of a program, from the package on, with their names            |
 //! | [`info`]       | P4Info: what a controller can address                                       |
+//! | [`lower`]      | from checked programs to the pipeline's                                     |
+//! | [`stf`]        | test cases: commands, packets and the packets expected                      |
 #![forbid(unsafe_code)]
 
 pub mod ast;
@@ -19,4 +21,6 @@ pub mod hir;
 pub mod include;
 pub mod info;
 pub mod instantiate;
+pub mod lower;
 pub mod source;
+pub mod stf;

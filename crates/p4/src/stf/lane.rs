@@ -1,0 +1,186 @@
+//! One execution of a program: its state and its surroundings, in the interpreter or as machine code.
+//!
+//! Lanes get the same commands and packets in the same order, so that all they do must be equal.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use codegen::{Code, Effects, Engine, Views, Worker};
+use pipeline::bits::Bits;
+use pipeline::env::Env;
+use pipeline::interp::{self, Effect, Exit, Limits, Outcome, Received};
+use pipeline::ir::{CounterId, RegisterId, TableId};
+use pipeline::state::{Bundle, State, Update, UpdateError};
+
+/// Most cells of an array that are compared.
+const CELLS: u32 = 1 << 16;
+
+/// Surroundings: a clock that the runner moves, and random numbers from a seed.
+#[derive(Debug, Clone)]
+pub(super) struct World {
+    pub(super) now: u64,
+    seed: u64,
+}
+
+impl Default for World {
+    fn default() -> Self {
+        Self { now: 0, seed: 1 }
+    }
+}
+
+impl Env for World {
+    fn now(&mut self) -> u64 {
+        self.now
+    }
+
+    fn random(&mut self) -> u64 {
+        // A linear congruential generator with Knuth's constants; its high bits are the better ones.
+        self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.seed.rotate_left(32)
+    }
+
+    fn is_live(&self, _: u32) -> bool {
+        true
+    }
+
+    fn ports(&self, _: u32, _: bool) -> Vec<u32> {
+        Vec::new()
+    }
+}
+
+/// The interpreter.
+pub(super) struct Interpreter {
+    pub(super) state: State,
+    pub(super) world: World,
+    limits: Limits,
+}
+
+impl Interpreter {
+    pub(super) fn new(state: State, limits: Limits) -> Self {
+        Self { state, world: World::default(), limits }
+    }
+
+    pub(super) fn run(&mut self, received: &Received<'_>, trace: bool) -> Outcome {
+        interp::run(&self.state, &mut self.world, received, &self.limits, trace)
+    }
+
+    pub(super) fn apply(&mut self, updates: Vec<Update>) -> Result<Bundle, UpdateError> {
+        self.state.apply(updates, self.world.now)
+    }
+}
+
+/// Machine code.
+pub(super) struct Compiled {
+    /// Name for messages.
+    pub(super) name: &'static str,
+    pub(super) state: State,
+    pub(super) world: World,
+    engine: Engine,
+    views: Views,
+    worker: Worker,
+    /// Whether code is made for the entries that are there before each packet.
+    specialises: bool,
+}
+
+impl Compiled {
+    pub(super) fn new(
+        state: State,
+        code: Arc<Code>,
+        options: codegen::Options,
+        specialises: bool,
+    ) -> Result<Self, String> {
+        let engine = Engine::with_code(&state, code, options).map_err(|error| error.to_string())?;
+        let name = if specialises { "specialised machine code" } else { "machine code" };
+        let (views, worker) = (engine.views(), Worker::alone());
+        Ok(Self { name, state, world: World::default(), engine, views, worker, specialises })
+    }
+
+    pub(super) fn run(&mut self, received: &Received<'_>) -> Vec<Effect> {
+        if self.specialises {
+            self.engine.improve();
+        }
+        let mut effects = Effects::default();
+        self.worker.run(&self.views.load(), &mut self.world, received, &mut effects);
+        effects.to_interp()
+    }
+
+    pub(super) fn apply(&mut self, updates: Vec<Update>) -> Result<(), String> {
+        let bundle = self.state.apply(updates, self.world.now).map_err(|error| error.to_string())?;
+        self.engine.follow(&self.state, &bundle).map_err(|error| error.to_string())
+    }
+}
+
+/// An effect with all bytes, so that equal texts are equal effects.
+pub(super) fn text(effect: &Effect, state: &State, received: &Received<'_>) -> String {
+    let mut text = match effect {
+        Effect::Output { to: Exit::Port(port), class, queue, .. } => {
+            let mut text = format!("output to port {port}");
+            // Writing to a string succeeds.
+            class.iter().for_each(|class| _ = write!(text, ", class {class}"));
+            queue.iter().for_each(|queue| _ = write!(text, ", queue {queue}"));
+            text
+        }
+        effect => effect.text(state),
+    };
+    match effect {
+        Effect::Output { packet, .. } | Effect::Controller { packet, .. } => {
+            text += ": ";
+            text += &hex(&packet.bytes(received));
+        }
+        Effect::Digest { .. } | Effect::Drop(_) => {}
+    }
+    if let Effect::Controller { data, .. } = effect {
+        text += ", data ";
+        text += &hex(data);
+    }
+    text
+}
+
+/// Bytes in hexadecimal.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        // Writing to a string succeeds.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// What packets have changed: counters, registers, counts of entries and tables. Cells that are 0 are left out.
+pub(super) fn counts(state: &State) -> Vec<String> {
+    let (program, arrays) = (state.program(), state.arrays());
+    let mut lines = Vec::new();
+    for (i, counter) in program.counters.iter().enumerate() {
+        for cell in 0..counter.size.min(CELLS) {
+            let count = arrays.counter(CounterId::at(i), cell.into()).map_or((0, 0), |stats| stats.get());
+            if count != (0, 0) {
+                lines.push(format!(
+                    "counter {}[{cell}]: {} packets, {} bytes",
+                    counter.name, count.0, count.1
+                ));
+            }
+        }
+    }
+    let guard = arrays.lock();
+    for (i, register) in program.registers.iter().enumerate() {
+        for cell in 0..register.size.min(CELLS) {
+            let value = arrays.read(&guard, RegisterId::at(i), cell.into());
+            if let Some(value) = value.filter(|value: &Bits| !value.is_zero()) {
+                lines.push(format!("register {}[{cell}]: {value}", register.name));
+            }
+        }
+    }
+    for (i, (schema, table)) in program
+        .tables
+        .iter()
+        .enumerate()
+        .filter_map(|(i, schema)| Some((i, (schema, state.table(TableId::at(i))?))))
+    {
+        let (lookups, hits) = table.lookups();
+        lines.push(format!("table {} ({i}): {lookups} lookups, {hits} hits", schema.name));
+        for entry in table.entries() {
+            let (packets, bytes) = entry.stats.hits();
+            lines.push(format!("entry {} of {}: {packets} packets, {bytes} bytes", entry.id.0, schema.name));
+        }
+    }
+    lines
+}
