@@ -5,6 +5,9 @@
 //! | [`source`]     | files and places in them                                                    |
 //! | [`diagnostic`] | errors and warnings                                                         |
 //! | [`include`]    | the core library and architectures that programs include                    |
+//! | [`preprocess`] | includes, macros and conditional parts: files into tokens                        |
+//! | [`lex`]        | tokens                                                                      |
+//! | [`parse`]      | the parser: tokens into a syntax tree                                       |
 //! | [`ast`]        | syntax trees: what a program says                                           |
 //! | [`hir`]        | checked programs: what it means                                             |
 //! | [`constant`]   | values of expressions once constructors have their arguments                |
@@ -22,5 +25,9 @@ pub mod include;
 pub mod info;
 pub mod instantiate;
 pub mod lower;
+pub mod lex;
+pub mod parse;
+pub mod preprocess;
+mod similar;
 pub mod source;
 pub mod stf;
