@@ -48,7 +48,8 @@ fn run() -> io::Result<usize> {
     if !files.is_empty() {
         return judge(&files, &options, true);
     }
-    let root = env::var_os("P4C").ok_or_else(|| wrong("the variable P4C has the path of a checkout of p4c"))?;
+    let root =
+        env::var_os("P4C").ok_or_else(|| wrong("the variable P4C has the path of a checkout of p4c"))?;
     let data = Path::new(&root).join("testdata");
     let accepted = programs(&data.join("p4_16_samples"))?;
     let accepted: Vec<PathBuf> = accepted.into_iter().filter(|path| has_known_architecture(path)).collect();
@@ -73,10 +74,13 @@ fn programs(folder: &Path) -> io::Result<Vec<PathBuf>> {
 /// Whether the last include of an architecture in a program's text is of a known one.
 fn has_known_architecture(path: &Path) -> bool {
     let text = fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
-    let included = text.lines().filter_map(|line| line.trim_start().strip_prefix('#')?.trim_start().strip_prefix("include"));
+    let included = text
+        .lines()
+        .filter_map(|line| line.trim_start().strip_prefix('#')?.trim_start().strip_prefix("include"));
     let names: Vec<&str> = included.map(|name| name.trim().trim_matches(['<', '>', '"', ' '])).collect();
     let known = |name: &&str| ARCHITECTURES.contains(name) || *name == "bmv2/psa.p4";
-    !names.is_empty() && names.iter().all(|name| known(name) || !name.contains("_model") && !name.starts_with("dpdk"))
+    !names.is_empty()
+        && names.iter().all(|name| known(name) || !name.contains("_model") && !name.starts_with("dpdk"))
 }
 
 fn judge(files: &[PathBuf], options: &Options, show: bool) -> io::Result<usize> {

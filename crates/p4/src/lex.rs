@@ -50,7 +50,8 @@ pub struct Token {
 impl Token {
     /// Whether it is this word or operator; never true for strings.
     pub fn is(&self, text: &str) -> bool {
-        matches!(self.kind, TokenKind::Identifier | TokenKind::Keyword | TokenKind::Punct) && &*self.text == text
+        matches!(self.kind, TokenKind::Identifier | TokenKind::Keyword | TokenKind::Punct)
+            && &*self.text == text
     }
 
     /// Whether it is an identifier or a keyword.
@@ -61,17 +62,54 @@ impl Token {
 
 /// Reserved words.
 pub(crate) const KEYWORDS: &[&str] = &[
-    "_", "abstract", "action", "bit", "bool", "break", "const", "continue", "control", "default", "else", "enum",
-    "error", "exit", "extern", "false", "for", "header", "header_union", "if", "in", "inout", "int", "match_kind",
-    "out", "package", "parser", "return", "select", "string", "struct", "switch", "table", "this", "transition",
-    "true", "tuple", "typedef", "value_set", "varbit", "void",
+    "_",
+    "abstract",
+    "action",
+    "bit",
+    "bool",
+    "break",
+    "const",
+    "continue",
+    "control",
+    "default",
+    "else",
+    "enum",
+    "error",
+    "exit",
+    "extern",
+    "false",
+    "for",
+    "header",
+    "header_union",
+    "if",
+    "in",
+    "inout",
+    "int",
+    "match_kind",
+    "out",
+    "package",
+    "parser",
+    "return",
+    "select",
+    "string",
+    "struct",
+    "switch",
+    "table",
+    "this",
+    "transition",
+    "true",
+    "tuple",
+    "typedef",
+    "value_set",
+    "varbit",
+    "void",
 ];
 
 /// Operators and punctuation; a longer one precedes its prefixes.
 const PUNCTUATION: &[&str] = &[
-    "|+|=", "|-|=", "|+|", "|-|", "&&&", "...", "<<=", ">>=", "{#}", "..", "<<", "&&", "||", "==", "!=", "<=", ">=",
-    "++", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "+:", "##", "+", "-", "*", "/", "%", "&", "|", "^", "~",
-    "!", "<", ">", "=", "?", ":", ";", ",", ".", "(", ")", "[", "]", "{", "}", "@", "#",
+    "|+|=", "|-|=", "|+|", "|-|", "&&&", "...", "<<=", ">>=", "{#}", "..", "<<", "&&", "||", "==", "!=",
+    "<=", ">=", "++", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "+:", "##", "+", "-", "*", "/", "%",
+    "&", "|", "^", "~", "!", "<", ">", "=", "?", ":", ";", ",", ".", "(", ")", "[", "]", "{", "}", "@", "#",
 ];
 
 /// Splits the text of one file.
@@ -351,9 +389,10 @@ mod tests {
     fn longest_operator_wins_but_angles_stay_single() {
         assert_eq!(texts("a|+|=b|-|c|+d"), ["a", "|+|=", "b", "|-|", "c", "|", "+", "d"]);
         assert_eq!(texts("A<B<C>>x >>= 1"), ["A", "<", "B", "<", "C", ">", ">", "x", ">>=", "1"]);
-        assert_eq!(texts("1..2 ... &&&&{#}[7+:4]"), [
-            "1", "..", "2", "...", "&&&", "&", "{#}", "[", "7", "+:", "4", "]"
-        ]);
+        assert_eq!(
+            texts("1..2 ... &&&&{#}[7+:4]"),
+            ["1", "..", "2", "...", "&&&", "&", "{#}", "[", "7", "+:", "4", "]"]
+        );
     }
 
     #[test]
@@ -389,7 +428,8 @@ mod tests {
 
     #[test]
     fn skips_what_is_no_text_of_p4() {
-        let mut lexer = Lexer::new(FileId(0), "it's \" open\n/* #endif\n */ x # y\n \"a # b\"\n # endif".into());
+        let mut lexer =
+            Lexer::new(FileId(0), "it's \" open\n/* #endif\n */ x # y\n \"a # b\"\n # endif".into());
         assert!(lexer.skip_to_directive());
         assert!(lexer.token_of_line().is_some_and(|t| t.is("#")));
         assert!(lexer.token_of_line().is_some_and(|t| t.is("endif")));

@@ -315,8 +315,18 @@ impl<'a> Parser<'a> {
     /// Whether the next token starts a line and a declaration.
     fn starts_declaration(&self) -> bool {
         const STARTS: &[&str] = &[
-            "action", "const", "control", "enum", "extern", "header", "header_union", "package", "parser", "struct",
-            "table", "typedef",
+            "action",
+            "const",
+            "control",
+            "enum",
+            "extern",
+            "header",
+            "header_union",
+            "package",
+            "parser",
+            "struct",
+            "table",
+            "typedef",
         ];
         let token = self.token();
         token.starts_line

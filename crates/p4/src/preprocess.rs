@@ -87,8 +87,8 @@ struct Preprocessor<'a> {
 }
 
 const DIRECTIVES: &[&str] = &[
-    "define", "elif", "else", "endif", "error", "if", "ifdef", "ifndef", "include", "line", "pragma", "undef",
-    "warning",
+    "define", "elif", "else", "endif", "error", "if", "ifdef", "ifndef", "include", "line", "pragma",
+    "undef", "warning",
 ];
 
 impl<'a> Preprocessor<'a> {
@@ -103,8 +103,14 @@ impl<'a> Preprocessor<'a> {
             })
             .collect();
         let file = sources.add("<command line>", text);
-        let mut this =
-            Self { sources, diagnostics, macros: Macros::default(), files, output: Vec::new(), stopped: false };
+        let mut this = Self {
+            sources,
+            diagnostics,
+            macros: Macros::default(),
+            files,
+            output: Vec::new(),
+            stopped: false,
+        };
         this.file(file, None, 0);
         this
     }
@@ -264,10 +270,10 @@ impl<'a> Preprocessor<'a> {
     fn include(&mut self, lexer: &mut Lexer, directive: Span, folder: Option<&Path>, depth: usize) {
         let Some((name, span, quoted)) = self.included_name(lexer, directive) else { return };
         if depth >= DEEPEST_INCLUDE {
-            self.diagnostics.push(
-                Diagnostic::error(span, format!("more than {DEEPEST_INCLUDE} nested includes"))
-                    .help("does a file include itself? Enclose its text in `#ifndef NAME`, `#define NAME`, `#endif`"),
-            );
+            self.diagnostics
+                .push(Diagnostic::error(span, format!("more than {DEEPEST_INCLUDE} nested includes")).help(
+                "does a file include itself? Enclose its text in `#ifndef NAME`, `#define NAME`, `#endif`",
+            ));
             return;
         }
         match self.files.find(&name, folder.filter(|_| quoted), self.sources) {

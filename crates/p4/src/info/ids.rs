@@ -168,6 +168,7 @@ mod tests {
             assert_eq!(ids.add(Prefix::Table, name, None), Ok(()));
         }
         assert_eq!(ids.add(Prefix::Action, "d.x", None), Ok(()));
+        ids.assign();
         assert_eq!(ids.alias("d.a.c"), "a.c");
         assert_eq!(ids.alias("e.b.c"), "b.c");
         assert_eq!(ids.alias("d.x"), "x");

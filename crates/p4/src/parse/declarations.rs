@@ -6,8 +6,8 @@ use super::names::Meaning;
 use super::statements::STATEMENTS;
 use super::{Parse, Parser};
 use crate::ast::{
-    Action, Annotation, Composite, Control, Declaration, DeclarationKind, Direction, EnumMember, Extern, Field,
-    Function, Instance, Method, Name, Param, SelectCase, Signature, State, Transition, Type, TypeKind,
+    Action, Annotation, Composite, Control, Declaration, DeclarationKind, Direction, EnumMember, Extern,
+    Field, Function, Instance, Method, Name, Param, SelectCase, Signature, State, Transition, Type, TypeKind,
 };
 use crate::diagnostic::Diagnostic;
 use crate::lex::{KEYWORDS, TokenKind};
@@ -35,7 +35,9 @@ impl Place {
         use Place::{Block, Control, Object, Parser, TopLevel};
         let (places, what, belongs): (&[Place], _, _) = match kind {
             Kind::Constant(..) => (&[TopLevel, Parser, Control, Block], "a constant", "in a block"),
-            Kind::Variable(..) => (&[Parser, Control, Block], "a variable", "in a parser, a control or a block"),
+            Kind::Variable(..) => {
+                (&[Parser, Control, Block], "a variable", "in a parser, a control or a block")
+            }
             Kind::Instance(_) => (&[TopLevel, Parser, Control, Block, Object], "an object", "in a block"),
             Kind::Function(_) => (&[TopLevel, Object], "a function", "at the top level"),
             Kind::Action(_) => (&[TopLevel, Control], "an action", "at the top level or in a control"),
@@ -49,8 +51,22 @@ impl Place {
 
 /// Words that start declarations.
 const DECLARATIONS: &[&str] = &[
-    "action", "const", "control", "enum", "error", "extern", "header", "header_union", "match_kind", "package",
-    "parser", "struct", "table", "type", "typedef", "value_set",
+    "action",
+    "const",
+    "control",
+    "enum",
+    "error",
+    "extern",
+    "header",
+    "header_union",
+    "match_kind",
+    "package",
+    "parser",
+    "struct",
+    "table",
+    "type",
+    "typedef",
+    "value_set",
 ];
 
 impl Parser<'_> {
@@ -132,7 +148,8 @@ impl Parser<'_> {
                 self.bump();
                 let name = self.name("the name of an action")?;
                 self.names.declare(&name.text, Meaning::Value);
-                let action = self.scoped(|p| Ok(Action { params: p.params()?, body: p.block_in_scope()? }))?;
+                let action =
+                    self.scoped(|p| Ok(Action { params: p.params()?, body: p.block_in_scope()? }))?;
                 (name, DeclarationKind::Action(action))
             }
             "table" => {
@@ -222,7 +239,8 @@ impl Parser<'_> {
         let ty = self.ty()?;
         let name = self.name("the name of a field")?;
         if self.at("[") {
-            let error = self.unexpected("`;` behind the field").help("the size follows the type: `TYPE[SIZE] NAME;`");
+            let error =
+                self.unexpected("`;` behind the field").help("the size follows the type: `TYPE[SIZE] NAME;`");
             return self.fail(error);
         }
         self.semicolon("the field")?;
@@ -330,7 +348,12 @@ impl Parser<'_> {
                 Ok(Some(p.declaration_behind(annotations, start, Place::Parser)?))
             })?;
             let locals = locals.into_iter().flatten().collect();
-            Ok(DeclarationKind::Parser(Box::new(crate::ast::Parser { signature, constructor, locals, states })))
+            Ok(DeclarationKind::Parser(Box::new(crate::ast::Parser {
+                signature,
+                constructor,
+                locals,
+                states,
+            })))
         })?;
         Ok((name, kind))
     }
@@ -371,7 +394,8 @@ impl Parser<'_> {
                     && p.meaning(0).is_none()
                     && crate::similar::similar(&token.text, ["transition"]).is_some()
                 {
-                    let error = p.unexpected("a statement or `transition`").help("did you mean `transition`?");
+                    let error =
+                        p.unexpected("a statement or `transition`").help("did you mean `transition`?");
                     return p.fail(error);
                 }
                 if transition.is_some() && !token.is(";") {
@@ -461,7 +485,8 @@ impl Parser<'_> {
     /// An extern object or function.
     fn external(&mut self) -> Parse<(Name, DeclarationKind)> {
         let generic = if self.peek(1).is("<") { self.scan_type_arguments(1) } else { Some(1) };
-        let is_object = self.token().kind == TokenKind::Identifier && generic.is_some_and(|at| self.peek(at).is("{"));
+        let is_object =
+            self.token().kind == TokenKind::Identifier && generic.is_some_and(|at| self.peek(at).is("{"));
         if !is_object {
             let (name, function) = self.prototype()?;
             self.semicolon("the extern function")?;
@@ -529,7 +554,8 @@ impl Parser<'_> {
             return self.function(ty, name);
         }
         if self.at("{") && first.kind == TokenKind::Identifier {
-            let error = Diagnostic::error(first.span, format!("unknown kind of declaration `{}`", first.text));
+            let error =
+                Diagnostic::error(first.span, format!("unknown kind of declaration `{}`", first.text));
             let error = self.suggest(error, &first.text, KEYWORDS);
             return self.fail(error);
         }

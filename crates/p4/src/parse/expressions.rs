@@ -227,7 +227,9 @@ impl Parser<'_> {
                 ExprKind::String(lex::string(&token.text))
             }
             TokenKind::Identifier => ExprKind::Name { global: false, name: self.name("an expression")? },
-            TokenKind::Keyword if token.is("error") || (is_base_type(token) && self.scan_type(0).is_some()) => {
+            TokenKind::Keyword
+                if token.is("error") || (is_base_type(token) && self.scan_type(0).is_some()) =>
+            {
                 let ty = self.ty()?;
                 if !(self.at(".") || self.at("(")) {
                     let message = "expected an expression, found a type";
@@ -383,7 +385,9 @@ impl Parser<'_> {
             p.expect(")")?;
             let first = Expr { span: p.since(start), ..first };
             match first.kind {
-                ExprKind::Default | ExprKind::DontCare | ExprKind::Mask(..) | ExprKind::Range(..) => Ok(first),
+                ExprKind::Default | ExprKind::DontCare | ExprKind::Mask(..) | ExprKind::Range(..) => {
+                    Ok(first)
+                }
                 // The brackets belong to the first operand of an expression.
                 _ => {
                     let operand = p.postfix_of(first)?;

@@ -117,7 +117,8 @@ impl Parser<'_> {
 
     /// Whether an instantiation comes next: a type, arguments, then a name.
     pub(super) fn at_instance(&self) -> bool {
-        let behind = self.scan_type(0).filter(|&at| self.peek(at).is("(")).and_then(|at| self.scan_brackets(at));
+        let behind =
+            self.scan_type(0).filter(|&at| self.peek(at).is("(")).and_then(|at| self.scan_brackets(at));
         behind.is_some_and(|at| {
             let name = self.peek(at);
             name.kind == TokenKind::Identifier && (self.peek(at + 1).is(";") || self.peek(at + 1).is("="))

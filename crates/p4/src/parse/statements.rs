@@ -209,7 +209,8 @@ impl Parser<'_> {
             return Ok(StatementKind::ForIn { ty, name, collection, body });
         }
         if annotated && !self.at_variable() {
-            let error = Diagnostic::error(first_annotation.span, "annotation of a statement in the head of a loop");
+            let error =
+                Diagnostic::error(first_annotation.span, "annotation of a statement in the head of a loop");
             return self.fail(error.expected("expected a declaration or a statement"));
         }
         let init = self.loop_statements(";", true)?;

@@ -16,8 +16,16 @@ impl Parser<'_> {
         let is_const = self.eat("const");
         let name = self.name("a property of the table")?;
         if !self.at("=") {
-            const PROPERTIES: &[&str] =
-                &["actions", "counters", "default_action", "entries", "implementation", "key", "meters", "size"];
+            const PROPERTIES: &[&str] = &[
+                "actions",
+                "counters",
+                "default_action",
+                "entries",
+                "implementation",
+                "key",
+                "meters",
+                "size",
+            ];
             let error = self.unexpected("`=`");
             let error = self.suggest(error, &name.text, PROPERTIES);
             return self.fail(error);

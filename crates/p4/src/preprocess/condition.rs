@@ -49,7 +49,10 @@ impl Reader<'_> {
 
     fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, Diagnostic>) -> Result<T, Diagnostic> {
         if self.depth >= DEEPEST {
-            return Err(Diagnostic::error(self.end, format!("condition is nested more than {DEEPEST} levels")));
+            return Err(Diagnostic::error(
+                self.end,
+                format!("condition is nested more than {DEEPEST} levels"),
+            ));
         }
         self.depth += 1;
         let result = read(self);
@@ -71,8 +74,23 @@ impl Reader<'_> {
     /// The operator that comes next, its precedence and its number of tokens.
     fn operator(&self) -> Option<(&'static str, u8, usize)> {
         const OPERATORS: &[(&str, u8)] = &[
-            ("||", 1), ("&&", 2), ("|", 3), ("^", 4), ("&", 5), ("==", 6), ("!=", 6), ("<=", 7), (">=", 7),
-            ("<<", 8), ("<", 7), (">", 7), ("+", 9), ("-", 9), ("*", 10), ("/", 10), ("%", 10),
+            ("||", 1),
+            ("&&", 2),
+            ("|", 3),
+            ("^", 4),
+            ("&", 5),
+            ("==", 6),
+            ("!=", 6),
+            ("<=", 7),
+            (">=", 7),
+            ("<<", 8),
+            ("<", 7),
+            (">", 7),
+            ("+", 9),
+            ("-", 9),
+            ("*", 10),
+            ("/", 10),
+            ("%", 10),
         ];
         let token = self.tokens.get(self.at)?;
         if token.is(">") && self.tokens.get(self.at + 1).is_some_and(|t| t.is(">") && t.joined) {

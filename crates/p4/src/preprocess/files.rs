@@ -94,7 +94,8 @@ impl<'a> Files<'a> {
                 is_bound: false,
             });
         };
-        let file = *self.found.entry(format!("<{name}>")).or_insert_with_key(|shown| sources.add(shown, *text));
+        let file =
+            *self.found.entry(format!("<{name}>")).or_insert_with_key(|shown| sources.add(shown, *text));
         Ok((file, None))
     }
 }

@@ -121,7 +121,8 @@ impl Macros {
                 Err(wrong) => {
                     let span = wrong.map_or_else(|| lexer.place(), |t| t.span);
                     let message = format!("list of parameters of macro `{}` is malformed", name.text);
-                    let error = Diagnostic::error(span, message).expected("expected names between `,`, then `)`");
+                    let error =
+                        Diagnostic::error(span, message).expected("expected names between `,`, then `)`");
                     diagnostics.push(error);
                     return;
                 }
@@ -394,9 +395,12 @@ impl Macros {
         self.charge(text.len(), span, context);
         let mut lexer = Lexer::new(span.file, text.clone());
         match (lexer.token(), lexer.token()) {
-            (Some(token), None) => Piece { token: Token { joined: left.token.joined, ..token }, origin: left.origin },
+            (Some(token), None) => {
+                Piece { token: Token { joined: left.token.joined, ..token }, origin: left.origin }
+            }
             _ => {
-                let message = format!("`{}` and `{}` do not make one token", left.token.text, right.token.text);
+                let message =
+                    format!("`{}` and `{}` do not make one token", left.token.text, right.token.text);
                 context.diagnostics.push(Diagnostic::error(span, message));
                 left
             }
@@ -429,7 +433,9 @@ fn parameters(tokens: &[Token]) -> Result<(Vec<Arc<str>>, bool, usize), Option<&
                 params.push("__VA_ARGS__".into());
                 variadic = true;
             }
-            Some(token) if token.is_word() && !params.contains(&token.text) => params.push(token.text.clone()),
+            Some(token) if token.is_word() && !params.contains(&token.text) => {
+                params.push(token.text.clone())
+            }
             other => return Err(other),
         }
         at += 1;
@@ -474,7 +480,8 @@ fn fit(mut found: Vec<Vec<Piece>>, wanted: usize, variadic: bool) -> Result<Vec<
         for argument in further {
             if let Some(last) = found.last_mut() {
                 if let Some(like) = argument.first().or(last.last()).cloned() {
-                    let comma = Token { kind: TokenKind::Punct, text: ",".into(), joined: true, ..like.token };
+                    let comma =
+                        Token { kind: TokenKind::Punct, text: ",".into(), joined: true, ..like.token };
                     last.push(Piece { token: comma, origin: like.origin });
                 }
                 last.extend(argument);
