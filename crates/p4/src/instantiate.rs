@@ -365,3 +365,6 @@ impl<'p> Walk<'p, '_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
