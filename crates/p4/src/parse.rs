@@ -72,6 +72,8 @@ pub fn program(tokens: &[Token], diagnostics: &mut Diagnostics) -> Program {
         depth: 0,
         height: 0,
         braces: 0,
+        in_width: false,
+        in_parser: false,
         ahead: Vec::new(),
     };
     parser.program()
@@ -95,6 +97,10 @@ struct Parser<'a> {
     height: usize,
     /// Braces that are open.
     braces: usize,
+    /// Whether a `>` closes the width of a type, and is no operator.
+    in_width: bool,
+    /// Whether statements are those of a parser.
+    in_parser: bool,
     /// Types declared within a `typedef`, which precede it.
     ahead: Vec<crate::ast::Declaration>,
 }

@@ -84,7 +84,7 @@ impl Parser<'_> {
         start: Span,
         place: Place,
     ) -> Parse<Declaration> {
-        let (name, kind) = self.declared(place)?;
+        let (name, kind) = self.nested(|p| p.declared(place))?;
         let span = self.since(start);
         if let Err((what, belongs)) = place.takes(&kind) {
             let error = Diagnostic::error(name.span, format!("{what} cannot be declared here"));
@@ -110,11 +110,11 @@ impl Parser<'_> {
             }
             "error" if self.peek(1).is("{") => {
                 self.bump();
-                (none, DeclarationKind::Error(self.name_list()?))
+                (none, DeclarationKind::Error(self.name_list(false)?))
             }
             "match_kind" if self.peek(1).is("{") => {
                 self.bump();
-                (none, DeclarationKind::MatchKind(self.name_list()?))
+                (none, DeclarationKind::MatchKind(self.name_list(true)?))
             }
             "header" | "header_union" | "struct" | "enum" => self.derived_type()?,
             "typedef" => {
@@ -193,10 +193,10 @@ impl Parser<'_> {
     }
 
     /// Names between commas, in braces.
-    fn name_list(&mut self) -> Parse<Vec<Name>> {
+    fn name_list(&mut self, trailing_comma: bool) -> Parse<Vec<Name>> {
         self.expect("{")?;
         let mut names = Vec::new();
-        while !self.at("}") {
+        while !self.at("}") || !(trailing_comma || names.is_empty()) {
             names.push(self.name("a name")?);
             if !self.eat(",") {
                 break;
@@ -238,13 +238,21 @@ impl Parser<'_> {
         let annotations = self.annotations()?;
         let ty = self.ty()?;
         let name = self.name("the name of a field")?;
-        if self.at("[") {
-            let error =
-                self.unexpected("`;` behind the field").help("the size follows the type: `TYPE[SIZE] NAME;`");
-            return self.fail(error);
-        }
+        let ty = self.nested(|p| p.stack_of(ty))?;
         self.semicolon("the field")?;
         Ok(Field { annotations, ty, name })
+    }
+
+    /// The type of a name with sizes behind it, as in C: `T NAME[4]` means `T[4] NAME`.
+    fn stack_of(&mut self, mut ty: Type) -> Parse<Type> {
+        while self.eat("[") {
+            let size = self.expression()?;
+            self.expect("]")?;
+            self.deepen()?;
+            let span = self.since(ty.span);
+            ty = Type { kind: TypeKind::Stack(Box::new(ty), Box::new(size)), span };
+        }
+        Ok(ty)
     }
 
     fn enumeration(&mut self) -> Parse<(Name, DeclarationKind)> {
@@ -339,7 +347,10 @@ impl Parser<'_> {
                 let start = p.token().span;
                 let annotations = p.annotations()?;
                 if p.at("state") && p.peek(2).is("{") {
-                    states.push(p.state(annotations, start)?);
+                    p.in_parser = true;
+                    let state = p.state(annotations, start);
+                    p.in_parser = false;
+                    states.push(state?);
                     return Ok(None);
                 }
                 if annotations.is_empty() && p.eat(";") {
@@ -454,7 +465,7 @@ impl Parser<'_> {
             p.body("control")?;
             let mut body = None;
             let locals = p.items(|p| {
-                if p.at("apply") && p.peek(1).is("{") {
+                if p.at("apply") && (p.peek(1).is("{") || p.peek(1).is("@")) {
                     let start = p.bump().span;
                     if body.is_some() {
                         let error = Diagnostic::error(start, "second `apply` of a control");
@@ -553,6 +564,7 @@ impl Parser<'_> {
         if self.at("(") || self.at("<") {
             return self.function(ty, name);
         }
+        let ty = self.stack_of(ty)?;
         if self.at("{") && first.kind == TokenKind::Identifier {
             let error =
                 Diagnostic::error(first.span, format!("unknown kind of declaration `{}`", first.text));
@@ -599,6 +611,7 @@ impl Parser<'_> {
         let args = self.arguments()?;
         let name = self.name("the name of the object")?;
         self.names.declare(&name.text, Meaning::Value);
+        let ty = self.stack_of(ty)?;
         let initializer = if self.eat("=") {
             self.expect("{")?;
             Some(self.scoped(|p| p.nested(|p| p.items(|p| p.declaration(Place::Object))))?)

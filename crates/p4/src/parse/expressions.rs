@@ -38,10 +38,22 @@ const SUM: u8 = 9;
 impl Parser<'_> {
     /// An expression.
     pub(super) fn expression(&mut self) -> Parse<Expr> {
-        self.nested(|p| {
+        self.expression_within(false)
+    }
+
+    /// The width of a type, which ends at `>`.
+    pub(super) fn width_expression(&mut self) -> Parse<Expr> {
+        self.expression_within(true)
+    }
+
+    fn expression_within(&mut self, width: bool) -> Parse<Expr> {
+        let outer = std::mem::replace(&mut self.in_width, width);
+        let expr = self.nested(|p| {
             let left = p.unary()?;
             p.operators(left)
-        })
+        });
+        self.in_width = outer;
+        expr
     }
 
     /// A condition in brackets.
@@ -56,23 +68,15 @@ impl Parser<'_> {
         Ok(condition)
     }
 
-    /// The width of a type, which ends at `>`.
-    pub(super) fn width_expression(&mut self) -> Parse<Expr> {
-        self.nested(|p| {
-            let left = p.unary()?;
-            p.binary(left, SUM)
-        })
-    }
-
     /// Continues an expression behind its first operand.
     fn operators(&mut self, left: Expr) -> Parse<Expr> {
         let condition = self.binary(left, 1)?;
         if !self.eat("?") {
             return Ok(condition);
         }
-        let chosen = self.expression()?;
+        let chosen = self.expression_within(self.in_width)?;
         self.expect(":")?;
-        let other = self.expression()?;
+        let other = self.expression_within(self.in_width)?;
         self.deepen()?;
         let span = condition.span.to(other.span);
         let kind = ExprKind::Ternary(Box::new(condition), Box::new(chosen), Box::new(other));
@@ -82,7 +86,7 @@ impl Parser<'_> {
     /// The operator that comes next, its precedence and its number of tokens.
     fn operator(&self) -> Option<(BinOp, u8, usize)> {
         let token = self.token();
-        if token.kind != TokenKind::Punct {
+        if token.kind != TokenKind::Punct || (self.in_width && token.text.starts_with('>')) {
             return None;
         }
         if token.is(">") && self.peek(1).is(">") && self.peek(1).joined {
@@ -226,17 +230,18 @@ impl Parser<'_> {
                 self.bump();
                 ExprKind::String(lex::string(&token.text))
             }
-            TokenKind::Identifier => ExprKind::Name { global: false, name: self.name("an expression")? },
-            TokenKind::Keyword
-                if token.is("error") || (is_base_type(token) && self.scan_type(0).is_some()) =>
-            {
-                let ty = self.ty()?;
-                if !(self.at(".") || self.at("(")) {
-                    let message = "expected an expression, found a type";
-                    let error = Diagnostic::error(ty.span, message).help("write a cast as `(TYPE) VALUE`");
-                    return self.fail(error);
-                }
-                ExprKind::Type(ty)
+            TokenKind::Identifier => {
+                self.no_type(0)?;
+                ExprKind::Name { global: false, name: self.name("an expression")? }
+            }
+            TokenKind::Keyword if token.is("error") && self.peek(1).is(".") => {
+                self.bump();
+                ExprKind::Type(Type { kind: TypeKind::Error, span: start })
+            }
+            TokenKind::Keyword if is_base_type(token) => {
+                let message = format!("expected an expression, found type `{}`", token.text);
+                let error = Diagnostic::error(start, message).help("a cast is `(TYPE) VALUE`");
+                return self.fail(error);
             }
             TokenKind::Keyword | TokenKind::Punct => match &*token.text {
                 "true" | "false" => {
@@ -256,6 +261,7 @@ impl Parser<'_> {
                     ExprKind::Invalid
                 }
                 "." => {
+                    self.no_type(1)?;
                     self.bump();
                     ExprKind::Name { global: true, name: self.name("a name")? }
                 }
@@ -275,6 +281,16 @@ impl Parser<'_> {
             TokenKind::Unknown | TokenKind::End => return self.no_expression(),
         };
         Ok(Expr { kind, span: self.since(start) })
+    }
+
+    /// Refuses a type's name as a value. `at` is its position.
+    fn no_type(&mut self, at: usize) -> Parse<()> {
+        let behind = self.peek(at + 1);
+        if self.meaning(0) != Some(Meaning::Type) || [".", "(", "<"].iter().any(|t| behind.is(t)) {
+            return Ok(());
+        }
+        let name = self.peek(at);
+        self.fail(Diagnostic::error(name.span, format!("expected a value, found type `{}`", name.text)))
     }
 
     fn no_expression<T>(&mut self) -> Parse<T> {

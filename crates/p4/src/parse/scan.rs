@@ -18,8 +18,12 @@ impl Parser<'_> {
     /// Position behind a type at a position.
     pub(super) fn scan_type(&self, from: usize) -> Option<usize> {
         let mut at = from;
-        if is_base_type(self.peek(at)) {
+        let base = self.peek(at);
+        if is_base_type(base) {
             at += 1;
+            if self.peek(at).is("<") && !base.is("tuple") {
+                at = self.scan_width(at)?;
+            }
         } else {
             at += usize::from(self.peek(at).is("."));
             if self.peek(at).kind != TokenKind::Identifier {
@@ -67,14 +71,16 @@ impl Parser<'_> {
                 depth += 1;
             } else if token.is(">") {
                 depth = depth.checked_sub(1)?;
-            } else if token.is("(") || token.is("[") {
+            } else if token.is("[") {
                 at = self.scan_brackets(at)?;
                 continue;
+            } else if ["bit", "int", "varbit"].iter().any(|t| token.is(t)) && self.peek(at + 1).is("<") {
+                at = self.scan_width(at + 1)?;
+                continue;
             } else {
-                let fits = matches!(token.kind, TokenKind::Identifier | TokenKind::Integer)
+                let fits = token.kind == TokenKind::Identifier
                     || is_base_type(token)
-                    // Operators of widths: bit<W + 1>.
-                    || [",", ".", "_", "+", "-", "*", "/"].iter().any(|t| token.is(t));
+                    || [",", ".", "_"].iter().any(|t| token.is(t));
                 if !fits {
                     return None;
                 }
@@ -83,6 +89,21 @@ impl Parser<'_> {
             if depth == 0 {
                 return Some(at);
             }
+        }
+    }
+
+    /// Position behind the `>` that closes the width that the `<` at a position opens.
+    fn scan_width(&self, from: usize) -> Option<usize> {
+        let mut at = from + 1;
+        loop {
+            let token = self.peek(at);
+            if token.is(">") {
+                return Some(at + 1);
+            }
+            if token.kind == TokenKind::End || [";", "{", "}", ")", "]"].iter().any(|t| token.is(t)) {
+                return None;
+            }
+            at = if token.is("(") || token.is("[") { self.scan_brackets(at)? } else { at + 1 };
         }
     }
 

@@ -71,6 +71,11 @@ impl Parser<'_> {
                 let other = if self.eat("else") { Some(Box::new(self.statement()?)) } else { None };
                 return Ok(StatementKind::If(condition, then, other));
             }
+            "return" | "exit" | "switch" if self.in_parser => {
+                let message = format!("`{}` in a parser state", token.text);
+                let help = "a state ends with `transition`, and chooses with `transition select`";
+                return self.fail(Diagnostic::error(token.span, message).help(help));
+            }
             "else" => {
                 let error = self.unexpected("a statement").help("`else` follows the statement of an `if`");
                 return self.fail(error);
@@ -201,6 +206,11 @@ impl Parser<'_> {
         if untyped || typed {
             let ty = if untyped { None } else { Some(self.ty()?) };
             let name = self.name("the name of a variable")?;
+            if untyped {
+                let error =
+                    Diagnostic::error(name.span, "loop over a collection without a type of its variable");
+                self.diagnostics.push(error.help(format!("write `for (TYPE {} in …)`", name.text)));
+            }
             self.expect("in")?;
             let collection = self.collection()?;
             self.expect(")")?;

@@ -5,15 +5,13 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use crate::include;
 use crate::source::{FileId, Sources};
 
 /// Most bytes of one file, and of all includes together.
 const MOST_BYTES: usize = 16 << 20;
 /// Most includes, a file counted as often as it is included.
 const MOST_INCLUDES: usize = 4096;
-
-/// Files that the front end brings along, by the names that programs include them by.
-const EMBEDDED: &[(&str, &str)] = &[];
 
 /// Files found so far, and what may still be read.
 pub(super) struct Files<'a> {
@@ -85,17 +83,16 @@ impl<'a> Files<'a> {
                 }
             }
         }
-        let embedded = EMBEDDED.iter().find(|(known, _)| *known == name);
-        let Some((_, text)) = embedded else {
-            let known: Vec<String> = EMBEDDED.iter().map(|(known, _)| format!("`{known}`")).collect();
+        let Some(text) = include::find(name) else {
+            let known: Vec<String> = include::names().map(|known| format!("`{known}`")).collect();
             return Err(NotIncluded {
                 message: format!("file `{name}` is not found"),
-                help: Some(format!("known without a folder for includes: {}", known.join(", "))),
+                help: Some(format!("these need no folder for includes: {}", known.join(", "))),
                 is_bound: false,
             });
         };
         let file =
-            *self.found.entry(format!("<{name}>")).or_insert_with_key(|shown| sources.add(shown, *text));
+            *self.found.entry(format!("<{name}>")).or_insert_with_key(|shown| sources.add(shown, text));
         Ok((file, None))
     }
 }

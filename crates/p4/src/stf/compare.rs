@@ -234,7 +234,8 @@ mod tests {
         assert_eq!(differences(&["expect 1 12*4 $"], &[(1, &[0x12, 0x34])]), [""; 0]);
         assert_eq!(differences(&["expect 1"], &[(1, &[0x12])]), [""; 0]);
         let longer = differences(&["expect 1 1234 $"], &[(1, &[0x12, 0x34, 0x56])]);
-        let marked = "port 1, packet 0 (sent in line 9) differs in byte 2\n  expected 1234$\n  found    123456\n               ^";
+        let marked = "port 1, packet 0 (sent in line 9) differs in byte 2\n  expected 1234$\n  found    123456\n\
+                      \x20              ^";
         assert_eq!(longer, [marked]);
         assert!(differences(&["expect 1 12**"], &[(1, &[0x12])])[0].contains("in byte 1"));
         assert!(differences(&["expect 1 2"], &[(1, &[0x12])])[0].contains("in byte 0"));

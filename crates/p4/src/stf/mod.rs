@@ -1,4 +1,4 @@
-//! Test cases in the Simple Test Framework's language (STF): commands that fill tables, packets, and the packets expected.
+//! Test cases in the Simple Test Framework's language (STF): commands that fill tables, packets, and those expected.
 //!
 //! [`Case::parse`] reads a case, [`run()`] runs it on a program: in the interpreter and, in lockstep, as machine code,
 //! without and with specialisation. Names are those of the control plane; a suffix of one is enough.
@@ -30,7 +30,7 @@
 //! The rules of p4c's runner for the behavioural model hold:
 //! - Outputs are compared when all commands are done: for each port that a `packet` or `expect` names, in order, and
 //!   as many as expected. Other ports are not watched unless the case has `no_packet`.
-//! - A pattern is a prefix of the packet unless it ends in `$`; `*` is any digit; without a pattern, any packet is right.
+//! - A pattern is a prefix of the packet unless it ends in `$`; `*` is any digit; without one, any packet is right.
 //! - The larger priority wins. In tables without priorities, a priority is ignored.
 //! - A key that is left out is 0 if it is matched exactly, else it matches anything.
 //! - Of a ternary key, only the digits given are matched. A number of an lpm key is a prefix of as many bits as it has

@@ -291,3 +291,38 @@ impl<'a> Run<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_that_does_something_else_is_reported() {
+        let program = "program p {
+            header h_t { v: bit<8>; }
+            instance h: h_t;
+            counter seen[1]: packets;
+            register answer[1]: bit<8>;
+            parser prs { state start { extract h; goto accept; } }
+            block ingress { count seen[8w0]; read h.v = answer[8w0]; send current port 9w1; }
+            stage ingress { parser prs; control ingress; }
+        }";
+        let program = Checked::new(pipeline::text::parse(program).unwrap()).unwrap();
+        let case = Case::parse("packet 0 00\nexpect 1 00").unwrap();
+        let options = Options::default();
+        let mut run = Run::new(&program, &options);
+        let write = "register_write answer 0 7";
+        let [lane, _] = &mut run.compiled[..] else { panic!("two kinds of code") };
+        let write = run.configurator.request(&lane.state, &Case::parse(write).unwrap().steps[0].command);
+        let Ok(Request::Updates(updates)) = write else { panic!("an update") };
+        lane.apply(updates).unwrap();
+        let text = run.case(&case).text("case.stf");
+        let expected = "case.stf:1: machine code does not do what the interpreter does
+  interpreter: output to port 1: 00
+  code:        output to port 1: 07
+case.stf: machine code does not do what the interpreter does
+  code:        register answer[0]: 0x7
+";
+        assert_eq!(text, expected);
+    }
+}
