@@ -10,6 +10,7 @@ use super::{Checker, Container, Here, fold};
 use crate::ast::{self, BinOp, Direction, Name};
 use crate::diagnostic::Diagnostic;
 use crate::hir::{self, ExprKind, Value, VarKind};
+use crate::similar::similar;
 use crate::source::Span;
 
 /// What stands left of a dot.
@@ -242,7 +243,7 @@ impl<'a> Checker<'a, '_> {
     /// Reports a member that does not exist.
     fn no_member(&mut self, name: &Name, ty: &Ty, names: &[String]) {
         let mut found = Diagnostic::error(name.span, format!("`{}` has no member `{}`", self.show(ty), name.text));
-        if let Some(like) = super::scope::alike(&name.text, names.iter().map(String::as_str)) {
+        if let Some(like) = similar(&name.text, names.iter().map(String::as_str)) {
             found = found.help(format!("did you mean `{like}`?"));
         }
         self.report(found);
@@ -252,7 +253,7 @@ impl<'a> Checker<'a, '_> {
     pub(super) fn no_field(&mut self, name: &Name, ty: &Ty) {
         let mut found = Diagnostic::error(name.span, format!("`{}` has no field `{}`", self.show(ty), name.text));
         if let Some(c) = ty.composite() {
-            if let Some(like) = super::scope::alike(&name.text, c.fields.iter().map(|(n, _)| n.as_str())) {
+            if let Some(like) = similar(&name.text, c.fields.iter().map(|(n, _)| n.as_str())) {
                 found = found.help(format!("did you mean `{like}`?"));
             } else if c.fields.len() <= 12 {
                 let names: Vec<&str> = c.fields.iter().map(|(n, _)| n.as_str()).collect();

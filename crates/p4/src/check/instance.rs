@@ -261,7 +261,6 @@ impl<'a> Checker<'a, '_> {
                 result: Some(result.clone()),
                 this: Some(this),
                 loops: 0,
-                table: None,
                 ..c.place.clone()
             };
             (vars, c.at(place, |c| c.body(function.body.as_ref(), &result, name)))

@@ -63,7 +63,7 @@ use std::sync::Arc;
 
 use crate::ast;
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::hir::{self, ControlId, InstanceId, ParserId, TableId, VarId, VarKind};
+use crate::hir::{self, ControlId, InstanceId, ParserId, VarId, VarKind};
 use crate::source::Span;
 use declare::{CompositeDecl, ExternDecl, FunctionDecl, Pending};
 use scope::{Scopes, Symbol};
@@ -116,13 +116,11 @@ struct Place {
     loops: u32,
     /// Object whose abstract method is implemented.
     this: Option<InstanceId>,
-    /// Table whose properties are read.
-    table: Option<TableId>,
 }
 
 impl Place {
     const TOP: Self =
-        Self { here: Here::Declarations, container: None, result: None, loops: 0, this: None, table: None };
+        Self { here: Here::Declarations, container: None, result: None, loops: 0, this: None };
 }
 
 struct Checker<'a, 'd> {

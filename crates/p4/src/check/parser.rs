@@ -10,6 +10,7 @@ use super::{Checker, Container, Here, Place, index};
 use crate::ast::{self, DeclarationKind, Name};
 use crate::diagnostic::Diagnostic;
 use crate::hir::{self, ParserId, Stmt, Target, Transition, ValueSetId};
+use crate::similar::similar;
 use crate::source::Span;
 
 /// Most elements of a value set.
@@ -220,7 +221,7 @@ impl<'a> Checker<'a, '_> {
                 }
                 let mut found = Diagnostic::error(name.span, format!("state `{text}` is not declared"));
                 let names = states.keys().copied().chain(["accept", "reject"]);
-                if let Some(like) = super::scope::alike(text, names) {
+                if let Some(like) = similar(text, names) {
                     found = found.help(format!("did you mean `{like}`?"));
                 }
                 self.report(found);

@@ -7,7 +7,7 @@ use super::value::Kind;
 use super::{Checker, Here};
 use crate::ast::{self, BinOp, Declaration, DeclarationKind, Name, StatementKind};
 use crate::diagnostic::Diagnostic;
-use crate::hir::{self, ExprKind, Stmt, StmtKind, VarKind};
+use crate::hir::{ExprKind, Stmt, StmtKind, VarKind};
 use crate::source::Span;
 
 impl<'a> Checker<'a, '_> {
@@ -236,9 +236,4 @@ fn ends(statements: &[Stmt]) -> bool {
         StmtKind::Switch(_, cases, default) => cases.iter().all(|(_, body)| ends(body)) && ends(default),
         _ => false,
     })
-}
-
-/// A variable's declaration without a value, as a statement.
-pub(super) fn is_declaration(statement: &Stmt) -> bool {
-    matches!(statement.kind, hir::StmtKind::Declare(..))
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::infer::Infer;
 use super::keyset::is_prefix;
-use super::scope::{Symbol, alike};
+use super::scope::Symbol;
 use super::show::expr_text;
 use super::signature::{Param, Signature};
 use super::ty::Ty;
@@ -13,6 +13,7 @@ use super::{Checker, Here, Place, index};
 use crate::ast::{self, Argument, Direction, ExprKind, PropertyValue};
 use crate::diagnostic::Diagnostic;
 use crate::hir::{self, ActionCall, ActionId, ControlId, Keyset, TableId, Value};
+use crate::similar::similar;
 use crate::source::Span;
 
 /// An action of a table's list.
@@ -51,7 +52,7 @@ impl<'a> Checker<'a, '_> {
         };
         self.out.tables.push(out.clone());
         self.declare(name, Symbol::Open("table"));
-        let place = Place { here: Here::Table, table: Some(id), ..self.place.clone() };
+        let place = Place { here: Here::Table, ..self.place.clone() };
         self.at(place, |c| {
             c.no_repetition(&table.properties);
             let key_types = c.keys(table, &mut out);
@@ -103,7 +104,7 @@ impl<'a> Checker<'a, '_> {
                 if !self.match_kinds.contains_key(key.kind.text.as_str()) {
                     let message = format!("match kind `{}` is not declared", key.kind.text);
                     let mut found = Diagnostic::error(key.kind.span, message);
-                    if let Some(like) = alike(&key.kind.text, self.match_kinds.keys().copied()) {
+                    if let Some(like) = similar(&key.kind.text, self.match_kinds.keys().copied()) {
                         found = found.help(format!("did you mean `{like}`?"));
                     }
                     self.report(found);
@@ -285,8 +286,10 @@ impl<'a> Checker<'a, '_> {
                     return;
                 }
                 let value = self.finish(typed);
+                let annotations = self.annotations(&property.annotations);
                 out.properties.push(hir::Property {
                     name: name.to_owned(),
+                    annotations,
                     is_const: property.is_const,
                     value,
                     span: property.span,
