@@ -25,7 +25,9 @@ impl<'a> Checker<'a, '_> {
     fn annotation(&mut self, annotation: &'a ast::Annotation) -> Annotation {
         let body = match &annotation.body {
             ast::AnnotationBody::None => AnnotationBody::Tokens(Vec::new()),
-            ast::AnnotationBody::Tokens(tokens) if matches!(annotation.name.text.as_str(), "name" | "deprecated") => {
+            ast::AnnotationBody::Tokens(tokens)
+                if matches!(annotation.name.text.as_str(), "name" | "deprecated") =>
+            {
                 AnnotationBody::Tokens(self.one_string(annotation, tokens).into_iter().collect())
             }
             ast::AnnotationBody::Tokens(tokens) => AnnotationBody::Tokens(tokens.clone()),
@@ -57,7 +59,8 @@ impl<'a> Checker<'a, '_> {
                 _ => text.clear(),
             }
             if (at % 2 == 0) != content.is_some() || (at % 2 == 1 && token != "++") {
-                let found = Diagnostic::error(annotation.span, format!("`@{}` has no string", annotation.name.text));
+                let found =
+                    Diagnostic::error(annotation.span, format!("`@{}` has no string", annotation.name.text));
                 self.report(found.expected("expected `(\"…\")`"));
                 return None;
             }
@@ -73,7 +76,8 @@ impl<'a> Checker<'a, '_> {
         match typed.value() {
             Some(value @ (Value::Bool(_) | Value::Integer(_) | Value::String(_))) => Some(value.clone()),
             _ => {
-                let found = Diagnostic::error(expr.span, "a structured annotation has a value of another kind");
+                let found =
+                    Diagnostic::error(expr.span, "a structured annotation has a value of another kind");
                 self.report(found.expected("expected a constant: a number, a string or a boolean"));
                 None
             }

@@ -100,7 +100,10 @@ impl<'a> Checker<'a, '_> {
         let ast::TypeKind::Named { global, name } = &base.kind else {
             let found = self.ty(ty);
             let message = format!("`{}` has no objects", self.show(&found));
-            self.report(Diagnostic::error(ty.span, message).expected("expected an extern, parser, control or package"));
+            self.report(
+                Diagnostic::error(ty.span, message)
+                    .expected("expected an extern, parser, control or package"),
+            );
             return None;
         };
         let args = args.iter().map(|a| self.type_argument(a)).collect();
@@ -127,7 +130,8 @@ impl<'a> Checker<'a, '_> {
             .map(|decl| Rc::clone(&decl.signature))
             .collect();
         let Some(at) = self.overload(&signatures, name, args, span) else { return Typed::error(span) };
-        let (Some(signature), Some(function)) = (signatures.get(at).cloned(), visible.get(at).copied()) else {
+        let (Some(signature), Some(function)) = (signatures.get(at).cloned(), visible.get(at).copied())
+        else {
             return Typed::error(span);
         };
         let is_extern = self.functions.get(function.0 as usize).is_some_and(|d| d.ast.body.is_none());
@@ -217,7 +221,8 @@ impl<'a> Checker<'a, '_> {
         args: &'a [Argument],
         span: Span,
     ) -> Option<usize> {
-        let mut fitting = signatures.iter().enumerate().filter(|(_, s)| takes(&s.params, args)).map(|(at, _)| at);
+        let mut fitting =
+            signatures.iter().enumerate().filter(|(_, s)| takes(&s.params, args)).map(|(at, _)| at);
         let first = fitting.next();
         let Some(first) = first else {
             if signatures.len() == 1 {
@@ -288,7 +293,8 @@ impl<'a> Checker<'a, '_> {
                 }
                 (None, Some(name)) => {
                     let message = format!("`{}` has no parameter `{}`", signature.name, name.text);
-                    let mut found = Diagnostic::error(name.span, message).also(signature.span, "declared here");
+                    let mut found =
+                        Diagnostic::error(name.span, message).also(signature.span, "declared here");
                     if let Some(like) = similar(&name.text, params.iter().map(|p| p.name)) {
                         found = found.help(format!("did you mean `{like}`?"));
                     }
@@ -345,8 +351,11 @@ impl<'a> Checker<'a, '_> {
     ) -> Option<()> {
         let (found, wanted) = (written.len(), signature.type_params.len());
         if found != wanted {
-            let message =
-                format!("`{}` takes {wanted} type {}, found {found}", signature.name, plural(wanted, "argument"));
+            let message = format!(
+                "`{}` takes {wanted} type {}, found {found}",
+                signature.name,
+                plural(wanted, "argument")
+            );
             self.report(Diagnostic::error(span, message).also(signature.span, "declared here"));
             return None;
         }
@@ -397,7 +406,9 @@ impl<'a> Checker<'a, '_> {
                 let message = format!("type argument `{name}` of `{}` is not known", signature.name);
                 let list = signature.type_params.iter().map(|_| "…").collect::<Vec<_>>().join(", ");
                 let help = format!("write the type arguments: `{}<{list}>(…)`", signature.name);
-                self.report(Diagnostic::error(span, message).also(signature.span, "declared here").help(help));
+                self.report(
+                    Diagnostic::error(span, message).also(signature.span, "declared here").help(help),
+                );
                 return None;
             }
         }
@@ -433,20 +444,27 @@ impl<'a> Checker<'a, '_> {
             if param.direction == Direction::Out {
                 return Some(Typed { ty: ty.clone(), ..value });
             }
-            self.error(span, format!("`_` as the argument of parameter `{}`; only `out` parameters take it", param.name));
+            self.error(
+                span,
+                format!("`_` as the argument of parameter `{}`; only `out` parameters take it", param.name),
+            );
             return None;
         }
         if writes {
             match value.access {
                 Access::Place => {}
                 Access::Value => {
-                    let message = format!("parameter `{}` of `{}` needs a place to write to", param.name, signature.name);
+                    let message = format!(
+                        "parameter `{}` of `{}` needs a place to write to",
+                        param.name, signature.name
+                    );
                     let found = Diagnostic::error(span, message).expected("this is a value");
                     self.report(found.also(param.span, "declared here"));
                     return None;
                 }
                 Access::ReadOnly(why) => {
-                    let message = format!("parameter `{}` of `{}` writes to this: {why}", param.name, signature.name);
+                    let message =
+                        format!("parameter `{}` of `{}` writes to this: {why}", param.name, signature.name);
                     self.report(Diagnostic::error(span, message).also(param.span, "declared here"));
                     return None;
                 }
@@ -493,7 +511,8 @@ fn takes(params: &[Param<'_>], args: &[Argument]) -> bool {
             at < args.len()
         };
         given || param.may_lack()
-    }) && (!named || args.iter().all(|a| a.name.as_ref().is_some_and(|n| params.iter().any(|p| p.name == n.text))))
+    }) && (!named
+        || args.iter().all(|a| a.name.as_ref().is_some_and(|n| params.iter().any(|p| p.name == n.text))))
 }
 
 /// Whether a type names a type parameter.

@@ -39,9 +39,14 @@ impl<'a> Checker<'a, '_> {
                 let (a, b) = (self.coerce(a, to), self.coerce(b, to));
                 self.choice(condition, a, b, to, span)
             }
-            (Kind::Invalid, _) if to.is_header() || to.is_union() => Typed::constant(Value::Invalid, to.clone(), span),
+            (Kind::Invalid, _) if to.is_header() || to.is_union() => {
+                Typed::constant(Value::Invalid, to.clone(), span)
+            }
             (Kind::Invalid, _) => {
-                self.error(span, format!("`{{#}}` is a header or a header union, expected `{}`", self.show(to)));
+                self.error(
+                    span,
+                    format!("`{{#}}` is a header or a header union, expected `{}`", self.show(to)),
+                );
                 Typed::error(span)
             }
             (Kind::Dots, _) => match self.default_of(to) {
@@ -104,8 +109,11 @@ impl<'a> Checker<'a, '_> {
             return match self.narrowed(&inner, to) {
                 Some(expr) => Typed::new(expr.kind, to.clone(), span),
                 None => {
-                    let found = Diagnostic::error(span, "a number of type `int` that is not known at compile time");
-                    self.report(found.help("convert the operands to a type with a width before they are used"));
+                    let found =
+                        Diagnostic::error(span, "a number of type `int` that is not known at compile time");
+                    self.report(
+                        found.help("convert the operands to a type with a width before they are used"),
+                    );
                     Typed::error(span)
                 }
             };
@@ -148,7 +156,9 @@ impl<'a> Checker<'a, '_> {
 
     fn converted(&mut self, value: Value, from: &Ty, to: &Ty, span: Span) -> Value {
         match (value, from, to) {
-            (Value::Integer(n), Ty::Integer, Ty::Bit(_) | Ty::Int(_)) => Value::Integer(self.fitted(&n, to, span)),
+            (Value::Integer(n), Ty::Integer, Ty::Bit(_) | Ty::Int(_)) => {
+                Value::Integer(self.fitted(&n, to, span))
+            }
             (Value::Integer(n), _, Ty::Bool) => Value::Bool(!n.is_zero()),
             (Value::Bool(b), _, Ty::Bit(_) | Ty::Int(_)) => {
                 Value::Integer(if b { BigInt::one() } else { BigInt::zero() })
@@ -226,7 +236,8 @@ impl<'a> Checker<'a, '_> {
             return Typed::error(span);
         }
         let given = parts.len();
-        let mut values: Vec<Typed<'a>> = parts.into_iter().zip(&types).map(|(p, ty)| self.coerce(p, ty)).collect();
+        let mut values: Vec<Typed<'a>> =
+            parts.into_iter().zip(&types).map(|(p, ty)| self.coerce(p, ty)).collect();
         for ty in types.iter().skip(given) {
             values.push(self.coerce(Typed::soft(Kind::Dots, Ty::Dots, span, true), ty));
         }
@@ -269,7 +280,8 @@ impl<'a> Checker<'a, '_> {
             .collect();
         if !missing.is_empty() {
             let list = missing.iter().map(|m| format!("`{m}`")).collect::<Vec<_>>().join(", ");
-            let message = format!("no value for {} {list} of `{}`", plural(missing.len(), "field"), self.show(to));
+            let message =
+                format!("no value for {} {list} of `{}`", plural(missing.len(), "field"), self.show(to));
             let help = "end the list with `...` to give the other fields their defaults";
             self.report(Diagnostic::error(span, message).help(help));
             failed = true;
@@ -347,7 +359,9 @@ impl<'a> Checker<'a, '_> {
                 Value::List(c.fields.iter().map(|(_, ty)| self.default_of(ty)).collect::<Option<_>>()?)
             }
             Ty::Composite(_) => Value::Invalid,
-            Ty::Tuple(parts) => Value::List(parts.iter().map(|ty| self.default_of(ty)).collect::<Option<_>>()?),
+            Ty::Tuple(parts) => {
+                Value::List(parts.iter().map(|ty| self.default_of(ty)).collect::<Option<_>>()?)
+            }
             Ty::Stack(element, n) => Value::List(vec![self.default_of(element)?; *n as usize]),
             Ty::Param(_) => Value::Invalid,
             _ => return None,
@@ -370,7 +384,9 @@ impl<'a> Checker<'a, '_> {
                 let signed = matches!(place.ty, Ty::Int(_));
                 let first = if signed { format!("bit<{a}>") } else { format!("int<{a}>") };
                 let last = self.show(to);
-                report = report.help(format!("change the sign and then the width from {a} to {b}: `({last})({first})…`"));
+                report = report.help(format!(
+                    "change the sign and then the width from {a} to {b}: `({last})({first})…`"
+                ));
             }
             self.report(report);
             return Typed::error(span);
@@ -392,9 +408,13 @@ impl<'a> Checker<'a, '_> {
             (Ty::Bit(_), Ty::Bit(_)) | (Ty::Int(_), Ty::Int(_)) => true,
             (Ty::Bit(a), Ty::Int(b)) | (Ty::Int(a), Ty::Bit(b)) => a == b,
             (Ty::Bit(1), Ty::Bool) | (Ty::Bool, Ty::Bit(1)) => true,
-            (Ty::Integer, Ty::Bit(_) | Ty::Int(_) | Ty::Bool) | (Ty::Bit(_) | Ty::Int(_), Ty::Integer) => true,
+            (Ty::Integer, Ty::Bit(_) | Ty::Int(_) | Ty::Bool) | (Ty::Bit(_) | Ty::Int(_), Ty::Integer) => {
+                true
+            }
             (Ty::New(new), _) if new.base == *to => true,
-            (_, Ty::New(new)) => *from == new.base || matches!(from, Ty::Integer) && self.may_cast(from, &new.base),
+            (_, Ty::New(new)) => {
+                *from == new.base || matches!(from, Ty::Integer) && self.may_cast(from, &new.base)
+            }
             (Ty::Enum(_), _) => from.representation().is_some_and(|base| self.may_cast(&base, to)),
             (_, Ty::Enum(_)) => to.representation().is_some_and(|base| self.may_cast(from, &base)),
             (Ty::Tuple(a), Ty::Tuple(b)) => {
@@ -411,7 +431,8 @@ impl<'a> Checker<'a, '_> {
             Ty::Control(id) => self.controls.get(id.index())?.apply.params.clone(),
             Ty::Abstract(id, args) => {
                 let signature = self.abstracts.get(id.0 as usize)?.clone();
-                let bindings: Vec<_> = signature.type_params.iter().copied().zip(args.iter().cloned()).collect();
+                let bindings: Vec<_> =
+                    signature.type_params.iter().copied().zip(args.iter().cloned()).collect();
                 let mut params = signature.params.clone();
                 for param in &mut params {
                     param.ty = self.subst(&param.ty, &bindings);
@@ -431,7 +452,9 @@ impl<'a> Checker<'a, '_> {
             Ty::Abstract(id, _) => self.abstracts.get(id.0 as usize).is_some_and(|s| s.is_parser),
             _ => false,
         };
-        let (Some(wanted), Some(found)) = (self.apply_params(to), self.apply_params(&typed.ty)) else { return typed };
+        let (Some(wanted), Some(found)) = (self.apply_params(to), self.apply_params(&typed.ty)) else {
+            return typed;
+        };
         let mismatch = if is_parser != wants_parser {
             let noun = |parser| if parser { "parser" } else { "control" };
             Some(format!("it is a {}, expected a {}", noun(is_parser), noun(wants_parser)))

@@ -44,7 +44,8 @@ impl<'a> Checker<'a, '_> {
         self.declare(name, Symbol::Open("control"));
         let outer = std::mem::take(&mut self.declared);
         self.scopes.push();
-        let (object, params, constructor) = self.object_params(name, &control.signature, &control.constructor, false);
+        let (object, params, constructor) =
+            self.object_params(name, &control.signature, &control.constructor, false);
         self.controls.push(Rc::new(object));
         let place = Place { container: Some(Container::Control(id)), ..Place::TOP };
         self.scopes.push();

@@ -100,8 +100,13 @@ impl<'a> Checker<'a, '_> {
     fn global(&mut self, declaration: &'a Declaration) {
         let name = &declaration.name;
         let annotations = declaration.annotations.as_slice();
-        if name.text == "main" && !matches!(declaration.kind, DeclarationKind::Instance(_) | DeclarationKind::Function(_)) {
-            self.report(Diagnostic::error(name.span, "`main` is not a package").expected("expected an object of a package"));
+        if name.text == "main"
+            && !matches!(declaration.kind, DeclarationKind::Instance(_) | DeclarationKind::Function(_))
+        {
+            self.report(
+                Diagnostic::error(name.span, "`main` is not a package")
+                    .expected("expected an object of a package"),
+            );
         }
         // Elsewhere, annotations are in the checked form.
         if matches!(
@@ -124,9 +129,15 @@ impl<'a> Checker<'a, '_> {
                 }
             }
             DeclarationKind::Error(_) | DeclarationKind::MatchKind(_) => {}
-            DeclarationKind::Header(c) => self.composite_declaration(CompositeKind::Header, name, annotations, c),
-            DeclarationKind::HeaderUnion(c) => self.composite_declaration(CompositeKind::Union, name, annotations, c),
-            DeclarationKind::Struct(c) => self.composite_declaration(CompositeKind::Struct, name, annotations, c),
+            DeclarationKind::Header(c) => {
+                self.composite_declaration(CompositeKind::Header, name, annotations, c)
+            }
+            DeclarationKind::HeaderUnion(c) => {
+                self.composite_declaration(CompositeKind::Union, name, annotations, c)
+            }
+            DeclarationKind::Struct(c) => {
+                self.composite_declaration(CompositeKind::Struct, name, annotations, c)
+            }
             DeclarationKind::Enum(representation, members) => {
                 self.enumeration(name, annotations, representation.as_ref(), members);
             }
@@ -240,7 +251,8 @@ impl<'a> Checker<'a, '_> {
                 Ty::New(new) => self.may_be_field(kind, &new.base),
                 Ty::Stack(element, _) => self.may_be_field(kind, element),
                 Ty::Composite(c) => {
-                    c.kind == CompositeKind::Struct && c.fields.iter().all(|(_, ty)| self.may_be_field(kind, ty))
+                    c.kind == CompositeKind::Struct
+                        && c.fields.iter().all(|(_, ty)| self.may_be_field(kind, ty))
                 }
                 _ => false,
             },
@@ -259,7 +271,10 @@ impl<'a> Checker<'a, '_> {
             if ty.is_bits() || ty.is_error() {
                 return ty;
             }
-            let found = Diagnostic::error(written.span, format!("an enum cannot be represented by `{}`", self.show(&ty)));
+            let found = Diagnostic::error(
+                written.span,
+                format!("an enum cannot be represented by `{}`", self.show(&ty)),
+            );
             self.report(found.expected("expected `bit<>` or `int<>`"));
             Ty::Error
         });
@@ -310,7 +325,8 @@ impl<'a> Checker<'a, '_> {
         let typed = self.expr(value);
         if let (Ty::Integer, Some(Value::Integer(n))) = (&typed.ty, typed.value()) {
             if !fold::fits(n, ty) {
-                let message = format!("value {n} of `{}` does not fit into `{}`", member.name.text, self.show(ty));
+                let message =
+                    format!("value {n} of `{}` does not fit into `{}`", member.name.text, self.show(ty));
                 self.error(value.span, message);
                 return None;
             }
@@ -330,7 +346,8 @@ impl<'a> Checker<'a, '_> {
         let base = self.ty(written);
         if !matches!(base, Ty::Bit(_) | Ty::Int(_) | Ty::Bool | Ty::New(_) | Ty::Error) {
             let message = format!("`type` cannot be applied to `{}`", self.show(&base));
-            let found = Diagnostic::error(written.span, message).expected("expected `bit<>`, `int<>` or `bool`");
+            let found =
+                Diagnostic::error(written.span, message).expected("expected `bit<>`, `int<>` or `bool`");
             self.report(found);
             self.declare(name, Symbol::Type(TypeSymbol::Plain(Ty::Error)));
             return;
@@ -353,8 +370,15 @@ impl<'a> Checker<'a, '_> {
         self.scopes.pop();
         let id = AbstractId(index(self.abstracts.len()));
         let result = Ty::Void;
-        let signature =
-            Signature { name: &name.text, type_params, params, result, span: name.span, is_parser, is_package: false };
+        let signature = Signature {
+            name: &name.text,
+            type_params,
+            params,
+            result,
+            span: name.span,
+            is_parser,
+            is_package: false,
+        };
         self.abstracts.push(Rc::new(signature));
         self.declare(name, Symbol::Type(TypeSymbol::Abstract(id)));
     }
@@ -368,7 +392,12 @@ impl<'a> Checker<'a, '_> {
         }
     }
 
-    fn package(&mut self, name: &'a ast::Name, annotations: &'a [ast::Annotation], signature: &'a ast::Signature) {
+    fn package(
+        &mut self,
+        name: &'a ast::Name,
+        annotations: &'a [ast::Annotation],
+        signature: &'a ast::Signature,
+    ) {
         self.declare(name, Symbol::Open("package"));
         self.scopes.push();
         let type_params = self.type_params(&signature.type_params);
@@ -392,21 +421,32 @@ impl<'a> Checker<'a, '_> {
         self.declare(name, Symbol::Type(TypeSymbol::Package(id)));
     }
 
-    fn extern_type(&mut self, name: &'a ast::Name, annotations: &'a [ast::Annotation], body: &'a ast::Extern) {
+    fn extern_type(
+        &mut self,
+        name: &'a ast::Name,
+        annotations: &'a [ast::Annotation],
+        body: &'a ast::Extern,
+    ) {
         let id = ExternId(index(self.externs.len()));
-        let methods = body.methods.iter().filter(|m| !m.is_constructor).map(|m| m.name.text.clone()).collect();
+        let methods =
+            body.methods.iter().filter(|m| !m.is_constructor).map(|m| m.name.text.clone()).collect();
         let annotations = self.annotations(annotations);
         self.out.externs.push(hir::Extern { name: name.text.clone(), annotations, methods });
         self.scopes.push();
         let type_params = self.type_params(&body.type_params);
         self.scopes.pop();
-        let decl = ExternDecl { type_params: type_params.clone(), constructors: Vec::new(), methods: Vec::new() };
+        let decl =
+            ExternDecl { type_params: type_params.clone(), constructors: Vec::new(), methods: Vec::new() };
         self.externs.push(Rc::new(decl));
         self.declare(name, Symbol::Open("extern"));
         self.scopes.push();
         for (param, name) in type_params.iter().zip(&body.type_params) {
             // A repeated name was reported above.
-            let _ = self.scopes.declare(&name.text, Symbol::Type(TypeSymbol::Plain(Ty::Param(*param))), name.span);
+            let _ = self.scopes.declare(
+                &name.text,
+                Symbol::Type(TypeSymbol::Plain(Ty::Param(*param))),
+                name.span,
+            );
         }
         let mut constructors = Vec::new();
         let mut methods: Vec<MethodDecl<'a>> = Vec::new();
@@ -443,20 +483,37 @@ impl<'a> Checker<'a, '_> {
     }
 
     /// The signature of a function or method.
-    fn prototype(&mut self, name: &'a ast::Name, function: &'a ast::Function, role: Role) -> Rc<Signature<'a>> {
+    fn prototype(
+        &mut self,
+        name: &'a ast::Name,
+        function: &'a ast::Function,
+        role: Role,
+    ) -> Rc<Signature<'a>> {
         self.scopes.push();
         let type_params = self.type_params(&function.signature.type_params);
         let result = self.ty(&function.result);
-        let result = if result.is_object() && !matches!(result, Ty::Extern(..)) || matches!(result, Ty::Integer) {
-            self.error(function.result.span, format!("`{}` cannot be the type of a result", self.show(&result)));
-            Ty::Error
-        } else {
-            result
-        };
+        let result =
+            if result.is_object() && !matches!(result, Ty::Extern(..)) || matches!(result, Ty::Integer) {
+                self.error(
+                    function.result.span,
+                    format!("`{}` cannot be the type of a result", self.show(&result)),
+                );
+                Ty::Error
+            } else {
+                result
+            };
         let params = self.params(&function.signature.params, role);
         self.not_type_params(&function.signature.type_params, &function.signature.params);
         self.scopes.pop();
-        Rc::new(Signature { name: &name.text, type_params, params, result, span: name.span, is_parser: false, is_package: false })
+        Rc::new(Signature {
+            name: &name.text,
+            type_params,
+            params,
+            result,
+            span: name.span,
+            is_parser: false,
+            is_package: false,
+        })
     }
 
     fn function(&mut self, name: &'a ast::Name, function: &'a ast::Function) {
@@ -467,7 +524,8 @@ impl<'a> Checker<'a, '_> {
         };
         let others = overloads.iter().filter_map(|f| self.functions.get(f.0 as usize));
         let earlier = others.map(|f| &f.signature).find(|s| same_names(s, &signature)).cloned();
-        let repeats = earlier.as_ref().is_some_and(|e| self.params_differ(&signature.params, &e.params).is_none());
+        let repeats =
+            earlier.as_ref().is_some_and(|e| self.params_differ(&signature.params, &e.params).is_none());
         if !repeats {
             self.no_overload(name, earlier.map(|s| s.span));
         }
@@ -500,7 +558,10 @@ impl<'a> Checker<'a, '_> {
     pub(super) fn no_optional(&mut self, params: &'a [ast::Param]) {
         for param in params {
             if param.annotations.iter().any(|a| a.name.text == "optional") {
-                self.error(param.span, format!("parameter `{}` of what has a body cannot be optional", param.name.text));
+                self.error(
+                    param.span,
+                    format!("parameter `{}` of what has a body cannot be optional", param.name.text),
+                );
             }
         }
     }
@@ -553,7 +614,8 @@ impl<'a> Checker<'a, '_> {
     fn function_body(&mut self, function: FunctionRef, args: &[Ty], id: FunctionId) {
         let Some(decl) = self.functions.get(function.0 as usize).cloned() else { return };
         let signature = &decl.signature;
-        let bindings: Vec<(ParamId, Ty)> = signature.type_params.iter().copied().zip(args.iter().cloned()).collect();
+        let bindings: Vec<(ParamId, Ty)> =
+            signature.type_params.iter().copied().zip(args.iter().cloned()).collect();
         let (params, body, result) = self.scoped(|c| {
             for (name, (_, ty)) in decl.ast.signature.type_params.iter().zip(&bindings) {
                 // A repeated name was reported with the signature.

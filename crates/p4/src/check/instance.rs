@@ -15,7 +15,11 @@ use crate::source::Span;
 
 impl<'a> Checker<'a, '_> {
     /// Declares an object. At the top level, the caller keeps its number.
-    pub(super) fn instance(&mut self, declaration: &'a Declaration, instance: &'a ast::Instance) -> Option<InstanceId> {
+    pub(super) fn instance(
+        &mut self,
+        declaration: &'a Declaration,
+        instance: &'a ast::Instance,
+    ) -> Option<InstanceId> {
         let name = &declaration.name;
         if self.place.here != Here::Declarations {
             self.misplaced(declaration, "in a body; declare it in front of the body");
@@ -48,7 +52,9 @@ impl<'a> Checker<'a, '_> {
         let wrong = match (self.place.container, ty) {
             (Some(Container::Control(_)), Ty::Parser(_)) => "a parser cannot be an object of a control",
             (Some(Container::Parser(_)), Ty::Control(_)) => "a control cannot be an object of a parser",
-            (None, Ty::Parser(_) | Ty::Control(_)) => "a parser or control cannot be an object of the program",
+            (None, Ty::Parser(_) | Ty::Control(_)) => {
+                "a parser or control cannot be an object of the program"
+            }
             (Some(_), Ty::Package(..)) => "a package can only be an object of the program",
             _ => return,
         };
@@ -72,16 +78,23 @@ impl<'a> Checker<'a, '_> {
         args: &'a [Argument],
         span: Span,
     ) -> Typed<'a> {
-        let Some((object, ty)) = self.object(symbol, types, name, args, span) else { return Typed::error(span) };
+        let Some((object, ty)) = self.object(symbol, types, name, args, span) else {
+            return Typed::error(span);
+        };
         if matches!(self.place.here, Here::Function | Here::Method) {
             let message = format!("`{}` cannot be constructed in a function or method", name.text);
             return self.refuse(span, message);
         }
         if let Ty::Extern(id, _) = &ty {
-            let lacks = self.externs.get(id.index()).and_then(|e| e.methods.iter().find(|m| m.is_abstract && !m.optional));
+            let lacks = self
+                .externs
+                .get(id.index())
+                .and_then(|e| e.methods.iter().find(|m| m.is_abstract && !m.optional));
             if let Some(method) = lacks {
-                let message =
-                    format!("`{}` has the abstract method `{}`; only a declaration can implement it", name.text, method.signature.name);
+                let message = format!(
+                    "`{}` has the abstract method `{}`; only a declaration can implement it",
+                    name.text, method.signature.name
+                );
                 return self.refuse(span, message);
             }
         }
@@ -104,8 +117,12 @@ impl<'a> Checker<'a, '_> {
         span: Span,
     ) -> Option<(hir::Instance, Ty)> {
         let (symbol, types) = match symbol {
-            TypeSymbol::Plain(Ty::Extern(id, args)) if types.is_empty() => (TypeSymbol::Extern(*id), args.to_vec()),
-            TypeSymbol::Plain(Ty::Package(id, args)) if types.is_empty() => (TypeSymbol::Package(*id), args.to_vec()),
+            TypeSymbol::Plain(Ty::Extern(id, args)) if types.is_empty() => {
+                (TypeSymbol::Extern(*id), args.to_vec())
+            }
+            TypeSymbol::Plain(Ty::Package(id, args)) if types.is_empty() => {
+                (TypeSymbol::Package(*id), args.to_vec())
+            }
             TypeSymbol::Plain(Ty::Parser(id)) if types.is_empty() => (TypeSymbol::Parser(*id), Vec::new()),
             TypeSymbol::Plain(Ty::Control(id)) if types.is_empty() => (TypeSymbol::Control(*id), Vec::new()),
             other => (other.clone(), types),
@@ -116,7 +133,8 @@ impl<'a> Checker<'a, '_> {
             TypeSymbol::Package(id) => vec![Rc::clone(self.packages.get(id.index())?)],
             TypeSymbol::Extern(id) => self.externs.get(id.index())?.constructors.clone(),
             TypeSymbol::Abstract(_) => {
-                let message = format!("`{}` has no body; it is a type that parsers and controls can have", name.text);
+                let message =
+                    format!("`{}` has no body; it is a type that parsers and controls can have", name.text);
                 self.error(span, message);
                 return None;
             }
@@ -200,7 +218,9 @@ impl<'a> Checker<'a, '_> {
                     DeclarationKind::Function(function) => {
                         let candidates = methods.iter().filter(|m| m.signature.name == declaration.name.text);
                         let candidates = candidates.map(|m| Rc::clone(&m.signature)).collect::<Vec<_>>();
-                        if let Some(f) = self.implementation(id, &candidates, &outer, function, &declaration.name) {
+                        if let Some(f) =
+                            self.implementation(id, &candidates, &outer, function, &declaration.name)
+                        {
                             done.push((declaration.name.text.clone(), f));
                         }
                     }
@@ -214,7 +234,10 @@ impl<'a> Checker<'a, '_> {
         }
         for method in methods {
             if !method.optional && !done.iter().any(|(name, _)| name == method.signature.name) {
-                let message = format!("`{}` does not implement the abstract method `{}`", name.text, method.signature.name);
+                let message = format!(
+                    "`{}` does not implement the abstract method `{}`",
+                    name.text, method.signature.name
+                );
                 let found = Diagnostic::error(name.span, message);
                 self.report(found.also(method.signature.span, "declared here"));
             }
@@ -242,7 +265,11 @@ impl<'a> Checker<'a, '_> {
             let differs = if wanted_result == result {
                 self.params_differ(&params, &wanted)
             } else {
-                Some(format!("its result is `{}`, expected `{}`", self.show(&result), self.show(&wanted_result)))
+                Some(format!(
+                    "its result is `{}`, expected `{}`",
+                    self.show(&result),
+                    self.show(&wanted_result)
+                ))
             };
             match differs {
                 None => {
@@ -273,7 +300,13 @@ impl<'a> Checker<'a, '_> {
         });
         let id = FunctionId(index(self.out.functions.len()));
         let result = self.hir(&result);
-        self.out.functions.push(hir::Function { name: name.text.clone(), params: vars, result, body, span: name.span });
+        self.out.functions.push(hir::Function {
+            name: name.text.clone(),
+            params: vars,
+            result,
+            body,
+            span: name.span,
+        });
         Some(id)
     }
 
@@ -282,7 +315,9 @@ impl<'a> Checker<'a, '_> {
         if matches!(self.instances.get(id.index()), Some(Ty::Package(..))) {
             self.out.main = Some(id);
         } else {
-            self.report(Diagnostic::error(name.span, "`main` is not a package").expected("expected a package"));
+            self.report(
+                Diagnostic::error(name.span, "`main` is not a package").expected("expected a package"),
+            );
         }
     }
 }

@@ -3,11 +3,11 @@
 use num_bigint::BigInt;
 use num_traits::{One, Zero};
 
+use super::Checker;
 use super::scope::Symbol;
 use super::ty::Ty;
 use super::types::plural;
 use super::value::Kind;
-use super::Checker;
 use crate::ast::{Expr, ExprKind};
 use crate::diagnostic::Diagnostic;
 use crate::hir::{self, Keyset, Value, ValueSetId};
@@ -17,7 +17,9 @@ impl<'a> Checker<'a, '_> {
     pub(super) fn keysets(&mut self, keyset: &'a Expr, types: &[Ty]) -> Option<Vec<Keyset>> {
         match (&keyset.kind, types) {
             (ExprKind::Default | ExprKind::DontCare, _) => Some(vec![Keyset::Any]),
-            (ExprKind::List(parts, false), [Ty::Tuple(_)]) if parts.len() != 1 => self.keyset(keyset, types.first()?),
+            (ExprKind::List(parts, false), [Ty::Tuple(_)]) if parts.len() != 1 => {
+                self.keyset(keyset, types.first()?)
+            }
             (ExprKind::List(parts, false), _) => self.keyset_list(parts, types, keyset),
             (_, [ty]) => self.keyset(keyset, ty),
             _ => {
@@ -29,7 +31,9 @@ impl<'a> Checker<'a, '_> {
                 if !typed.ty.is_error() {
                     let wanted = types.len();
                     let message = format!("1 keyset for {wanted} {}", plural(wanted, "value"));
-                    self.report(Diagnostic::error(keyset.span, message).expected(format!("expected {wanted}")));
+                    self.report(
+                        Diagnostic::error(keyset.span, message).expected(format!("expected {wanted}")),
+                    );
                 }
                 None
             }
@@ -52,7 +56,9 @@ impl<'a> Checker<'a, '_> {
     /// The keysets for the scalars of one value.
     fn keyset(&mut self, keyset: &'a Expr, ty: &Ty) -> Option<Vec<Keyset>> {
         match (&keyset.kind, ty) {
-            (ExprKind::List(parts, false), Ty::Tuple(types)) => return self.keyset_list(parts, types, keyset),
+            (ExprKind::List(parts, false), Ty::Tuple(types)) => {
+                return self.keyset_list(parts, types, keyset);
+            }
             (ExprKind::Default | ExprKind::DontCare, _) => return Some(vec![Keyset::Any; scalars(ty).len()]),
             (ExprKind::Mask(a, b), _) => {
                 let (a, b) = self.bounds(a, b, ty, keyset)?;
@@ -78,7 +84,13 @@ impl<'a> Checker<'a, '_> {
     }
 
     /// The two parts of a mask or range.
-    fn bounds(&mut self, a: &'a Expr, b: &'a Expr, ty: &Ty, keyset: &'a Expr) -> Option<(hir::Expr, hir::Expr)> {
+    fn bounds(
+        &mut self,
+        a: &'a Expr,
+        b: &'a Expr,
+        ty: &Ty,
+        keyset: &'a Expr,
+    ) -> Option<(hir::Expr, hir::Expr)> {
         let (a, b) = (self.expr(a), self.expr(b));
         if ty.is_error() {
             return None;
@@ -89,7 +101,10 @@ impl<'a> Checker<'a, '_> {
         };
         if !matches!(number, Ty::Bit(_) | Ty::Int(_) | Ty::Integer | Ty::New(_)) {
             let what = if matches!(keyset.kind, ExprKind::Mask(..)) { "a mask" } else { "a range" };
-            self.error(keyset.span, format!("{what} for a value of type `{}`, which is no number", self.show(ty)));
+            self.error(
+                keyset.span,
+                format!("{what} for a value of type `{}`, which is no number", self.show(ty)),
+            );
             return None;
         }
         let matching = if a.ty == *ty { ty } else { &number };
@@ -118,7 +133,9 @@ impl<'a> Checker<'a, '_> {
         let Some(element) = self.value_sets.get(set.index()).cloned() else { return };
         if element != *ty && scalars(&element) != scalars(ty) {
             let message = format!("the value set has elements of type `{}`", self.show(&element));
-            self.report(Diagnostic::error(keyset.span, message).expected(format!("expected `{}`", self.show(ty))));
+            self.report(
+                Diagnostic::error(keyset.span, message).expected(format!("expected `{}`", self.show(ty))),
+            );
         }
     }
 }

@@ -63,7 +63,9 @@ impl<'a> Checker<'a, '_> {
                 let bound: Vec<Ty> = bound.to_vec();
                 return self.call_extern(value, *id, &bound, name, types, args, span);
             }
-            Ty::Parser(_) | Ty::Control(_) | Ty::Abstract(..) => return self.apply_object(value, name, args, span),
+            Ty::Parser(_) | Ty::Control(_) | Ty::Abstract(..) => {
+                return self.apply_object(value, name, args, span);
+            }
             _ => {}
         }
         if let Some(size) = self.size(&ty, name, types, args, span) {
@@ -83,12 +85,14 @@ impl<'a> Checker<'a, '_> {
                     return Typed::error(span);
                 }
                 let value = Box::new(self.finish(value));
-                let callee = if name.text == "setValid" { Callee::SetValid(value) } else { Callee::SetInvalid(value) };
+                let callee =
+                    if name.text == "setValid" { Callee::SetValid(value) } else { Callee::SetInvalid(value) };
                 Self::built_in(callee, span)
             }
             "push_front" | "pop_front" if matches!(ty, Ty::Stack(..)) => {
                 let [arg] = args else {
-                    return self.refuse(span, format!("`{}` takes 1 argument, found {}", name.text, args.len()));
+                    return self
+                        .refuse(span, format!("`{}` takes 1 argument, found {}", name.text, args.len()));
                 };
                 let count = self.constant_index(&arg.value, "count", MAX_SHIFT);
                 if !self.writable(&value) {
@@ -97,7 +101,8 @@ impl<'a> Checker<'a, '_> {
                 let Some(count) = count else { return Typed::error(span) };
                 let value = Box::new(self.finish(value));
                 let push = name.text == "push_front";
-                let callee = if push { Callee::PushFront(value, count) } else { Callee::PopFront(value, count) };
+                let callee =
+                    if push { Callee::PushFront(value, count) } else { Callee::PopFront(value, count) };
                 Self::built_in(callee, span)
             }
             _ => {
@@ -165,7 +170,13 @@ impl<'a> Checker<'a, '_> {
         })
     }
 
-    fn apply_table(&mut self, table: hir::TableId, name: &'a Name, args: &'a [Argument], span: Span) -> Typed<'a> {
+    fn apply_table(
+        &mut self,
+        table: hir::TableId,
+        name: &'a Name,
+        args: &'a [Argument],
+        span: Span,
+    ) -> Typed<'a> {
         if name.text != "apply" {
             return self.refuse(name.span, format!("a table has no method `{}`; it has `apply`", name.text));
         }
@@ -191,18 +202,28 @@ impl<'a> Checker<'a, '_> {
         span: Span,
     ) -> Typed<'a> {
         if name.text != "apply" {
-            return self.refuse(name.span, format!("`{}` has no method `{}`; it has `apply`", of.text, name.text));
+            return self
+                .refuse(name.span, format!("`{}` has no method `{}`; it has `apply`", of.text, name.text));
         }
-        let Some((object, ty)) = self.object(symbol, Vec::new(), of, &[], base) else { return Typed::error(span) };
+        let Some((object, ty)) = self.object(symbol, Vec::new(), of, &[], base) else {
+            return Typed::error(span);
+        };
         let id = self.add_instance(object, ty.clone());
         self.declared.push(id);
         let object = Typed::new(ExprKind::Instance(id), ty, base).known(true);
         self.apply_object(object, name, args, span)
     }
 
-    fn apply_object(&mut self, object: Typed<'a>, name: &'a Name, args: &'a [Argument], span: Span) -> Typed<'a> {
+    fn apply_object(
+        &mut self,
+        object: Typed<'a>,
+        name: &'a Name,
+        args: &'a [Argument],
+        span: Span,
+    ) -> Typed<'a> {
         if name.text != "apply" {
-            let message = format!("`{}` has no method `{}`; it has `apply`", self.show(&object.ty), name.text);
+            let message =
+                format!("`{}` has no method `{}`; it has `apply`", self.show(&object.ty), name.text);
             return self.refuse(name.span, message);
         }
         let is_parser = match &object.ty {
@@ -299,11 +320,19 @@ impl<'a> Checker<'a, '_> {
     fn second_varbit(&self, ty: &Ty, span: Span) -> Option<Diagnostic> {
         let composite = ty.composite()?;
         let decl = self.composites.get(composite.decl.0 as usize)?;
-        let mut varbits =
-            decl.fields.iter().zip(&composite.fields).filter(|(_, (_, ty))| matches!(ty, Ty::Varbit(_))).map(|((f, _), _)| f);
+        let mut varbits = decl
+            .fields
+            .iter()
+            .zip(&composite.fields)
+            .filter(|(_, (_, ty))| matches!(ty, Ty::Varbit(_)))
+            .map(|((f, _), _)| f);
         let (_, second) = (varbits.next()?, varbits.next()?);
         let message = format!("a second varbit field in header `{}`, which is extracted", composite.name);
-        Some(Diagnostic::error(second.name.span, message).expected("expected at most one").also(span, "extracted here"))
+        Some(
+            Diagnostic::error(second.name.span, message)
+                .expected("expected at most one")
+                .also(span, "extracted here"),
+        )
     }
 
     /// What a method of `packet_in` demands beyond its signature.
@@ -318,7 +347,9 @@ impl<'a> Checker<'a, '_> {
             ("extract", 1) if ty.extent().varbit => {
                 Some(format!("`{text}` has a varbit field; `extract` needs its size as a second argument"))
             }
-            ("extract", 2) if !ty.extent().varbit => Some(format!("`{text}` has no varbit field that takes a size")),
+            ("extract", 2) if !ty.extent().varbit => {
+                Some(format!("`{text}` has no varbit field that takes a size"))
+            }
             ("lookahead", _) if ty.extent().varbit || ty.extent().bits.is_none() => {
                 Some(format!("`lookahead` needs a type of fixed size, found `{text}`"))
             }

@@ -113,7 +113,13 @@ impl<'a> Checker<'a, '_> {
         self.report(found);
     }
 
-    fn logic_operands(&mut self, op: BinOp, a: Typed<'a>, b: Typed<'a>, span: Span) -> Option<(Typed<'a>, Typed<'a>)> {
+    fn logic_operands(
+        &mut self,
+        op: BinOp,
+        a: Typed<'a>,
+        b: Typed<'a>,
+        span: Span,
+    ) -> Option<(Typed<'a>, Typed<'a>)> {
         if !matches!((&a.ty, &b.ty), (Ty::Bool, Ty::Bool)) {
             self.undefined(op, &a.ty, &b.ty, span);
             return None;
@@ -121,14 +127,21 @@ impl<'a> Checker<'a, '_> {
         Some((a, b))
     }
 
-    fn equality_operands(&mut self, op: BinOp, a: Typed<'a>, b: Typed<'a>, span: Span) -> Option<(Typed<'a>, Typed<'a>)> {
+    fn equality_operands(
+        &mut self,
+        op: BinOp,
+        a: Typed<'a>,
+        b: Typed<'a>,
+        span: Span,
+    ) -> Option<(Typed<'a>, Typed<'a>)> {
         let Some(ty) = join(&a.ty, &b.ty).and_then(|ty| super::infer::settle(&ty)) else {
             let message = format!("`{}` cannot be compared with `{}`", self.show(&a.ty), self.show(&b.ty));
             self.error(span, message);
             return None;
         };
         if !comparable(&ty) {
-            let message = format!("values of type `{}` cannot be compared by `{}`", self.show(&ty), binary_text(op));
+            let message =
+                format!("values of type `{}` cannot be compared by `{}`", self.show(&ty), binary_text(op));
             self.error(span, message);
             return None;
         }
@@ -141,7 +154,10 @@ impl<'a> Checker<'a, '_> {
             (Ty::String, Ty::String) => {}
             (Ty::Bit(m) | Ty::Int(m), Ty::Bit(n) | Ty::Int(n)) => {
                 if m + n > super::ty::MAX_WIDTH {
-                    self.error(span, format!("a width of {}; at most {} is supported", m + n, super::ty::MAX_WIDTH));
+                    self.error(
+                        span,
+                        format!("a width of {}; at most {} is supported", m + n, super::ty::MAX_WIDTH),
+                    );
                     return None;
                 }
             }
@@ -159,9 +175,17 @@ impl<'a> Checker<'a, '_> {
         Some((a, b))
     }
 
-    fn shift_operands(&mut self, op: BinOp, a: Typed<'a>, b: Typed<'a>, span: Span) -> Option<(Typed<'a>, Typed<'a>)> {
+    fn shift_operands(
+        &mut self,
+        op: BinOp,
+        a: Typed<'a>,
+        b: Typed<'a>,
+        span: Span,
+    ) -> Option<(Typed<'a>, Typed<'a>)> {
         let (a, b) = (self.as_number(a), self.as_number(b));
-        if !matches!(a.ty, Ty::Integer | Ty::Bit(_) | Ty::Int(_)) || !matches!(b.ty, Ty::Integer | Ty::Bit(_) | Ty::Int(_)) {
+        if !matches!(a.ty, Ty::Integer | Ty::Bit(_) | Ty::Int(_))
+            || !matches!(b.ty, Ty::Integer | Ty::Bit(_) | Ty::Int(_))
+        {
             self.undefined(op, &a.ty, &b.ty, span);
             return None;
         }
@@ -175,13 +199,22 @@ impl<'a> Checker<'a, '_> {
             return None;
         }
         if matches!(a.ty, Ty::Integer) && !b.known {
-            self.error(span, "a shift of a number without a width by a value that is not known at compile time");
+            self.error(
+                span,
+                "a shift of a number without a width by a value that is not known at compile time",
+            );
             return None;
         }
         Some((a, b))
     }
 
-    fn number_operands(&mut self, op: BinOp, a: Typed<'a>, b: Typed<'a>, span: Span) -> Option<(Typed<'a>, Typed<'a>)> {
+    fn number_operands(
+        &mut self,
+        op: BinOp,
+        a: Typed<'a>,
+        b: Typed<'a>,
+        span: Span,
+    ) -> Option<(Typed<'a>, Typed<'a>)> {
         let (a, b) = (self.as_number(a), self.as_number(b));
         let ty = join(&a.ty, &b.ty).filter(|ty| ty.is_bits() || matches!(ty, Ty::Integer));
         let Some(ty) = ty else {

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use super::infer::settle;
 use super::scope::{Symbol, TypeSymbol};
 use super::signature::{Object, Role, Signature};
-use super::infer::settle;
 use super::ty::Ty;
 use super::value::{Kind, Typed};
 use super::{Checker, Container, Here, Place, index};
@@ -46,7 +46,8 @@ impl<'a> Checker<'a, '_> {
         self.declare(name, Symbol::Open("parser"));
         let outer = std::mem::take(&mut self.declared);
         self.scopes.push();
-        let (object, params, constructor) = self.object_params(name, &parser.signature, &parser.constructor, true);
+        let (object, params, constructor) =
+            self.object_params(name, &parser.signature, &parser.constructor, true);
         self.parsers.push(Rc::new(object));
         let place = Place { container: Some(Container::Parser(id)), ..Place::TOP };
         self.scopes.push();
@@ -109,12 +110,25 @@ impl<'a> Checker<'a, '_> {
         let constructor_vars = self.param_vars(constructor, &constructor_params, true);
         let make = |params| {
             let type_params = Vec::new();
-            Rc::new(Signature { name: &name.text, type_params, params, result: Ty::Void, span: name.span, is_parser, is_package: false })
+            Rc::new(Signature {
+                name: &name.text,
+                type_params,
+                params,
+                result: Ty::Void,
+                span: name.span,
+                is_parser,
+                is_package: false,
+            })
         };
         (Object { apply: make(params), constructor: make(constructor_params) }, vars, constructor_vars)
     }
 
-    fn value_set(&mut self, declaration: &'a ast::Declaration, ty: &'a ast::Type, size: &'a ast::Expr) -> ValueSetId {
+    fn value_set(
+        &mut self,
+        declaration: &'a ast::Declaration,
+        ty: &'a ast::Type,
+        size: &'a ast::Expr,
+    ) -> ValueSetId {
         let name = &declaration.name;
         let mut element = self.ty(ty);
         if element.is_object() || matches!(element, Ty::Void | Ty::String | Ty::Integer) {
@@ -189,7 +203,8 @@ impl<'a> Checker<'a, '_> {
     fn transition(&mut self, state: &'a ast::State, states: &States<'a>) -> Transition {
         match &state.transition {
             None => {
-                let message = format!("state `{}` has no transition: the parser fails there", state.name.text);
+                let message =
+                    format!("state `{}` has no transition: the parser fails there", state.name.text);
                 let found = Diagnostic::warning(state.name.span, message);
                 self.report(found.help("write `transition reject;` if that is meant"));
                 Transition::To(Target::Reject)
@@ -228,10 +243,20 @@ impl<'a> Checker<'a, '_> {
                 let typed = self.settled(Typed { kind, ..typed });
                 let scalar = matches!(
                     typed.ty,
-                    Ty::Bit(_) | Ty::Int(_) | Ty::Bool | Ty::Enum(_) | Ty::New(_) | Ty::ErrorCode | Ty::Error | Ty::Param(_)
+                    Ty::Bit(_)
+                        | Ty::Int(_)
+                        | Ty::Bool
+                        | Ty::Enum(_)
+                        | Ty::New(_)
+                        | Ty::ErrorCode
+                        | Ty::Error
+                        | Ty::Param(_)
                 );
                 if !scalar {
-                    let found = Diagnostic::error(span, format!("`select` on a value of type `{}`", self.show(&typed.ty)));
+                    let found = Diagnostic::error(
+                        span,
+                        format!("`select` on a value of type `{}`", self.show(&typed.ty)),
+                    );
                     self.report(found.expected("expected a number, `bool`, an enum or an error"));
                 }
                 values.push(self.finish(typed));
@@ -271,7 +296,8 @@ impl<'a> Checker<'a, '_> {
             let targets: Vec<Target> = match &state.next {
                 Transition::To(target) => vec![*target],
                 Transition::Select { cases, .. } => {
-                    let catches_all = cases.iter().any(|(k, _)| k.iter().all(|k| matches!(k, hir::Keyset::Any)));
+                    let catches_all =
+                        cases.iter().any(|(k, _)| k.iter().all(|k| matches!(k, hir::Keyset::Any)));
                     // Without a case for the rest, `select` fails.
                     let rest = (!catches_all).then_some(Target::Reject);
                     cases.iter().map(|(_, t)| *t).chain(rest).collect()

@@ -9,7 +9,9 @@ use std::rc::Rc;
 
 use super::ty::{AbstractId, CompositeId, Ty};
 use super::value::Typed;
-use crate::hir::{ActionId, ControlId, ExternId, InstanceId, PackageId, ParserId, TableId, ValueSetId, VarId};
+use crate::hir::{
+    ActionId, ControlId, ExternId, InstanceId, PackageId, ParserId, TableId, ValueSetId, VarId,
+};
 use crate::source::Span;
 
 /// Number of a global declaration, in the order of the program.
