@@ -190,6 +190,10 @@ pub(crate) struct BenchRunArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum P4Command {
     /// Check programs: errors, warnings, and constructs that the switch does not support
+    #[command(after_help = examples!(
+        "mswitch p4 check /etc/mswitch/router.p4",
+        "mswitch p4 check /etc/mswitch/router.p4 -D DEBUG=1 --json",
+    ))]
     Check {
         /// Programs
         #[arg(required = true, value_name = "FILE")]
@@ -199,7 +203,29 @@ pub(crate) enum P4Command {
         #[command(flatten)]
         output: Output,
     },
+    /// Print what a controller can address in a program (P4Info of P4Runtime)
+    #[command(after_help = examples!(
+        "mswitch p4 info /etc/mswitch/router.p4",
+        "mswitch p4 info /etc/mswitch/router.p4 --json | jq '.tables[].preamble.name'",
+        "mswitch p4 info /etc/mswitch/router.p4 --binary >/tmp/router.p4info.bin",
+    ))]
+    Info {
+        /// Program
+        program: PathBuf,
+        /// Print the message's encoding instead of text
+        #[arg(long, conflicts_with = "json")]
+        binary: bool,
+        /// Print the message as JSON instead of text
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        source: P4Source,
+    },
     /// Run test cases (STF) on a program: interpreted, and as machine code, which must agree
+    #[command(after_help = examples!(
+        "mswitch p4 test /etc/mswitch/router.p4 /etc/mswitch/router.stf",
+        "mswitch p4 test /etc/mswitch/router.p4 /etc/mswitch/router.stf --trace",
+    ))]
     Test {
         /// Program
         program: PathBuf,

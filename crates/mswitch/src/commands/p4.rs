@@ -6,18 +6,27 @@ use std::path::{Path, PathBuf};
 
 use p4::compile::{self, Front};
 use p4::diagnostic::{self, Severity};
+use p4::info::Form;
 use p4::preprocess::Options;
 use p4::source::{Sources, Span};
 use p4::stf::{self, Case};
 use serde::Serialize;
 
-use super::print;
+use super::{print, print_bytes};
 use crate::cli::{P4Command, P4Source};
 use crate::failure::Failure;
 
 pub(super) fn run(command: P4Command) -> Result<(), Failure> {
     match command {
         P4Command::Check { files, source, output } => check(&files, &source, output.json),
+        P4Command::Info { program, binary, json, source } => {
+            let form = match (binary, json) {
+                (true, _) => Form::Binary,
+                (_, true) => Form::Json,
+                _ => Form::Text,
+            };
+            info(&program, form, &source)
+        }
         P4Command::Test { program, cases, trace, source } => test(&program, &cases, trace, &source),
     }
 }
@@ -57,6 +66,15 @@ fn check(files: &[PathBuf], source: &P4Source, json: bool) -> Result<(), Failure
         print(&format!("{text}\n"))?;
     }
     if errors > 0 { Err(Failure::differs()) } else { Ok(()) }
+}
+
+fn info(program: &Path, form: Form, source: &P4Source) -> Result<(), Failure> {
+    let mut front = read(program, source)?;
+    let info = front.program.as_ref().map(|program| p4::info::of(program, &mut front.diagnostics));
+    show(&front);
+    let Some(info) = info.filter(|_| front.diagnostics.errors() == 0) else { return Err(Failure::differs()) };
+    let bytes = p4::info::print(&info, form).map_err(Failure::new)?;
+    print_bytes(&bytes)
 }
 
 fn test(program: &Path, cases: &[PathBuf], trace: bool, source: &P4Source) -> Result<(), Failure> {
