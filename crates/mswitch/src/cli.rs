@@ -84,6 +84,9 @@ pub(crate) enum Command {
     /// Benchmarks: mswitch beside other switches on this machine
     #[command(subcommand)]
     Bench(BenchCommand),
+    /// P4 programs: check and test them, without a daemon
+    #[command(subcommand)]
+    P4(P4Command),
     /// Print a shell completion script for commands, options and the running daemon's objects
     #[command(after_help = examples!(
         "source <(mswitch completion bash)",
@@ -181,6 +184,45 @@ pub(crate) struct BenchRunArgs {
     /// List scenarios and peers, and what is missing for them, without measuring
     #[arg(long)]
     pub(crate) list: bool,
+}
+
+/// P4-16 programs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum P4Command {
+    /// Check programs: errors, warnings, and constructs that the switch does not support
+    Check {
+        /// Programs
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+        #[command(flatten)]
+        source: P4Source,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Run test cases (STF) on a program: interpreted, and as machine code, which must agree
+    Test {
+        /// Program
+        program: PathBuf,
+        /// Cases: commands, packets and the packets expected
+        #[arg(required = true, value_name = "CASE.stf")]
+        cases: Vec<PathBuf>,
+        /// Show the way of each packet through the program where a case fails
+        #[arg(long)]
+        trace: bool,
+        #[command(flatten)]
+        source: P4Source,
+    },
+}
+
+/// What a program is read with.
+#[derive(Debug, Args)]
+pub(crate) struct P4Source {
+    /// Folder of included files, before those that mswitch brings along; may be repeated
+    #[arg(short = 'I', long = "include", value_name = "DIR")]
+    pub(crate) include: Vec<PathBuf>,
+    /// Macro: NAME or NAME=VALUE; may be repeated
+    #[arg(short = 'D', long = "define", value_name = "NAME[=VALUE]")]
+    pub(crate) defines: Vec<String>,
 }
 
 /// Measured seconds of a sample.

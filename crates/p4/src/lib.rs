@@ -4,20 +4,26 @@
 //! |----------------|-----------------------------------------------------------------------------|
 //! | [`source`]     | files and places in them                                                    |
 //! | [`diagnostic`] | errors and warnings                                                         |
+//! | [`include`]    | the core library and architectures that programs include                    |
 //! | [`preprocess`] | includes, macros and conditional parts: files into tokens                   |
 //! | [`lex`]        | tokens                                                                      |
 //! | [`parse`]      | the parser: tokens into a syntax tree                                       |
-//! | [`include`]    | the core library and architectures that programs include                    |
 //! | [`ast`]        | syntax trees: what a program says                                           |
+//! | [`check`]      | the checker: from a syntax tree to a checked program                        |
 //! | [`hir`]        | checked programs: what it means                                             |
+//! | [`lower`]      | from checked programs to the pipeline's                                     |
+//! | [`compile`]    | all steps in a row                                                          |
 //! | [`stf`]        | test cases: commands, packets and the packets expected                      |
 #![forbid(unsafe_code)]
 
 pub mod ast;
+pub mod check;
+pub mod compile;
 pub mod diagnostic;
 pub mod hir;
 pub mod include;
 pub mod lex;
+pub mod lower;
 pub mod parse;
 pub mod preprocess;
 mod similar;
