@@ -73,6 +73,7 @@ pub fn program(tokens: &[Token], diagnostics: &mut Diagnostics) -> Program {
         depth: 0,
         height: 0,
         braces: 0,
+        unclosed: None,
         in_width: false,
         in_parser: false,
         ahead: Vec::new(),
@@ -100,6 +101,8 @@ struct Parser<'a> {
     height: usize,
     /// Braces that are open.
     braces: usize,
+    /// Where a block was found to end without its brace, and the blocks around it, too.
+    unclosed: Option<usize>,
     /// Whether a `>` closes the width of a type, and is no operator.
     in_width: bool,
     /// Whether statements are those of a parser.
@@ -291,8 +294,9 @@ impl<'a> Parser<'a> {
             if self.eat("}") {
                 return Ok(items);
             }
-            if self.at_end() {
-                return self.fail(Diagnostic::error(open, "`{` is not closed").help("add `}`"));
+            if self.at_end() || self.starts_top_level() {
+                self.close_at_declaration(open, level);
+                return Ok(items);
             }
             let before = self.at;
             match item(self) {
@@ -302,10 +306,28 @@ impl<'a> Parser<'a> {
         }
     }
 
+    /// Ends a block whose brace is missing: what comes next is not in blocks. The innermost one stands for those around
+    /// it, which end here, too.
+    fn close_at_declaration(&mut self, open: Span, level: usize) {
+        self.braces = level.saturating_sub(1);
+        if self.unclosed.replace(self.at) == Some(self.at) {
+            return;
+        }
+        let mut error = Diagnostic::error(open, "`{` is not closed").help("add `}`");
+        if !self.at_end() {
+            error = error.also(self.token().span, "this is declared at the top level only");
+        }
+        self.diagnostics.push(error);
+    }
+
     /// Skips to where parsing can go on after an error: behind the next `;` or block on a level of braces, before the
     /// brace that ends the level, or before what starts a declaration. `before` is where the failed construct starts.
     fn recover(&mut self, level: usize, before: usize) {
         while !self.at_end() {
+            if self.at > before && self.starts_top_level() {
+                self.braces = level;
+                return;
+            }
             if self.braces <= level {
                 if self.at(";") {
                     self.bump();
@@ -345,6 +367,23 @@ impl<'a> Parser<'a> {
             && (STARTS.contains(&&*token.text)
                 || (token.is("state") && self.peek(2).is("{"))
                 || (token.is("apply") && self.peek(1).is("{")))
+    }
+
+    /// Whether the next token starts a line and a declaration that is in no block.
+    fn starts_top_level(&self) -> bool {
+        const STARTS: &[&str] = &[
+            "control",
+            "enum",
+            "extern",
+            "header",
+            "header_union",
+            "package",
+            "parser",
+            "struct",
+            "typedef",
+        ];
+        let token = self.token();
+        token.starts_line && token.kind == TokenKind::Keyword && STARTS.contains(&&*token.text)
     }
 
     /// Adds a word that may have been meant to an error.

@@ -287,7 +287,11 @@ fn errors_say_what_was_expected() {
         statement("else { }"),
         "2:1 expected a statement, found keyword `else` (`else` follows the statement of an `if`)"
     );
-    assert_eq!(statement("table t { }"), "2:1 expected a statement, found keyword `table`");
+    assert_eq!(
+        statement("table t { }"),
+        "2:1 expected a statement, found keyword `table` (it is declared outside of this block; is a `}` missing \
+         before it?)"
+    );
     assert_eq!(statement("x = c;"), "2:5 expected a value, found type `c`");
     assert_eq!(
         statement("for (i in 1 .. 2) { }"),
@@ -348,6 +352,26 @@ fn errors_of_declarations() {
 #[test]
 fn errors_of_what_is_not_closed() {
     assert_eq!(errors("header h { bit<8> x;"), ["1:10 `{` is not closed (add `}`)"]);
+    assert_eq!(errors("control c() { apply { {"), ["1:23 `{` is not closed (add `}`)"]);
+    let missing =
+        "control c() { apply { if (x) { f(\n}\nheader h { bit<8> x; }\ncontrol d() { apply {\nheader i { }";
+    assert_eq!(
+        errors(missing),
+        [
+            "2:1 expected an expression, found `}`",
+            "1:21 `{` is not closed (add `}`)",
+            "4:21 `{` is not closed (add `}`)",
+        ]
+    );
+    let shown = show::program(&parse(missing).program);
+    assert_eq!(shown.lines().filter(|line| line.starts_with("header")).count(), 2, "{shown}");
+    assert_eq!(
+        errors("control c() { header h { } apply { } }"),
+        [
+            "1:22 a type, parser, control, error or match kind cannot be declared here (it belongs at the top level; \
+          is a `}` missing before it?)"
+        ]
+    );
     assert_eq!(errors("} header h { }"), ["1:1 `}` closes nothing"]);
     assert_eq!(errors("const string s = \"a"), ["1:18 string is not closed (add `\"`)"]);
     assert_eq!(errors("header h { } /* a"), ["1:14 comment is not closed (add `*/`)"]);
