@@ -11,6 +11,9 @@
 //! | [`ast`]        | syntax trees: what a program says                                           |
 //! | [`check`]      | the checker: from a syntax tree to a checked program                        |
 //! | [`hir`]        | checked programs: what it means                                             |
+//! | [`constant`]   | values of expressions once constructors have their arguments                |
+//! | [`instantiate`] | the objects of a program, with names and arguments                         |
+//! | [`info`]       | P4Info: what a controller can address                                       |
 //! | [`lower`]      | from checked programs to the pipeline's                                     |
 //! | [`compile`]    | all steps in a row                                                          |
 //! | [`stf`]        | test cases: commands, packets and the packets expected                      |
@@ -19,9 +22,12 @@
 pub mod ast;
 pub mod check;
 pub mod compile;
+pub mod constant;
 pub mod diagnostic;
 pub mod hir;
 pub mod include;
+pub mod info;
+pub mod instantiate;
 pub mod lex;
 pub mod lower;
 pub mod parse;
