@@ -73,6 +73,10 @@ control C(inout headers hdr, inout metadata meta, inout standard_metadata_t std)
         actions = { add_n(hdr.h.a); leave; }
         default_action = add_n(hdr.h.a, 0x40);
     }
+    table u {
+        key = { hdr.h.a: exact; }
+        actions = { add_n(hdr.h.b); NoAction; }
+    }
 
     apply {
         std.egress_spec = 1;
@@ -94,6 +98,7 @@ control C(inout headers hdr, inout metadata meta, inout standard_metadata_t std)
             late(hdr.h.a, hdr.h.b);
         } else if (hdr.h.op == 7) {
             t.apply();
+            u.apply();
             hdr.h.r = 7;
         } else if (hdr.h.op == 8) {
             // The second operand is evaluated only where it decides.
