@@ -13,7 +13,7 @@ use super::ids::{Ids, Refusal};
 use super::inventory::Inventory;
 use super::proto::expression::Value as Literal;
 use super::proto::p4_ids::Prefix;
-use super::proto::{self, P4Info, PkgInfo, PlatformProperties, Preamble};
+use super::proto::{self, P4Info, P4TypeInfo, PkgInfo, PlatformProperties, Preamble};
 use super::types::{Types, type_name};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::hir::{Annotation, Composite, Expr, Program, Type, Value};
@@ -275,7 +275,15 @@ impl<'p> Builder<'p, '_> {
             let message = "types that a controller sees are too large or too deeply nested";
             self.diagnostics.push(Diagnostic::error(span.unwrap_or_default(), message));
         }
-        self.info.type_info = Some(self.types.finish());
+        // Present, if only to be empty, where there is something that could have a type, as p4c has it.
+        let has_types = !self.info.tables.is_empty()
+            || self.inventory.externs.iter().filter_map(|id| self.objects.get(*id)).any(|object| object.is_declared)
+            || (self.inventory.calls_extern_functions && self.arch.digest_function.is_some())
+            || self.info.actions.iter().any(|action| !action.params.is_empty());
+        let types = self.types.finish();
+        if has_types || types != P4TypeInfo::default() {
+            self.info.type_info = Some(types);
+        }
         self.info
     }
 }
