@@ -71,7 +71,7 @@ fn compare(program: &Path, expected: P4Info) -> (&'static str, String) {
     let Some(checked) = mswitch_p4::check::check(&parsed.program, &mut diagnostics) else {
         return ("is refused by the checker", errors(&diagnostics));
     };
-    let found = info::of(&checked, &mut diagnostics);
+    let found = info::of(&checked, &parsed.sources, &mut diagnostics);
     if diagnostics.errors() > 0 {
         return ("has no P4Info", errors(&diagnostics));
     }

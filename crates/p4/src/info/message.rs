@@ -18,10 +18,11 @@ use super::types::{Types, type_name};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::hir::{Annotation, Composite, Expr, Program, Type, Value};
 use crate::instantiate::{ObjectId, Objects};
-use crate::source::Span;
+use crate::source::{Sources, Span};
 
 struct Builder<'p, 'a> {
     program: &'p Program,
+    sources: &'a Sources,
     objects: &'a Objects<'p>,
     arch: &'static Arch,
     inventory: &'a Inventory<'p>,
@@ -46,6 +47,7 @@ pub(super) fn build<'p>(
     let digests = digests(&inventory);
     let mut builder = Builder {
         program,
+        sources,
         objects,
         arch,
         inventory: &inventory,
@@ -279,6 +281,7 @@ impl<'p> Builder<'p, '_> {
         let has_types = !self.info.tables.is_empty()
             || self.inventory.externs.iter().filter_map(|id| self.objects.get(*id)).any(|object| object.is_declared)
             || (self.inventory.calls_extern_functions && self.arch.digest_function.is_some())
+            || !self.info.controller_packet_metadata.is_empty()
             || self.info.actions.iter().any(|action| !action.params.is_empty());
         let types = self.types.finish();
         if has_types || types != P4TypeInfo::default() {

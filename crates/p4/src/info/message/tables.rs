@@ -67,7 +67,7 @@ impl<'p> Builder<'p, '_> {
             let Annotations { texts, structured, doc } = Annotations::of(&key.annotations, &[]);
             MatchField {
                 id,
-                name: key_name(self.program, key),
+                name: key_name(self.program, self.sources, key),
                 annotations: texts,
                 bitwidth: width(&key.value.ty),
                 doc,
