@@ -92,7 +92,10 @@ fn compare(files: &[PathBuf], outputs: &Path, options: &Options) -> io::Result<(
             println!("elsewhere: {name}, expected {expected:?}, found {found:?}");
         }
     }
-    println!("{} programs: {right} refused at a right line, {elsewhere} elsewhere, {accepted} accepted", files.len());
+    println!(
+        "{} programs: {right} refused at a right line, {elsewhere} elsewhere, {accepted} accepted",
+        files.len()
+    );
     Ok(())
 }
 

@@ -66,6 +66,7 @@ pub fn program(tokens: &[Token], diagnostics: &mut Diagnostics) -> Program {
     let mut parser = Parser {
         tokens,
         end: &end,
+        closers: scan::closers(tokens),
         at: 0,
         diagnostics,
         names: Names::default(),
@@ -88,6 +89,8 @@ type Parse<T> = Result<T, Failed>;
 struct Parser<'a> {
     tokens: &'a [Token],
     end: &'a Token,
+    /// For each opening bracket, the position of the one that closes it, or 0.
+    closers: Vec<usize>,
     at: usize,
     diagnostics: &'a mut Diagnostics,
     names: Names,
@@ -201,7 +204,10 @@ impl<'a> Parser<'a> {
             TokenKind::Unknown if token.text.starts_with('"') => {
                 return Diagnostic::error(token.span, "string is not closed").help("add `\"`");
             }
-            TokenKind::Unknown => format!("unknown character `{}`", token.text.escape_debug()),
+            TokenKind::Unknown if token.text.chars().any(char::is_control) => {
+                format!("unknown character `{}`", token.text.escape_unicode())
+            }
+            TokenKind::Unknown => format!("unknown character `{}`", token.text),
             _ if token.text.chars().count() > 40 => {
                 format!("`{}…`", token.text.chars().take(39).collect::<String>())
             }
@@ -350,5 +356,7 @@ impl<'a> Parser<'a> {
     }
 }
 
+#[cfg(test)]
+mod show;
 #[cfg(test)]
 mod tests;

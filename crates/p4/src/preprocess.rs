@@ -152,6 +152,9 @@ impl<'a> Preprocessor<'a> {
                 self.stopped = true;
             }
         }
+        if self.stopped {
+            return;
+        }
         for condition in conditions {
             self.diagnostics.push(
                 Diagnostic::error(condition.span, "conditional part without `#endif`")

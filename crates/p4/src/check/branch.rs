@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
+use super::Checker;
 use super::scope::Symbol;
 use super::ty::Ty;
 use super::value::{Kind, Typed};
-use super::Checker;
 use crate::ast::{self, Name, SwitchCase};
 use crate::diagnostic::Diagnostic;
 use crate::hir::{self, ActionId, ExprKind, Stmt, StmtKind, TableId, Value, VarId, VarKind};
@@ -21,7 +21,12 @@ struct Group<L> {
 
 impl<'a> Checker<'a, '_> {
     /// A `switch`.
-    pub(super) fn switch(&mut self, on: &'a ast::Expr, cases: &'a [SwitchCase], span: Span) -> Option<StmtKind> {
+    pub(super) fn switch(
+        &mut self,
+        on: &'a ast::Expr,
+        cases: &'a [SwitchCase],
+        span: Span,
+    ) -> Option<StmtKind> {
         let on = self.expr(on);
         self.default_is_last(cases);
         match (on.kind, on.ty.clone()) {
@@ -39,12 +44,21 @@ impl<'a> Checker<'a, '_> {
                 let on = Typed { kind, ty: ty.clone(), ..on };
                 let scalar = matches!(
                     ty,
-                    Ty::Bit(_) | Ty::Int(_) | Ty::Integer | Ty::Bool | Ty::Enum(_) | Ty::ErrorCode | Ty::New(_) | Ty::Error
+                    Ty::Bit(_)
+                        | Ty::Int(_)
+                        | Ty::Integer
+                        | Ty::Bool
+                        | Ty::Enum(_)
+                        | Ty::ErrorCode
+                        | Ty::New(_)
+                        | Ty::Error
                 );
                 if !scalar {
                     let message = format!("`switch` on a value of type `{}`", self.show(&ty));
                     let found = Diagnostic::error(on.span, message);
-                    self.report(found.expected("expected a number, an enum, an error or `action_run` of a table"));
+                    self.report(
+                        found.expected("expected a number, an enum, an error or `action_run` of a table"),
+                    );
                 }
                 let ty = if scalar { ty } else { Ty::Error };
                 let mut seen: HashMap<String, Span> = HashMap::new();
@@ -68,7 +82,8 @@ impl<'a> Checker<'a, '_> {
         let default = cases.iter().position(|c| matches!(c.label.kind, ast::ExprKind::Default));
         let behind = default.and_then(|at| Some((cases.get(at)?, cases.get(at + 1)?)));
         if let Some((default, case)) = behind {
-            let found = Diagnostic::error(case.label.span, "a label behind `default`").also(default.label.span, "`default`");
+            let found = Diagnostic::error(case.label.span, "a label behind `default`")
+                .also(default.label.span, "`default`");
             self.report(found.help("move `default` to the end"));
         }
     }
@@ -106,16 +121,26 @@ impl<'a> Checker<'a, '_> {
 
     fn action_label(&mut self, table: TableId, label: &'a ast::Expr) -> Option<ActionId> {
         let ast::ExprKind::Name { global, name } = &label.kind else {
-            self.report(Diagnostic::error(label.span, "a label must be the name of an action").expected("expected an action"));
+            self.report(
+                Diagnostic::error(label.span, "a label must be the name of an action")
+                    .expected("expected an action"),
+            );
             return None;
         };
-        let actions: Vec<ActionId> =
-            self.out.tables.get(table.index()).map(|t| t.actions.iter().map(|a| a.call.action).collect()).unwrap_or_default();
+        let actions: Vec<ActionId> = self
+            .out
+            .tables
+            .get(table.index())
+            .map(|t| t.actions.iter().map(|a| a.call.action).collect())
+            .unwrap_or_default();
         match self.scopes.find(&name.text, *global) {
             Some((Symbol::Action(id), _)) if actions.contains(id) => Some(*id),
             _ => {
-                let names: Vec<String> =
-                    actions.iter().filter_map(|a| self.out.actions.get(a.index())).map(|a| a.name.clone()).collect();
+                let names: Vec<String> = actions
+                    .iter()
+                    .filter_map(|a| self.out.actions.get(a.index()))
+                    .map(|a| a.name.clone())
+                    .collect();
                 let message = format!("`{}` is not an action of the table", name.text);
                 let mut found = Diagnostic::error(label.span, message);
                 if let Some(like) = similar(&name.text, names.iter().map(String::as_str)) {
@@ -178,7 +203,10 @@ impl<'a> Checker<'a, '_> {
                 let (from, to) = (self.expr(from), self.expr(to));
                 let (var, ty) = self.loop_var(ty, name)?;
                 if !ty.is_bits() && !ty.is_error() {
-                    self.error(name.span, format!("`{}` runs over a range, expected a type `bit<>` or `int<>`", name.text));
+                    self.error(
+                        name.span,
+                        format!("`{}` runs over a range, expected a type `bit<>` or `int<>`", name.text),
+                    );
                 }
                 let (from, to) = (self.coerce(from, &ty), self.coerce(to, &ty));
                 let (from, to) = (self.finish(from), self.finish(to));

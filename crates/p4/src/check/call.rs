@@ -100,7 +100,10 @@ impl<'a> Checker<'a, '_> {
         let ast::TypeKind::Named { global, name } = &base.kind else {
             let found = self.ty(ty);
             let message = format!("`{}` has no objects", self.show(&found));
-            self.report(Diagnostic::error(ty.span, message).expected("expected an extern, parser, control or package"));
+            self.report(
+                Diagnostic::error(ty.span, message)
+                    .expected("expected an extern, parser, control or package"),
+            );
             return None;
         };
         let args = args.iter().map(|a| self.type_argument(a)).collect();
@@ -127,7 +130,8 @@ impl<'a> Checker<'a, '_> {
             .map(|decl| Rc::clone(&decl.signature))
             .collect();
         let Some(at) = self.overload(&signatures, name, args, span) else { return Typed::error(span) };
-        let (Some(signature), Some(function)) = (signatures.get(at).cloned(), visible.get(at).copied()) else {
+        let (Some(signature), Some(function)) = (signatures.get(at).cloned(), visible.get(at).copied())
+        else {
             return Typed::error(span);
         };
         let is_extern = self.functions.get(function.0 as usize).is_some_and(|d| d.ast.body.is_none());
@@ -140,6 +144,11 @@ impl<'a> Checker<'a, '_> {
         }
         let type_args = passed.infer.bindings().into_iter().map(|(_, ty)| ty).collect::<Vec<_>>();
         let result = self.resolve(&signature.result, &passed.infer);
+        if matches!(result, Ty::Integer) {
+            let found = Diagnostic::error(span, "the width of the result is not known");
+            self.report(found.help("write the width of an argument: `8w1`"));
+            return Typed::error(span);
+        }
         let callee = if is_extern {
             Callee::Extern(name.text.clone())
         } else {
@@ -212,7 +221,8 @@ impl<'a> Checker<'a, '_> {
         args: &'a [Argument],
         span: Span,
     ) -> Option<usize> {
-        let mut fitting = signatures.iter().enumerate().filter(|(_, s)| takes(&s.params, args)).map(|(at, _)| at);
+        let mut fitting =
+            signatures.iter().enumerate().filter(|(_, s)| takes(&s.params, args)).map(|(at, _)| at);
         let first = fitting.next();
         let Some(first) = first else {
             if signatures.len() == 1 {
@@ -283,7 +293,8 @@ impl<'a> Checker<'a, '_> {
                 }
                 (None, Some(name)) => {
                     let message = format!("`{}` has no parameter `{}`", signature.name, name.text);
-                    let mut found = Diagnostic::error(name.span, message).also(signature.span, "declared here");
+                    let mut found =
+                        Diagnostic::error(name.span, message).also(signature.span, "declared here");
                     if let Some(like) = similar(&name.text, params.iter().map(|p| p.name)) {
                         found = found.help(format!("did you mean `{like}`?"));
                     }
@@ -340,8 +351,11 @@ impl<'a> Checker<'a, '_> {
     ) -> Option<()> {
         let (found, wanted) = (written.len(), signature.type_params.len());
         if found != wanted {
-            let message =
-                format!("`{}` takes {wanted} type {}, found {found}", signature.name, plural(wanted, "argument"));
+            let message = format!(
+                "`{}` takes {wanted} type {}, found {found}",
+                signature.name,
+                plural(wanted, "argument")
+            );
             self.report(Diagnostic::error(span, message).also(signature.span, "declared here"));
             return None;
         }
@@ -385,12 +399,16 @@ impl<'a> Checker<'a, '_> {
         }
         infer.settle();
         if let Some(open) = infer.open() {
-            if !self.may_stay_open(signature, args, open) {
+            // `_` for what no argument tells.
+            let unused = infer.is_written() && matches!(signature.result, Ty::Void) && signature.is_package;
+            if !unused && !self.may_stay_open(signature, args, open) {
                 let name = self.param_name(open);
                 let message = format!("type argument `{name}` of `{}` is not known", signature.name);
                 let list = signature.type_params.iter().map(|_| "…").collect::<Vec<_>>().join(", ");
                 let help = format!("write the type arguments: `{}<{list}>(…)`", signature.name);
-                self.report(Diagnostic::error(span, message).also(signature.span, "declared here").help(help));
+                self.report(
+                    Diagnostic::error(span, message).also(signature.span, "declared here").help(help),
+                );
                 return None;
             }
         }
@@ -426,20 +444,27 @@ impl<'a> Checker<'a, '_> {
             if param.direction == Direction::Out {
                 return Some(Typed { ty: ty.clone(), ..value });
             }
-            self.error(span, format!("`_` as the argument of parameter `{}`; only `out` parameters take it", param.name));
+            self.error(
+                span,
+                format!("`_` as the argument of parameter `{}`; only `out` parameters take it", param.name),
+            );
             return None;
         }
         if writes {
             match value.access {
                 Access::Place => {}
                 Access::Value => {
-                    let message = format!("parameter `{}` of `{}` needs a place to write to", param.name, signature.name);
+                    let message = format!(
+                        "parameter `{}` of `{}` needs a place to write to",
+                        param.name, signature.name
+                    );
                     let found = Diagnostic::error(span, message).expected("this is a value");
                     self.report(found.also(param.span, "declared here"));
                     return None;
                 }
                 Access::ReadOnly(why) => {
-                    let message = format!("parameter `{}` of `{}` writes to this: {why}", param.name, signature.name);
+                    let message =
+                        format!("parameter `{}` of `{}` writes to this: {why}", param.name, signature.name);
                     self.report(Diagnostic::error(span, message).also(param.span, "declared here"));
                     return None;
                 }
@@ -452,6 +477,16 @@ impl<'a> Checker<'a, '_> {
                 return None;
             }
             return Some(value);
+        }
+        if matches!(param.ty, Ty::Param(_)) && value.ty.is_object() && !matches!(value.ty, Ty::Extern(..)) {
+            let message = format!("`{}` cannot be an argument of `{}`", self.show(&value.ty), signature.name);
+            self.report(Diagnostic::error(span, message).also(param.span, "declared here"));
+            return None;
+        }
+        if param.direction == Direction::In && matches!(ty, Ty::String) {
+            let message = format!("a value of type `{}` for an `in` parameter", self.show(ty));
+            self.report(Diagnostic::error(span, message).also(param.span, "declared here"));
+            return None;
         }
         if param.direction == Direction::In && lacks_width(ty) {
             let found = Diagnostic::error(span, "the width of a number in this argument is not known");
@@ -476,7 +511,8 @@ fn takes(params: &[Param<'_>], args: &[Argument]) -> bool {
             at < args.len()
         };
         given || param.may_lack()
-    }) && (!named || args.iter().all(|a| a.name.as_ref().is_some_and(|n| params.iter().any(|p| p.name == n.text))))
+    }) && (!named
+        || args.iter().all(|a| a.name.as_ref().is_some_and(|n| params.iter().any(|p| p.name == n.text))))
 }
 
 /// Whether a type names a type parameter.

@@ -34,9 +34,19 @@ impl<'a> Checker<'a, '_> {
                 let dots = matches!(typed.ty, Ty::Record(_, true));
                 self.record(parts, dots, to, span)
             }
-            (Kind::Invalid, _) if to.is_header() || to.is_union() => Typed::constant(Value::Invalid, to.clone(), span),
+            (Kind::Choice(parts), _) => {
+                let (condition, a, b) = *parts;
+                let (a, b) = (self.coerce(a, to), self.coerce(b, to));
+                self.choice(condition, a, b, to, span)
+            }
+            (Kind::Invalid, _) if to.is_header() || to.is_union() => {
+                Typed::constant(Value::Invalid, to.clone(), span)
+            }
             (Kind::Invalid, _) => {
-                self.error(span, format!("`{{#}}` is a header or a header union, expected `{}`", self.show(to)));
+                self.error(
+                    span,
+                    format!("`{{#}}` is a header or a header union, expected `{}`", self.show(to)),
+                );
                 Typed::error(span)
             }
             (Kind::Dots, _) => match self.default_of(to) {
@@ -62,7 +72,7 @@ impl<'a> Checker<'a, '_> {
     fn implicit(&mut self, typed: Typed<'a>, to: &Ty) -> Typed<'a> {
         let span = typed.span;
         let legal = match (&typed.ty, to) {
-            (Ty::Integer, Ty::Bit(_) | Ty::Int(_)) => true,
+            (Ty::Integer, Ty::Bit(_) | Ty::Int(_)) | (Ty::Bit(_) | Ty::Int(_), Ty::Integer) => true,
             (Ty::Enum(_), Ty::Bit(_) | Ty::Int(_)) => typed.ty.representation().as_ref() == Some(to),
             (Ty::Tuple(from), Ty::Tuple(parts)) => {
                 // A constant tuple with integers without a width.
@@ -93,13 +103,62 @@ impl<'a> Checker<'a, '_> {
             return Typed::constant(value, to.clone(), span);
         }
         let known = typed.known;
+        let is_int = matches!(typed.ty, Ty::Integer);
         let inner = self.finish(typed);
+        if is_int && !known {
+            return match self.narrowed(&inner, to) {
+                Some(expr) => Typed::new(expr.kind, to.clone(), span),
+                None => {
+                    let found =
+                        Diagnostic::error(span, "a number of type `int` that is not known at compile time");
+                    self.report(
+                        found.help("convert the operands to a type with a width before they are used"),
+                    );
+                    Typed::error(span)
+                }
+            };
+        }
         Typed::new(ExprKind::Cast(Box::new(inner)), to.clone(), span).known(known)
+    }
+
+    /// The lowest bits of an `int` that is computed from values with a width. Only operators whose lowest bits depend on
+    /// nothing but the lowest bits of their operands have them.
+    fn narrowed(&mut self, expr: &hir::Expr, to: &Ty) -> Option<hir::Expr> {
+        let (Ty::Bit(width) | Ty::Int(width)) = *to else { return None };
+        let ty = self.hir(to);
+        let span = expr.span;
+        let make = |kind| hir::Expr { kind, ty: ty.clone(), span };
+        Some(match &expr.kind {
+            ExprKind::Const(Value::Integer(n)) => make(ExprKind::Const(Value::Integer(fold::wrap(n, to)))),
+            ExprKind::Var(_) => make(ExprKind::Cast(Box::new(expr.clone()))),
+            ExprKind::Cast(inner) => {
+                // The width changes before the sign.
+                let sized = match inner.ty {
+                    hir::Type::Bit(_) => hir::Type::Bit(width),
+                    hir::Type::Int(_) => hir::Type::Int(width),
+                    _ => return None,
+                };
+                let sized = hir::Expr { kind: ExprKind::Cast(inner.clone()), ty: sized, span };
+                if sized.ty == ty { sized } else { make(ExprKind::Cast(Box::new(sized))) }
+            }
+            ExprKind::Unary(op, operand) => make(ExprKind::Unary(*op, Box::new(self.narrowed(operand, to)?))),
+            ExprKind::Binary(op, operands) => {
+                use hir::BinOp::*;
+                if !matches!(op, Add | Sub | Mul | And | Or | Xor) {
+                    return None;
+                }
+                let both = (self.narrowed(&operands.0, to)?, self.narrowed(&operands.1, to)?);
+                make(ExprKind::Binary(*op, Box::new(both)))
+            }
+            _ => return None,
+        })
     }
 
     fn converted(&mut self, value: Value, from: &Ty, to: &Ty, span: Span) -> Value {
         match (value, from, to) {
-            (Value::Integer(n), Ty::Integer, Ty::Bit(_) | Ty::Int(_)) => Value::Integer(self.fitted(&n, to, span)),
+            (Value::Integer(n), Ty::Integer, Ty::Bit(_) | Ty::Int(_)) => {
+                Value::Integer(self.fitted(&n, to, span))
+            }
             (Value::Integer(n), _, Ty::Bool) => Value::Bool(!n.is_zero()),
             (Value::Bool(b), _, Ty::Bit(_) | Ty::Int(_)) => {
                 Value::Integer(if b { BigInt::one() } else { BigInt::zero() })
@@ -177,7 +236,8 @@ impl<'a> Checker<'a, '_> {
             return Typed::error(span);
         }
         let given = parts.len();
-        let mut values: Vec<Typed<'a>> = parts.into_iter().zip(&types).map(|(p, ty)| self.coerce(p, ty)).collect();
+        let mut values: Vec<Typed<'a>> =
+            parts.into_iter().zip(&types).map(|(p, ty)| self.coerce(p, ty)).collect();
         for ty in types.iter().skip(given) {
             values.push(self.coerce(Typed::soft(Kind::Dots, Ty::Dots, span, true), ty));
         }
@@ -220,7 +280,8 @@ impl<'a> Checker<'a, '_> {
             .collect();
         if !missing.is_empty() {
             let list = missing.iter().map(|m| format!("`{m}`")).collect::<Vec<_>>().join(", ");
-            let message = format!("no value for {} {list} of `{}`", plural(missing.len(), "field"), self.show(to));
+            let message =
+                format!("no value for {} {list} of `{}`", plural(missing.len(), "field"), self.show(to));
             let help = "end the list with `...` to give the other fields their defaults";
             self.report(Diagnostic::error(span, message).help(help));
             failed = true;
@@ -260,6 +321,9 @@ impl<'a> Checker<'a, '_> {
                 self.aggregate(parts, &ty, span)
             }
             (Kind::Expr(kind), _) => Typed { kind: Kind::Expr(kind), ..typed },
+            (Kind::Choice(parts), Some(ty)) => {
+                self.coerce(Typed { kind: Kind::Choice(parts), ty: typed.ty, ..typed }, &ty)
+            }
             (_, _) if typed.ty.is_error() => Typed::error(span),
             (kind, _) => {
                 let what = match kind {
@@ -295,9 +359,10 @@ impl<'a> Checker<'a, '_> {
                 Value::List(c.fields.iter().map(|(_, ty)| self.default_of(ty)).collect::<Option<_>>()?)
             }
             Ty::Composite(_) => Value::Invalid,
-            Ty::Tuple(parts) => Value::List(parts.iter().map(|ty| self.default_of(ty)).collect::<Option<_>>()?),
+            Ty::Tuple(parts) => {
+                Value::List(parts.iter().map(|ty| self.default_of(ty)).collect::<Option<_>>()?)
+            }
             Ty::Stack(element, n) => Value::List(vec![self.default_of(element)?; *n as usize]),
-            Ty::List(_) => Value::List(Vec::new()),
             Ty::Param(_) => Value::Invalid,
             _ => return None,
         })
@@ -319,7 +384,9 @@ impl<'a> Checker<'a, '_> {
                 let signed = matches!(place.ty, Ty::Int(_));
                 let first = if signed { format!("bit<{a}>") } else { format!("int<{a}>") };
                 let last = self.show(to);
-                report = report.help(format!("change the sign and then the width from {a} to {b}: `({last})({first})…`"));
+                report = report.help(format!(
+                    "change the sign and then the width from {a} to {b}: `({last})({first})…`"
+                ));
             }
             self.report(report);
             return Typed::error(span);
@@ -327,10 +394,6 @@ impl<'a> Checker<'a, '_> {
         match (place.value(), &place.ty, to) {
             (Some(Value::Integer(n)), Ty::Integer, Ty::Bool) if !n.is_zero() && !n.is_one() => {
                 self.error(span, format!("{n} cannot be converted to `bool`; only 0 and 1 can"));
-                return Typed::error(span);
-            }
-            (None, _, Ty::Integer) if !place.known => {
-                self.not_constant(span, "a value of type `int`");
                 return Typed::error(span);
             }
             _ => {}
@@ -345,9 +408,13 @@ impl<'a> Checker<'a, '_> {
             (Ty::Bit(_), Ty::Bit(_)) | (Ty::Int(_), Ty::Int(_)) => true,
             (Ty::Bit(a), Ty::Int(b)) | (Ty::Int(a), Ty::Bit(b)) => a == b,
             (Ty::Bit(1), Ty::Bool) | (Ty::Bool, Ty::Bit(1)) => true,
-            (Ty::Integer, Ty::Bit(_) | Ty::Int(_) | Ty::Bool) | (Ty::Bit(_) | Ty::Int(_), Ty::Integer) => true,
-            (Ty::New(new), _) => self.may_cast(&new.base, to),
-            (_, Ty::New(new)) => self.may_cast(from, &new.base),
+            (Ty::Integer, Ty::Bit(_) | Ty::Int(_) | Ty::Bool) | (Ty::Bit(_) | Ty::Int(_), Ty::Integer) => {
+                true
+            }
+            (Ty::New(new), _) if new.base == *to => true,
+            (_, Ty::New(new)) => {
+                *from == new.base || matches!(from, Ty::Integer) && self.may_cast(from, &new.base)
+            }
             (Ty::Enum(_), _) => from.representation().is_some_and(|base| self.may_cast(&base, to)),
             (_, Ty::Enum(_)) => to.representation().is_some_and(|base| self.may_cast(from, &base)),
             (Ty::Tuple(a), Ty::Tuple(b)) => {
@@ -364,7 +431,8 @@ impl<'a> Checker<'a, '_> {
             Ty::Control(id) => self.controls.get(id.index())?.apply.params.clone(),
             Ty::Abstract(id, args) => {
                 let signature = self.abstracts.get(id.0 as usize)?.clone();
-                let bindings: Vec<_> = signature.type_params.iter().copied().zip(args.iter().cloned()).collect();
+                let bindings: Vec<_> =
+                    signature.type_params.iter().copied().zip(args.iter().cloned()).collect();
                 let mut params = signature.params.clone();
                 for param in &mut params {
                     param.ty = self.subst(&param.ty, &bindings);
@@ -384,7 +452,9 @@ impl<'a> Checker<'a, '_> {
             Ty::Abstract(id, _) => self.abstracts.get(id.0 as usize).is_some_and(|s| s.is_parser),
             _ => false,
         };
-        let (Some(wanted), Some(found)) = (self.apply_params(to), self.apply_params(&typed.ty)) else { return typed };
+        let (Some(wanted), Some(found)) = (self.apply_params(to), self.apply_params(&typed.ty)) else {
+            return typed;
+        };
         let mismatch = if is_parser != wants_parser {
             let noun = |parser| if parser { "parser" } else { "control" };
             Some(format!("it is a {}, expected a {}", noun(is_parser), noun(wants_parser)))

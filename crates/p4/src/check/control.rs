@@ -44,9 +44,11 @@ impl<'a> Checker<'a, '_> {
         self.declare(name, Symbol::Open("control"));
         let outer = std::mem::take(&mut self.declared);
         self.scopes.push();
-        let (object, params, constructor) = self.object_params(name, &control.signature, &control.constructor, false);
+        let (object, params, constructor) =
+            self.object_params(name, &control.signature, &control.constructor, false);
         self.controls.push(Rc::new(object));
         let place = Place { container: Some(Container::Control(id)), ..Place::TOP };
+        self.scopes.push();
         let (members, body) = self.at(place.clone(), |c| {
             let mut members = Members::default();
             for declaration in &control.locals {
@@ -55,6 +57,7 @@ impl<'a> Checker<'a, '_> {
             let body = c.at(Place { here: Here::Control, ..place }, |c| c.block(&control.body));
             (members, body)
         });
+        self.scopes.pop();
         self.scopes.pop();
         let instances = std::mem::replace(&mut self.declared, outer);
         if let Some(out) = self.out.controls.get_mut(id.index()) {
@@ -120,6 +123,7 @@ impl<'a> Checker<'a, '_> {
             result: Ty::Void,
             span: name.span,
             is_parser: false,
+            is_package: false,
         };
         self.actions.push(Rc::new(signature));
         if self.scopes.here(&name.text).is_none() {

@@ -9,6 +9,7 @@ use num_bigint::BigInt;
 use super::scope::{FunctionRef, Ordinal, Symbol, TypeSymbol};
 use super::signature::{Role, Signature};
 use super::ty::{AbstractId, CompositeId, CompositeKind, NewTy, ParamId, Ty};
+use super::value::Typed;
 use super::{Checker, Here, Place, fold, index};
 use crate::ast::{self, Declaration, DeclarationKind};
 use crate::diagnostic::Diagnostic;
@@ -99,6 +100,24 @@ impl<'a> Checker<'a, '_> {
     fn global(&mut self, declaration: &'a Declaration) {
         let name = &declaration.name;
         let annotations = declaration.annotations.as_slice();
+        if name.text == "main"
+            && !matches!(declaration.kind, DeclarationKind::Instance(_) | DeclarationKind::Function(_))
+        {
+            self.report(
+                Diagnostic::error(name.span, "`main` is not a package")
+                    .expected("expected an object of a package"),
+            );
+        }
+        // Elsewhere, annotations are in the checked form.
+        if matches!(
+            declaration.kind,
+            DeclarationKind::Constant(..)
+                | DeclarationKind::TypeDef(_)
+                | DeclarationKind::Function(_)
+                | DeclarationKind::ExternFunction(_)
+        ) {
+            self.annotations(annotations);
+        }
         match &declaration.kind {
             DeclarationKind::Constant(ty, value) => self.constant(name, ty, value),
             DeclarationKind::Instance(instance) => {
@@ -110,9 +129,15 @@ impl<'a> Checker<'a, '_> {
                 }
             }
             DeclarationKind::Error(_) | DeclarationKind::MatchKind(_) => {}
-            DeclarationKind::Header(c) => self.composite_declaration(CompositeKind::Header, name, annotations, c),
-            DeclarationKind::HeaderUnion(c) => self.composite_declaration(CompositeKind::Union, name, annotations, c),
-            DeclarationKind::Struct(c) => self.composite_declaration(CompositeKind::Struct, name, annotations, c),
+            DeclarationKind::Header(c) => {
+                self.composite_declaration(CompositeKind::Header, name, annotations, c)
+            }
+            DeclarationKind::HeaderUnion(c) => {
+                self.composite_declaration(CompositeKind::Union, name, annotations, c)
+            }
+            DeclarationKind::Struct(c) => {
+                self.composite_declaration(CompositeKind::Struct, name, annotations, c)
+            }
             DeclarationKind::Enum(representation, members) => {
                 self.enumeration(name, annotations, representation.as_ref(), members);
             }
@@ -201,14 +226,6 @@ impl<'a> Checker<'a, '_> {
             fields.push((field, ty));
         }
         self.scopes.pop();
-        if kind == CompositeKind::Header {
-            let mut varbits = fields.iter().filter(|(_, ty)| matches!(ty, Ty::Varbit(_)));
-            if let (Some((first, _)), Some((second, _))) = (varbits.next(), varbits.next()) {
-                let message = format!("a second varbit field in header `{}`", name.text);
-                let found = Diagnostic::error(second.name.span, message);
-                self.report(found.also(first.name.span, "the first one").expected("a header has at most one"));
-            }
-        }
         let id = CompositeId(index(self.composites.len()));
         let generic = !type_params.is_empty();
         self.composites.push(Rc::new(CompositeDecl { kind, name, annotations, type_params, fields }));
@@ -234,7 +251,8 @@ impl<'a> Checker<'a, '_> {
                 Ty::New(new) => self.may_be_field(kind, &new.base),
                 Ty::Stack(element, _) => self.may_be_field(kind, element),
                 Ty::Composite(c) => {
-                    c.kind == CompositeKind::Struct && c.fields.iter().all(|(_, ty)| self.may_be_field(kind, ty))
+                    c.kind == CompositeKind::Struct
+                        && c.fields.iter().all(|(_, ty)| self.may_be_field(kind, ty))
                 }
                 _ => false,
             },
@@ -253,11 +271,16 @@ impl<'a> Checker<'a, '_> {
             if ty.is_bits() || ty.is_error() {
                 return ty;
             }
-            let found = Diagnostic::error(written.span, format!("an enum cannot be represented by `{}`", self.show(&ty)));
+            let found = Diagnostic::error(
+                written.span,
+                format!("an enum cannot be represented by `{}`", self.show(&ty)),
+            );
             self.report(found.expected("expected `bit<>` or `int<>`"));
             Ty::Error
         });
         let mut list: Vec<(String, BigInt, Vec<hir::Annotation>)> = Vec::new();
+        // The values of members may use those before.
+        self.scopes.push();
         let mut names: HashMap<&str, Span> = HashMap::new();
         for (at, member) in members.iter().enumerate() {
             if let Some(earlier) = names.insert(&member.name.text, member.name.span) {
@@ -279,9 +302,14 @@ impl<'a> Checker<'a, '_> {
                 }
                 (None, None) => Some(BigInt::from(at)),
             };
+            if let (Some(ty), Some(value)) = (&ty, &value) {
+                let constant = Typed::constant(Value::Integer(value.clone()), ty.clone(), member.name.span);
+                self.declare(&member.name, Symbol::Const(Rc::new(constant)));
+            }
             let annotations = self.annotations(&member.annotations);
             list.push((member.name.text.clone(), value.unwrap_or_default(), annotations));
         }
+        self.scopes.pop();
         let representation = ty.map(|ty| self.hir(&ty));
         let e = Arc::new(hir::Enum {
             name: name.text.clone(),
@@ -297,7 +325,8 @@ impl<'a> Checker<'a, '_> {
         let typed = self.expr(value);
         if let (Ty::Integer, Some(Value::Integer(n))) = (&typed.ty, typed.value()) {
             if !fold::fits(n, ty) {
-                let message = format!("value {n} of `{}` does not fit into `{}`", member.name.text, self.show(ty));
+                let message =
+                    format!("value {n} of `{}` does not fit into `{}`", member.name.text, self.show(ty));
                 self.error(value.span, message);
                 return None;
             }
@@ -317,7 +346,8 @@ impl<'a> Checker<'a, '_> {
         let base = self.ty(written);
         if !matches!(base, Ty::Bit(_) | Ty::Int(_) | Ty::Bool | Ty::New(_) | Ty::Error) {
             let message = format!("`type` cannot be applied to `{}`", self.show(&base));
-            let found = Diagnostic::error(written.span, message).expected("expected `bit<>`, `int<>` or `bool`");
+            let found =
+                Diagnostic::error(written.span, message).expected("expected `bit<>`, `int<>` or `bool`");
             self.report(found);
             self.declare(name, Symbol::Type(TypeSymbol::Plain(Ty::Error)));
             return;
@@ -340,8 +370,15 @@ impl<'a> Checker<'a, '_> {
         self.scopes.pop();
         let id = AbstractId(index(self.abstracts.len()));
         let result = Ty::Void;
-        let signature =
-            Signature { name: &name.text, type_params, params, result, span: name.span, is_parser };
+        let signature = Signature {
+            name: &name.text,
+            type_params,
+            params,
+            result,
+            span: name.span,
+            is_parser,
+            is_package: false,
+        };
         self.abstracts.push(Rc::new(signature));
         self.declare(name, Symbol::Type(TypeSymbol::Abstract(id)));
     }
@@ -355,7 +392,12 @@ impl<'a> Checker<'a, '_> {
         }
     }
 
-    fn package(&mut self, name: &'a ast::Name, annotations: &'a [ast::Annotation], signature: &'a ast::Signature) {
+    fn package(
+        &mut self,
+        name: &'a ast::Name,
+        annotations: &'a [ast::Annotation],
+        signature: &'a ast::Signature,
+    ) {
         self.declare(name, Symbol::Open("package"));
         self.scopes.push();
         let type_params = self.type_params(&signature.type_params);
@@ -373,31 +415,43 @@ impl<'a> Checker<'a, '_> {
             result: Ty::Void,
             span: name.span,
             is_parser: false,
+            is_package: true,
         };
         self.packages.push(Rc::new(signature));
         self.declare(name, Symbol::Type(TypeSymbol::Package(id)));
     }
 
-    fn extern_type(&mut self, name: &'a ast::Name, annotations: &'a [ast::Annotation], body: &'a ast::Extern) {
+    fn extern_type(
+        &mut self,
+        name: &'a ast::Name,
+        annotations: &'a [ast::Annotation],
+        body: &'a ast::Extern,
+    ) {
         let id = ExternId(index(self.externs.len()));
-        let methods = body.methods.iter().filter(|m| !m.is_constructor).map(|m| m.name.text.clone()).collect();
+        let methods =
+            body.methods.iter().filter(|m| !m.is_constructor).map(|m| m.name.text.clone()).collect();
         let annotations = self.annotations(annotations);
         self.out.externs.push(hir::Extern { name: name.text.clone(), annotations, methods });
         self.scopes.push();
         let type_params = self.type_params(&body.type_params);
         self.scopes.pop();
-        let decl = ExternDecl { type_params: type_params.clone(), constructors: Vec::new(), methods: Vec::new() };
+        let decl =
+            ExternDecl { type_params: type_params.clone(), constructors: Vec::new(), methods: Vec::new() };
         self.externs.push(Rc::new(decl));
-        self.declare(name, Symbol::Type(TypeSymbol::Extern(id)));
+        self.declare(name, Symbol::Open("extern"));
         self.scopes.push();
         for (param, name) in type_params.iter().zip(&body.type_params) {
             // A repeated name was reported above.
-            let _ = self.scopes.declare(&name.text, Symbol::Type(TypeSymbol::Plain(Ty::Param(*param))), name.span);
+            let _ = self.scopes.declare(
+                &name.text,
+                Symbol::Type(TypeSymbol::Plain(Ty::Param(*param))),
+                name.span,
+            );
         }
         let mut constructors = Vec::new();
         let mut methods: Vec<MethodDecl<'a>> = Vec::new();
         for method in &body.methods {
-            let role = if method.is_constructor { Role::Constructor } else { Role::Function };
+            let role = if method.is_constructor { Role::ExternConstructor } else { Role::Function };
             if !method.is_constructor && method.name.text == name.text {
                 self.error(method.name.span, "a constructor has no type for its result");
             }
@@ -415,6 +469,7 @@ impl<'a> Checker<'a, '_> {
             }
         }
         self.scopes.pop();
+        self.declare(name, Symbol::Type(TypeSymbol::Extern(id)));
         if let Some(slot) = self.externs.get_mut(id.index()) {
             *slot = Rc::new(ExternDecl { type_params, constructors, methods });
         }
@@ -428,20 +483,37 @@ impl<'a> Checker<'a, '_> {
     }
 
     /// The signature of a function or method.
-    fn prototype(&mut self, name: &'a ast::Name, function: &'a ast::Function, role: Role) -> Rc<Signature<'a>> {
+    fn prototype(
+        &mut self,
+        name: &'a ast::Name,
+        function: &'a ast::Function,
+        role: Role,
+    ) -> Rc<Signature<'a>> {
         self.scopes.push();
         let type_params = self.type_params(&function.signature.type_params);
         let result = self.ty(&function.result);
-        let result = if result.is_object() && !matches!(result, Ty::Extern(..)) || matches!(result, Ty::Integer) {
-            self.error(function.result.span, format!("`{}` cannot be the type of a result", self.show(&result)));
-            Ty::Error
-        } else {
-            result
-        };
+        let result =
+            if result.is_object() && !matches!(result, Ty::Extern(..)) || matches!(result, Ty::Integer) {
+                self.error(
+                    function.result.span,
+                    format!("`{}` cannot be the type of a result", self.show(&result)),
+                );
+                Ty::Error
+            } else {
+                result
+            };
         let params = self.params(&function.signature.params, role);
         self.not_type_params(&function.signature.type_params, &function.signature.params);
         self.scopes.pop();
-        Rc::new(Signature { name: &name.text, type_params, params, result, span: name.span, is_parser: false })
+        Rc::new(Signature {
+            name: &name.text,
+            type_params,
+            params,
+            result,
+            span: name.span,
+            is_parser: false,
+            is_package: false,
+        })
     }
 
     fn function(&mut self, name: &'a ast::Name, function: &'a ast::Function) {
@@ -451,14 +523,19 @@ impl<'a> Checker<'a, '_> {
             _ => Vec::new(),
         };
         let others = overloads.iter().filter_map(|f| self.functions.get(f.0 as usize));
-        let earlier = others.map(|f| &f.signature).find(|s| same_names(s, &signature)).map(|s| s.span);
-        self.no_overload(name, earlier);
+        let earlier = others.map(|f| &f.signature).find(|s| same_names(s, &signature)).cloned();
+        let repeats =
+            earlier.as_ref().is_some_and(|e| self.params_differ(&signature.params, &e.params).is_none());
+        if !repeats {
+            self.no_overload(name, earlier.map(|s| s.span));
+        }
         let function_ref = FunctionRef(index(self.functions.len()));
         let generic = !signature.type_params.is_empty();
         let ordinal = self.scopes.ordinal();
         self.functions.push(Rc::new(FunctionDecl { ast: function, name, signature, ordinal }));
         // The body must not see the function itself.
         if function.body.is_some() {
+            self.no_optional(&function.signature.params);
             if overloads.is_empty() && self.scopes.here(&name.text).is_none() {
                 self.declare(name, Symbol::Open("function"));
             }
@@ -469,9 +546,24 @@ impl<'a> Checker<'a, '_> {
                 self.function_body(function_ref, &[], id);
             }
         }
+        if repeats {
+            return;
+        }
         overloads.push(function_ref);
         let symbol = Symbol::Functions(Rc::new(overloads.clone()));
         if overloads.len() > 1 { self.scopes.replace(&name.text, symbol) } else { self.declare(name, symbol) }
+    }
+
+    /// Reports optional parameters of what has a body, which could not use them.
+    pub(super) fn no_optional(&mut self, params: &'a [ast::Param]) {
+        for param in params {
+            if param.annotations.iter().any(|a| a.name.text == "optional") {
+                self.error(
+                    param.span,
+                    format!("parameter `{}` of what has a body cannot be optional", param.name.text),
+                );
+            }
+        }
     }
 
     /// Checks the body of a generic function for all types at once. Its checked form is thrown away.
@@ -522,7 +614,8 @@ impl<'a> Checker<'a, '_> {
     fn function_body(&mut self, function: FunctionRef, args: &[Ty], id: FunctionId) {
         let Some(decl) = self.functions.get(function.0 as usize).cloned() else { return };
         let signature = &decl.signature;
-        let bindings: Vec<(ParamId, Ty)> = signature.type_params.iter().copied().zip(args.iter().cloned()).collect();
+        let bindings: Vec<(ParamId, Ty)> =
+            signature.type_params.iter().copied().zip(args.iter().cloned()).collect();
         let (params, body, result) = self.scoped(|c| {
             for (name, (_, ty)) in decl.ast.signature.type_params.iter().zip(&bindings) {
                 // A repeated name was reported with the signature.

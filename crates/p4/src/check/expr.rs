@@ -42,9 +42,13 @@ impl<'a> Checker<'a, '_> {
             ast::ExprKind::Dots => Typed::soft(Kind::Dots, Ty::Dots, span, true),
             ast::ExprKind::DontCare => Typed::soft(Kind::DontCare, Ty::DontCare, span, true),
             ast::ExprKind::Invalid => Typed::soft(Kind::Invalid, Ty::Invalid, span, true),
-            ast::ExprKind::Default => self.refuse(span, "`default` is no value; it can only be a label or a keyset"),
+            ast::ExprKind::Default => {
+                self.refuse(span, "`default` is no value; it can only be a label or a keyset")
+            }
             ast::ExprKind::Mask(..) => self.refuse(span, "a mask is no value; it can only be in a keyset"),
-            ast::ExprKind::Range(..) => self.refuse(span, "a range is no value; it can only be in a keyset or a loop"),
+            ast::ExprKind::Range(..) => {
+                self.refuse(span, "a range is no value; it can only be in a keyset or a loop")
+            }
             ast::ExprKind::Type(_) => self.refuse(span, "a type is no value"),
             ast::ExprKind::List(parts, dots) => self.listed(parts, *dots, span),
             ast::ExprKind::Record(parts, dots) => self.structure(parts, *dots, span),
@@ -79,7 +83,10 @@ impl<'a> Checker<'a, '_> {
     fn integer(&mut self, n: &BigInt, ty: Option<ast::LiteralType>, span: Span) -> Typed<'a> {
         let Some(literal) = ty else {
             if n.bits() > fold::MAX_BITS {
-                return self.refuse(span, format!("a number of {} bits; at most {} are supported", n.bits(), fold::MAX_BITS));
+                return self.refuse(
+                    span,
+                    format!("a number of {} bits; at most {} are supported", n.bits(), fold::MAX_BITS),
+                );
             }
             return Typed::integer(n.clone(), span);
         };
@@ -99,7 +106,9 @@ impl<'a> Checker<'a, '_> {
         if parts.iter().any(|p| p.ty.is_error()) {
             return Typed::error(span);
         }
-        if let Some(object) = parts.iter().find(|p| p.ty.is_object() || matches!(p.ty, Ty::Void | Ty::Applied(_))) {
+        if let Some(object) =
+            parts.iter().find(|p| p.ty.is_object() || matches!(p.ty, Ty::Void | Ty::Applied(_)))
+        {
             let (span, text) = (object.span, self.show(&object.ty));
             return self.refuse(span, format!("`{text}` cannot be in a list"));
         }
@@ -120,7 +129,10 @@ impl<'a> Checker<'a, '_> {
 
     fn this(&mut self, span: Span) -> Typed<'a> {
         let Some(id) = self.place.this else {
-            return self.refuse(span, "`this` is the object whose abstract method is implemented; there is none here");
+            return self.refuse(
+                span,
+                "`this` is the object whose abstract method is implemented; there is none here",
+            );
         };
         let ty = self.instances.get(id.index()).cloned().unwrap_or(Ty::Error);
         Typed::new(ExprKind::Instance(id), ty, span).known(true)
@@ -166,7 +178,9 @@ impl<'a> Checker<'a, '_> {
         let ty = self.vars.get(id.index()).cloned().unwrap_or(Ty::Error);
         let kind = self.out.vars.get(id.index()).map_or(VarKind::Local, |v| v.kind);
         let access = match kind {
-            VarKind::Local | VarKind::Loop | VarKind::Param(Direction::Out | Direction::InOut) => Access::Place,
+            VarKind::Local | VarKind::Loop | VarKind::Param(Direction::Out | Direction::InOut) => {
+                Access::Place
+            }
             VarKind::Param(Direction::In) => Access::ReadOnly("it is an `in` parameter"),
             VarKind::Param(Direction::None) => Access::ReadOnly("it is a parameter without a direction"),
             VarKind::Constructor => Access::ReadOnly("it is a parameter of a constructor"),
@@ -197,13 +211,18 @@ impl<'a> Checker<'a, '_> {
     fn member(&mut self, base: &'a ast::Expr, name: &'a Name, span: Span) -> Typed<'a> {
         match self.base(base) {
             None => Typed::error(span),
-            Some(Base::Type(ty) | Base::Symbol(TypeSymbol::Plain(ty), _)) => self.type_member(&ty, name, span),
+            Some(Base::Type(ty) | Base::Symbol(TypeSymbol::Plain(ty), _)) => {
+                self.type_member(&ty, name, span)
+            }
             Some(Base::Symbol(_, of)) => {
                 self.refuse(span, format!("type `{}` has no member `{}`", of.text, name.text))
             }
             Some(Base::Table(_)) => {
                 let message = format!("a table has no field `{}`", name.text);
-                self.report(Diagnostic::error(name.span, message).help("apply it first: `.apply().hit`, `.apply().miss`"));
+                self.report(
+                    Diagnostic::error(name.span, message)
+                        .help("apply it first: `.apply().hit`, `.apply().miss`"),
+                );
                 Typed::error(span)
             }
             Some(Base::Value(value)) => self.value_member(value, name, span),
@@ -242,7 +261,8 @@ impl<'a> Checker<'a, '_> {
 
     /// Reports a member that does not exist.
     fn no_member(&mut self, name: &Name, ty: &Ty, names: &[String]) {
-        let mut found = Diagnostic::error(name.span, format!("`{}` has no member `{}`", self.show(ty), name.text));
+        let mut found =
+            Diagnostic::error(name.span, format!("`{}` has no member `{}`", self.show(ty), name.text));
         if let Some(like) = similar(&name.text, names.iter().map(String::as_str)) {
             found = found.help(format!("did you mean `{like}`?"));
         }
@@ -251,7 +271,8 @@ impl<'a> Checker<'a, '_> {
 
     /// Reports a field that does not exist.
     pub(super) fn no_field(&mut self, name: &Name, ty: &Ty) {
-        let mut found = Diagnostic::error(name.span, format!("`{}` has no field `{}`", self.show(ty), name.text));
+        let mut found =
+            Diagnostic::error(name.span, format!("`{}` has no field `{}`", self.show(ty), name.text));
         if let Some(c) = ty.composite() {
             if let Some(like) = similar(&name.text, c.fields.iter().map(|(n, _)| n.as_str())) {
                 found = found.help(format!("did you mean `{like}`?"));
@@ -306,7 +327,14 @@ impl<'a> Checker<'a, '_> {
         Typed::new(make(Box::new(whole), at), ty, span).access(access).known(known)
     }
 
-    fn stack_member(&mut self, stack: Typed<'a>, element: &Ty, n: u32, name: &'a Name, span: Span) -> Typed<'a> {
+    fn stack_member(
+        &mut self,
+        stack: Typed<'a>,
+        element: &Ty,
+        n: u32,
+        name: &'a Name,
+        span: Span,
+    ) -> Typed<'a> {
         if name.text == "size" {
             return Typed::constant(Value::Integer(n.into()), Ty::Bit(32), span);
         }
@@ -331,7 +359,13 @@ impl<'a> Checker<'a, '_> {
         }
     }
 
-    fn applied_member(&mut self, applied: Typed<'a>, table: hir::TableId, name: &'a Name, span: Span) -> Typed<'a> {
+    fn applied_member(
+        &mut self,
+        applied: Typed<'a>,
+        table: hir::TableId,
+        name: &'a Name,
+        span: Span,
+    ) -> Typed<'a> {
         let Kind::Expr(ExprKind::Call(call)) = applied.kind else { return Typed::error(span) };
         match name.text.as_str() {
             "hit" => Typed::new(ExprKind::Hit(call), Ty::Bool, span),
@@ -348,13 +382,15 @@ impl<'a> Checker<'a, '_> {
 
     fn index(&mut self, base: &'a ast::Expr, at: &'a ast::Expr, span: Span) -> Typed<'a> {
         let base = self.expr(base);
+        let base = if matches!(base.ty, Ty::Listing(_, false)) { self.settled(base) } else { base };
         let at = self.expr(at);
         if base.ty.is_error() || at.ty.is_error() {
             return Typed::error(span);
         }
         let at = self.as_number(at);
         if !matches!(at.ty, Ty::Integer | Ty::Bit(_) | Ty::Int(_)) {
-            return self.refuse(at.span, format!("an index of type `{}`, expected a number", self.show(&at.ty)));
+            return self
+                .refuse(at.span, format!("an index of type `{}`, expected a number", self.show(&at.ty)));
         }
         let constant = match at.value() {
             Some(Value::Integer(n)) => Some(n.clone()),
@@ -370,7 +406,9 @@ impl<'a> Checker<'a, '_> {
             }
         };
         let checked = constant.as_ref().map(|n| n.to_u32().filter(|n| *n < size));
-        if let Some(None) = checked {
+        // An element of an empty stack has a type, and thus a size.
+        let in_size = size == 0 && constant.as_ref().is_some_and(|n| !n.is_negative());
+        if matches!(checked, Some(None)) && !in_size {
             let n = constant.unwrap_or_default();
             let sign = if n.is_negative() { "negative " } else { "" };
             let message = format!("{sign}index {n} of `{}`, which has {size} elements", self.show(&base.ty));
@@ -448,7 +486,13 @@ impl<'a> Checker<'a, '_> {
         Typed::new(ExprKind::Slice(base, hi, lo), ty, span).access(access).known(known)
     }
 
-    fn plus_slice(&mut self, base: &'a ast::Expr, lo: &'a ast::Expr, width: &'a ast::Expr, span: Span) -> Typed<'a> {
+    fn plus_slice(
+        &mut self,
+        base: &'a ast::Expr,
+        lo: &'a ast::Expr,
+        width: &'a ast::Expr,
+        span: Span,
+    ) -> Typed<'a> {
         let base = self.expr(base);
         let lo = self.expr(lo);
         let width = self.constant_index(width, "width", MAX_WIDTH);
@@ -469,7 +513,9 @@ impl<'a> Checker<'a, '_> {
         let base = match base.ty {
             Ty::Int(w) => self.cast(base, &Ty::Bit(w), span),
             Ty::Bit(_) => base,
-            _ => return self.refuse(span, format!("a value of type `{}` has no slices", self.show(&base.ty))),
+            _ => {
+                return self.refuse(span, format!("a value of type `{}` has no slices", self.show(&base.ty)));
+            }
         };
         if matches!(base.ty, Ty::Bit(w) if w < width) {
             return self.refuse(span, format!("a slice of {width} bits of `{}`", self.show(&base.ty)));

@@ -22,7 +22,11 @@ pub(super) fn wrap(value: &BigInt, ty: &Ty) -> BigInt {
         Ty::Bit(width) => low(value, width),
         Ty::Int(width) => {
             let value = low(value, width);
-            if width > 0 && value.bit(u64::from(width) - 1) { value - (BigInt::one() << width) } else { value }
+            if width > 0 && value.bit(u64::from(width) - 1) {
+                value - (BigInt::one() << width)
+            } else {
+                value
+            }
         }
         _ => value.clone(),
     }
@@ -81,12 +85,17 @@ pub(super) fn binary(op: BinOp, a: (&Value, &Ty), b: (&Value, &Ty)) -> Result<Op
         (LogicOr, Value::Bool(a), Value::Bool(b)) => Value::Bool(*a || *b),
         (Concat, Value::String(a), Value::String(b)) => {
             if a.len() + b.len() > MAX_STRING {
-                return Err(format!("a string of {} bytes; at most {MAX_STRING} are supported", a.len() + b.len()));
+                return Err(format!(
+                    "a string of {} bytes; at most {MAX_STRING} are supported",
+                    a.len() + b.len()
+                ));
             }
             Value::String(format!("{a}{b}"))
         }
         (Concat, Value::Integer(n), Value::Integer(m)) => {
-            let (Ty::Bit(left) | Ty::Int(left), Ty::Bit(right) | Ty::Int(right)) = (ty, b.1) else { return Ok(None) };
+            let (Ty::Bit(left) | Ty::Int(left), Ty::Bit(right) | Ty::Int(right)) = (ty, b.1) else {
+                return Ok(None);
+            };
             let joined = (low(n, *left) << *right) | low(m, *right);
             let width = left.saturating_add(*right);
             Value::Integer(if matches!(ty, Ty::Int(_)) { wrap(&joined, &Ty::Int(width)) } else { joined })
@@ -175,7 +184,10 @@ mod tests {
         assert_eq!(calc(BinOp::Add, 127, 1, Ty::Int(8)), Ok(-128));
         assert_eq!(calc(BinOp::Sub, 0, 1, Ty::Bit(8)), Ok(255));
         assert_eq!(calc(BinOp::Mul, 1 << 20, 1 << 20, Ty::Integer), Ok(1 << 40));
-        assert_eq!(unary(UnOp::Negate, &Value::Integer(1.into()), &Ty::Bit(4)), Some(Value::Integer(15.into())));
+        assert_eq!(
+            unary(UnOp::Negate, &Value::Integer(1.into()), &Ty::Bit(4)),
+            Some(Value::Integer(15.into()))
+        );
     }
 
     #[test]

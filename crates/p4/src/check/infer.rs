@@ -5,28 +5,36 @@
 
 use std::sync::Arc;
 
+use super::Checker;
 use super::ty::{ParamId, Ty};
 use super::types::Bindings;
-use super::Checker;
 use crate::hir;
 
 /// Type parameters with what is known of them.
 #[derive(Debug, Default)]
 pub(super) struct Infer {
     params: Vec<(ParamId, Option<Ty>)>,
+    /// Whether arguments are written; some may be `_`.
+    written: bool,
 }
 
 impl Infer {
     /// Parameters of which nothing is known.
     pub(super) fn new(params: &[ParamId]) -> Self {
-        Self { params: params.iter().map(|p| (*p, None)).collect() }
+        Self { params: params.iter().map(|p| (*p, None)).collect(), written: false }
     }
 
     /// Binds the parameters to written arguments; `_` leaves one open.
     pub(super) fn bind(&mut self, args: &[Ty]) {
+        self.written = true;
         for ((_, slot), arg) in self.params.iter_mut().zip(args) {
             *slot = (!matches!(arg, Ty::DontCare)).then(|| arg.clone());
         }
+    }
+
+    /// Whether arguments are written; some may be `_`.
+    pub(super) fn is_written(&self) -> bool {
+        self.written
     }
 
     /// The first parameter of which nothing is known.
@@ -65,7 +73,9 @@ impl Checker<'_, '_> {
         }
         match (pattern, actual) {
             (Ty::Param(id), _) => self.learn_param(*id, actual, infer),
-            (Ty::Composite(p), Ty::Composite(a)) if p.decl == a.decl => self.learn_all(&p.args, &a.args, infer),
+            (Ty::Composite(p), Ty::Composite(a)) if p.decl == a.decl => {
+                self.learn_all(&p.args, &a.args, infer)
+            }
             (Ty::Composite(p), Ty::Listing(parts, _)) => {
                 for ((_, field), part) in p.fields.iter().zip(parts.iter()) {
                     self.learn(field, part, infer);
@@ -139,7 +149,10 @@ pub(super) fn join(a: &Ty, b: &Ty) -> Option<Ty> {
         (Ty::Record(..) | Ty::Invalid, Ty::Composite(_)) => b.clone(),
         (Ty::Composite(_), Ty::Record(..) | Ty::Invalid) => a.clone(),
         (Ty::Record(x, d), Ty::Record(y, e)) if x.len() == y.len() && d == e => {
-            let joined = x.iter().zip(y.iter()).map(|((n, x), (m, y))| (n == m).then(|| Some((n.clone(), join(x, y)?))));
+            let joined = x
+                .iter()
+                .zip(y.iter())
+                .map(|((n, x), (m, y))| (n == m).then(|| Some((n.clone(), join(x, y)?))));
             Ty::Record(joined.map(Option::flatten).collect::<Option<Arc<[_]>>>()?, *d)
         }
         (Ty::Dots, _) => b.clone(),
@@ -148,6 +161,9 @@ pub(super) fn join(a: &Ty, b: &Ty) -> Option<Ty> {
         (Ty::Bit(_) | Ty::Int(_), Ty::Integer) => a.clone(),
         (Ty::Enum(e), Ty::Integer | Ty::Bit(_) | Ty::Int(_)) => join(&of_representation(e)?, b)?,
         (Ty::Integer | Ty::Bit(_) | Ty::Int(_), Ty::Enum(e)) => join(a, &of_representation(e)?)?,
+        (Ty::Enum(x), Ty::Enum(y)) if !Arc::ptr_eq(x, y) => {
+            join(&of_representation(x)?, &of_representation(y)?)?
+        }
         (Ty::Error | Ty::DontCare, _) => b.clone(),
         _ if a == b => a.clone(),
         _ => return None,

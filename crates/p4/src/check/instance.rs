@@ -6,7 +6,7 @@ use super::infer::Infer;
 use super::scope::{Symbol, TypeSymbol};
 use super::signature::{Role, Signature};
 use super::ty::{ParamId, Ty};
-use super::value::Typed;
+use super::value::{Kind, Typed};
 use super::{Checker, Container, Here, Place, index};
 use crate::ast::{self, Argument, Declaration, DeclarationKind, Name};
 use crate::diagnostic::Diagnostic;
@@ -15,10 +15,14 @@ use crate::source::Span;
 
 impl<'a> Checker<'a, '_> {
     /// Declares an object. At the top level, the caller keeps its number.
-    pub(super) fn instance(&mut self, declaration: &'a Declaration, instance: &'a ast::Instance) -> Option<InstanceId> {
+    pub(super) fn instance(
+        &mut self,
+        declaration: &'a Declaration,
+        instance: &'a ast::Instance,
+    ) -> Option<InstanceId> {
         let name = &declaration.name;
-        if matches!(self.place.here, Here::Function | Here::Action | Here::Method) {
-            self.misplaced(declaration, "in a function, method or action");
+        if self.place.here != Here::Declarations {
+            self.misplaced(declaration, "in a body; declare it in front of the body");
         }
         let object = self.named_type(&instance.ty).and_then(|(symbol, types, of)| {
             self.object(&symbol, types, of, &instance.args, declaration.span)
@@ -48,6 +52,9 @@ impl<'a> Checker<'a, '_> {
         let wrong = match (self.place.container, ty) {
             (Some(Container::Control(_)), Ty::Parser(_)) => "a parser cannot be an object of a control",
             (Some(Container::Parser(_)), Ty::Control(_)) => "a control cannot be an object of a parser",
+            (None, Ty::Parser(_) | Ty::Control(_)) => {
+                "a parser or control cannot be an object of the program"
+            }
             (Some(_), Ty::Package(..)) => "a package can only be an object of the program",
             _ => return,
         };
@@ -71,19 +78,31 @@ impl<'a> Checker<'a, '_> {
         args: &'a [Argument],
         span: Span,
     ) -> Typed<'a> {
-        let Some((object, ty)) = self.object(symbol, types, name, args, span) else { return Typed::error(span) };
-        if matches!(self.place.here, Here::Function | Here::Action | Here::Method | Here::State | Here::Control) {
-            let message = format!("`{}` cannot be constructed while the program runs", name.text);
-            self.report(Diagnostic::error(span, message).help("declare an object, and use its name here"));
+        let Some((object, ty)) = self.object(symbol, types, name, args, span) else {
             return Typed::error(span);
+        };
+        if matches!(self.place.here, Here::Function | Here::Method) {
+            let message = format!("`{}` cannot be constructed in a function or method", name.text);
+            return self.refuse(span, message);
         }
         if let Ty::Extern(id, _) = &ty {
-            let lacks = self.externs.get(id.index()).and_then(|e| e.methods.iter().find(|m| m.is_abstract && !m.optional));
+            let lacks = self
+                .externs
+                .get(id.index())
+                .and_then(|e| e.methods.iter().find(|m| m.is_abstract && !m.optional));
             if let Some(method) = lacks {
-                let message =
-                    format!("`{}` has the abstract method `{}`; only a declaration can implement it", name.text, method.signature.name);
+                let message = format!(
+                    "`{}` has the abstract method `{}`; only a declaration can implement it",
+                    name.text, method.signature.name
+                );
                 return self.refuse(span, message);
             }
+        }
+        if matches!(self.place.here, Here::Action | Here::State | Here::Control) {
+            // The object exists once, and not once for each packet.
+            let id = self.add_instance(object, ty.clone());
+            self.declared.push(id);
+            return Typed::new(ExprKind::Instance(id), ty, span).known(true);
         }
         Typed::new(ExprKind::New(Box::new(object)), ty, span).known(true)
     }
@@ -98,8 +117,12 @@ impl<'a> Checker<'a, '_> {
         span: Span,
     ) -> Option<(hir::Instance, Ty)> {
         let (symbol, types) = match symbol {
-            TypeSymbol::Plain(Ty::Extern(id, args)) if types.is_empty() => (TypeSymbol::Extern(*id), args.to_vec()),
-            TypeSymbol::Plain(Ty::Package(id, args)) if types.is_empty() => (TypeSymbol::Package(*id), args.to_vec()),
+            TypeSymbol::Plain(Ty::Extern(id, args)) if types.is_empty() => {
+                (TypeSymbol::Extern(*id), args.to_vec())
+            }
+            TypeSymbol::Plain(Ty::Package(id, args)) if types.is_empty() => {
+                (TypeSymbol::Package(*id), args.to_vec())
+            }
             TypeSymbol::Plain(Ty::Parser(id)) if types.is_empty() => (TypeSymbol::Parser(*id), Vec::new()),
             TypeSymbol::Plain(Ty::Control(id)) if types.is_empty() => (TypeSymbol::Control(*id), Vec::new()),
             other => (other.clone(), types),
@@ -110,7 +133,8 @@ impl<'a> Checker<'a, '_> {
             TypeSymbol::Package(id) => vec![Rc::clone(self.packages.get(id.index())?)],
             TypeSymbol::Extern(id) => self.externs.get(id.index())?.constructors.clone(),
             TypeSymbol::Abstract(_) => {
-                let message = format!("`{}` has no body; it is a type that parsers and controls can have", name.text);
+                let message =
+                    format!("`{}` has no body; it is a type that parsers and controls can have", name.text);
                 self.error(span, message);
                 return None;
             }
@@ -136,7 +160,7 @@ impl<'a> Checker<'a, '_> {
         let named = Signature { type_params: params, ..signature.as_ref().clone() };
         let passed = self.pass_with(&named, &[], infer, args, span)?;
         for (arg, param) in passed.args.iter().zip(&signature.params) {
-            if !arg.known {
+            if !arg.known && !is_factory(arg) {
                 self.not_constant(arg.span, &format!("the argument of `{}`", param.name));
                 return None;
             }
@@ -194,7 +218,9 @@ impl<'a> Checker<'a, '_> {
                     DeclarationKind::Function(function) => {
                         let candidates = methods.iter().filter(|m| m.signature.name == declaration.name.text);
                         let candidates = candidates.map(|m| Rc::clone(&m.signature)).collect::<Vec<_>>();
-                        if let Some(f) = self.implementation(id, &candidates, &outer, function, &declaration.name) {
+                        if let Some(f) =
+                            self.implementation(id, &candidates, &outer, function, &declaration.name)
+                        {
                             done.push((declaration.name.text.clone(), f));
                         }
                     }
@@ -208,7 +234,10 @@ impl<'a> Checker<'a, '_> {
         }
         for method in methods {
             if !method.optional && !done.iter().any(|(name, _)| name == method.signature.name) {
-                let message = format!("`{}` does not implement the abstract method `{}`", name.text, method.signature.name);
+                let message = format!(
+                    "`{}` does not implement the abstract method `{}`",
+                    name.text, method.signature.name
+                );
                 let found = Diagnostic::error(name.span, message);
                 self.report(found.also(method.signature.span, "declared here"));
             }
@@ -236,7 +265,11 @@ impl<'a> Checker<'a, '_> {
             let differs = if wanted_result == result {
                 self.params_differ(&params, &wanted)
             } else {
-                Some(format!("its result is `{}`, expected `{}`", self.show(&result), self.show(&wanted_result)))
+                Some(format!(
+                    "its result is `{}`, expected `{}`",
+                    self.show(&result),
+                    self.show(&wanted_result)
+                ))
             };
             match differs {
                 None => {
@@ -267,7 +300,13 @@ impl<'a> Checker<'a, '_> {
         });
         let id = FunctionId(index(self.out.functions.len()));
         let result = self.hir(&result);
-        self.out.functions.push(hir::Function { name: name.text.clone(), params: vars, result, body, span: name.span });
+        self.out.functions.push(hir::Function {
+            name: name.text.clone(),
+            params: vars,
+            result,
+            body,
+            span: name.span,
+        });
         Some(id)
     }
 
@@ -276,7 +315,17 @@ impl<'a> Checker<'a, '_> {
         if matches!(self.instances.get(id.index()), Some(Ty::Package(..))) {
             self.out.main = Some(id);
         } else {
-            self.report(Diagnostic::error(name.span, "`main` is not a package").expected("expected a package"));
+            self.report(
+                Diagnostic::error(name.span, "`main` is not a package").expected("expected a package"),
+            );
         }
+    }
+}
+
+/// Whether an argument comes from an extern function, which architectures use to make objects.
+fn is_factory(arg: &Typed<'_>) -> bool {
+    match &arg.kind {
+        Kind::Expr(ExprKind::Call(call)) => matches!(call.callee, hir::Callee::Extern(_)),
+        _ => false,
     }
 }

@@ -32,7 +32,7 @@ impl<'a> Checker<'a, '_> {
             None => Typed::error(span),
             Some(Base::Table(table)) => self.apply_table(table, name, args, span),
             Some(Base::Type(ty) | Base::Symbol(TypeSymbol::Plain(ty), _)) => {
-                if let Some(size) = self.size(&ty, name, span) {
+                if let Some(size) = self.size(&ty, name, types, args, span) {
                     return size;
                 }
                 let message = format!("type `{}` has no method `{}`", self.show(&ty), name.text);
@@ -63,10 +63,12 @@ impl<'a> Checker<'a, '_> {
                 let bound: Vec<Ty> = bound.to_vec();
                 return self.call_extern(value, *id, &bound, name, types, args, span);
             }
-            Ty::Parser(_) | Ty::Control(_) | Ty::Abstract(..) => return self.apply_object(value, name, args, span),
+            Ty::Parser(_) | Ty::Control(_) | Ty::Abstract(..) => {
+                return self.apply_object(value, name, args, span);
+            }
             _ => {}
         }
-        if let Some(size) = self.size(&ty, name, span) {
+        if let Some(size) = self.size(&ty, name, types, args, span) {
             return size;
         }
         let header = ty.is_header();
@@ -83,12 +85,14 @@ impl<'a> Checker<'a, '_> {
                     return Typed::error(span);
                 }
                 let value = Box::new(self.finish(value));
-                let callee = if name.text == "setValid" { Callee::SetValid(value) } else { Callee::SetInvalid(value) };
+                let callee =
+                    if name.text == "setValid" { Callee::SetValid(value) } else { Callee::SetInvalid(value) };
                 Self::built_in(callee, span)
             }
             "push_front" | "pop_front" if matches!(ty, Ty::Stack(..)) => {
                 let [arg] = args else {
-                    return self.refuse(span, format!("`{}` takes 1 argument, found {}", name.text, args.len()));
+                    return self
+                        .refuse(span, format!("`{}` takes 1 argument, found {}", name.text, args.len()));
                 };
                 let count = self.constant_index(&arg.value, "count", MAX_SHIFT);
                 if !self.writable(&value) {
@@ -97,7 +101,8 @@ impl<'a> Checker<'a, '_> {
                 let Some(count) = count else { return Typed::error(span) };
                 let value = Box::new(self.finish(value));
                 let push = name.text == "push_front";
-                let callee = if push { Callee::PushFront(value, count) } else { Callee::PopFront(value, count) };
+                let callee =
+                    if push { Callee::PushFront(value, count) } else { Callee::PopFront(value, count) };
                 Self::built_in(callee, span)
             }
             _ => {
@@ -136,7 +141,14 @@ impl<'a> Checker<'a, '_> {
     }
 
     /// The size of a type, if a method's name asks for it.
-    fn size(&mut self, ty: &Ty, name: &Name, span: Span) -> Option<Typed<'a>> {
+    fn size(
+        &mut self,
+        ty: &Ty,
+        name: &Name,
+        types: &'a [ast::Type],
+        args: &'a [Argument],
+        span: Span,
+    ) -> Option<Typed<'a>> {
         let pick = |(least, most): (u64, u64)| match name.text.as_str() {
             "minSizeInBits" => Some(least),
             "minSizeInBytes" => Some(least.div_ceil(8)),
@@ -145,6 +157,10 @@ impl<'a> Checker<'a, '_> {
             _ => None,
         };
         pick((0, 0))?;
+        self.no_args(name, args);
+        if let Some(first) = types.first() {
+            return Some(self.refuse(first.span, format!("`{}` takes no type arguments", name.text)));
+        }
         let extent: Extent = ty.extent();
         let sized = !matches!(ty, Ty::Error | Ty::Listing(..) | Ty::Record(..) | Ty::Dots | Ty::Invalid);
         Some(match extent.bits.filter(|_| sized).and_then(pick) {
@@ -154,15 +170,20 @@ impl<'a> Checker<'a, '_> {
         })
     }
 
-    fn apply_table(&mut self, table: hir::TableId, name: &'a Name, args: &'a [Argument], span: Span) -> Typed<'a> {
+    fn apply_table(
+        &mut self,
+        table: hir::TableId,
+        name: &'a Name,
+        args: &'a [Argument],
+        span: Span,
+    ) -> Typed<'a> {
         if name.text != "apply" {
             return self.refuse(name.span, format!("a table has no method `{}`; it has `apply`", name.text));
         }
         self.no_args(name, args);
         match self.place.here {
-            Here::Control => {}
+            Here::Control | Here::Table => {}
             Here::Action => return self.refuse(span, "a table cannot be applied in an action"),
-            Here::Table => return self.refuse(span, "a table cannot be applied in the properties of a table"),
             _ => return self.refuse(span, "a table can only be applied in the body of its control"),
         }
         let (type_args, args, directions) = (Vec::new(), Vec::new(), Vec::new());
@@ -181,18 +202,28 @@ impl<'a> Checker<'a, '_> {
         span: Span,
     ) -> Typed<'a> {
         if name.text != "apply" {
-            return self.refuse(name.span, format!("`{}` has no method `{}`; it has `apply`", of.text, name.text));
+            return self
+                .refuse(name.span, format!("`{}` has no method `{}`; it has `apply`", of.text, name.text));
         }
-        let Some((object, ty)) = self.object(symbol, Vec::new(), of, &[], base) else { return Typed::error(span) };
+        let Some((object, ty)) = self.object(symbol, Vec::new(), of, &[], base) else {
+            return Typed::error(span);
+        };
         let id = self.add_instance(object, ty.clone());
         self.declared.push(id);
         let object = Typed::new(ExprKind::Instance(id), ty, base).known(true);
         self.apply_object(object, name, args, span)
     }
 
-    fn apply_object(&mut self, object: Typed<'a>, name: &'a Name, args: &'a [Argument], span: Span) -> Typed<'a> {
+    fn apply_object(
+        &mut self,
+        object: Typed<'a>,
+        name: &'a Name,
+        args: &'a [Argument],
+        span: Span,
+    ) -> Typed<'a> {
         if name.text != "apply" {
-            let message = format!("`{}` has no method `{}`; it has `apply`", self.show(&object.ty), name.text);
+            let message =
+                format!("`{}` has no method `{}`; it has `apply`", self.show(&object.ty), name.text);
             return self.refuse(name.span, message);
         }
         let is_parser = match &object.ty {
@@ -215,6 +246,7 @@ impl<'a> Checker<'a, '_> {
             result: Ty::Void,
             span: object.span,
             is_parser,
+            is_package: false,
         };
         let Some(passed) = self.pass(&signature, &[], &[], args, span) else { return Typed::error(span) };
         let callee = Callee::Apply(Box::new(self.finish(object)));
@@ -270,12 +302,37 @@ impl<'a> Checker<'a, '_> {
         let result = self.resolve(&result, &passed.infer);
         let type_args: Vec<Ty> = passed.infer.bindings().into_iter().map(|(_, ty)| ty).collect();
         if self.out.externs.get(id.index()).is_some_and(|e| e.name == "packet_in") {
+            if name.text == "extract" {
+                if let Some(report) = type_args.first().and_then(|ty| self.second_varbit(ty, span)) {
+                    self.report(report);
+                    return Typed::error(span);
+                }
+            }
             if let Some(wrong) = self.packet_in_rule(&name.text, &passed.args, &type_args) {
                 return self.refuse(args.first().map_or(span, |a| a.value.span), wrong);
             }
         }
         let callee = Callee::Method(Box::new(self.finish(object)), name.text.clone());
         self.finish_call(callee, type_args, passed.args, signature, result, span)
+    }
+
+    /// The error of a header with several varbit fields, which cannot be extracted.
+    fn second_varbit(&self, ty: &Ty, span: Span) -> Option<Diagnostic> {
+        let composite = ty.composite()?;
+        let decl = self.composites.get(composite.decl.0 as usize)?;
+        let mut varbits = decl
+            .fields
+            .iter()
+            .zip(&composite.fields)
+            .filter(|(_, (_, ty))| matches!(ty, Ty::Varbit(_)))
+            .map(|((f, _), _)| f);
+        let (_, second) = (varbits.next()?, varbits.next()?);
+        let message = format!("a second varbit field in header `{}`, which is extracted", composite.name);
+        Some(
+            Diagnostic::error(second.name.span, message)
+                .expected("expected at most one")
+                .also(span, "extracted here"),
+        )
     }
 
     /// What a method of `packet_in` demands beyond its signature.
@@ -290,7 +347,9 @@ impl<'a> Checker<'a, '_> {
             ("extract", 1) if ty.extent().varbit => {
                 Some(format!("`{text}` has a varbit field; `extract` needs its size as a second argument"))
             }
-            ("extract", 2) if !ty.extent().varbit => Some(format!("`{text}` has no varbit field that takes a size")),
+            ("extract", 2) if !ty.extent().varbit => {
+                Some(format!("`{text}` has no varbit field that takes a size"))
+            }
             ("lookahead", _) if ty.extent().varbit || ty.extent().bits.is_none() => {
                 Some(format!("`lookahead` needs a type of fixed size, found `{text}`"))
             }

@@ -119,8 +119,7 @@ struct Place {
 }
 
 impl Place {
-    const TOP: Self =
-        Self { here: Here::Declarations, container: None, result: None, loops: 0, this: None };
+    const TOP: Self = Self { here: Here::Declarations, container: None, result: None, loops: 0, this: None };
 }
 
 struct Checker<'a, 'd> {
@@ -206,7 +205,9 @@ impl<'a, 'd> Checker<'a, 'd> {
     fn duplicate(&mut self, name: &ast::Name, earlier: Span) {
         let message = format!("`{}` is declared twice", name.text);
         self.report(
-            Diagnostic::error(name.span, message).expected("declared again here").also(earlier, "first declared here"),
+            Diagnostic::error(name.span, message)
+                .expected("declared again here")
+                .also(earlier, "first declared here"),
         );
     }
 

@@ -5,7 +5,7 @@ use num_traits::{Signed, Zero};
 use super::infer::join;
 use super::show::{binary_text, unary_text};
 use super::ty::Ty;
-use super::value::Typed;
+use super::value::{Access, Kind, Typed};
 use super::{Checker, fold};
 use crate::ast::{self, BinOp, UnOp};
 use crate::diagnostic::Diagnostic;
@@ -34,7 +34,7 @@ impl<'a> Checker<'a, '_> {
         }
         let known = operand.known;
         if op == UnOp::Plus {
-            return Typed { span, ..operand }.access(super::value::Access::Value);
+            return Typed { span, ..operand }.access(Access::Value);
         }
         let operand = Box::new(self.finish(operand));
         Typed::new(ExprKind::Unary(op, operand), ty, span).known(known)
@@ -67,13 +67,18 @@ impl<'a> Checker<'a, '_> {
             Ok(None) => {}
             Err(message) => return self.refuse(span, message),
         }
+        if matches!(ty, Ty::Bool) && matches!(a.ty, Ty::Integer) && !(a.known && b.known) {
+            let found = Diagnostic::error(span, "numbers of type `int` that are not known at compile time");
+            self.report(found.help("convert them to a type with a width"));
+            return Typed::error(span);
+        }
         // The left side alone decides, if it is known.
         match (op, a.value()) {
             (BinOp::LogicAnd, Some(Value::Bool(false))) | (BinOp::LogicOr, Some(Value::Bool(true))) => {
                 return Typed { span, ..a };
             }
             (BinOp::LogicAnd | BinOp::LogicOr, Some(_)) => {
-                return Typed { span, ..b }.access(super::value::Access::Value);
+                return Typed { span, ..b }.access(Access::Value);
             }
             _ => {}
         }
@@ -108,7 +113,13 @@ impl<'a> Checker<'a, '_> {
         self.report(found);
     }
 
-    fn logic_operands(&mut self, op: BinOp, a: Typed<'a>, b: Typed<'a>, span: Span) -> Option<(Typed<'a>, Typed<'a>)> {
+    fn logic_operands(
+        &mut self,
+        op: BinOp,
+        a: Typed<'a>,
+        b: Typed<'a>,
+        span: Span,
+    ) -> Option<(Typed<'a>, Typed<'a>)> {
         if !matches!((&a.ty, &b.ty), (Ty::Bool, Ty::Bool)) {
             self.undefined(op, &a.ty, &b.ty, span);
             return None;
@@ -116,14 +127,21 @@ impl<'a> Checker<'a, '_> {
         Some((a, b))
     }
 
-    fn equality_operands(&mut self, op: BinOp, a: Typed<'a>, b: Typed<'a>, span: Span) -> Option<(Typed<'a>, Typed<'a>)> {
+    fn equality_operands(
+        &mut self,
+        op: BinOp,
+        a: Typed<'a>,
+        b: Typed<'a>,
+        span: Span,
+    ) -> Option<(Typed<'a>, Typed<'a>)> {
         let Some(ty) = join(&a.ty, &b.ty).and_then(|ty| super::infer::settle(&ty)) else {
             let message = format!("`{}` cannot be compared with `{}`", self.show(&a.ty), self.show(&b.ty));
             self.error(span, message);
             return None;
         };
         if !comparable(&ty) {
-            let message = format!("values of type `{}` cannot be compared by `{}`", self.show(&ty), binary_text(op));
+            let message =
+                format!("values of type `{}` cannot be compared by `{}`", self.show(&ty), binary_text(op));
             self.error(span, message);
             return None;
         }
@@ -136,7 +154,10 @@ impl<'a> Checker<'a, '_> {
             (Ty::String, Ty::String) => {}
             (Ty::Bit(m) | Ty::Int(m), Ty::Bit(n) | Ty::Int(n)) => {
                 if m + n > super::ty::MAX_WIDTH {
-                    self.error(span, format!("a width of {}; at most {} is supported", m + n, super::ty::MAX_WIDTH));
+                    self.error(
+                        span,
+                        format!("a width of {}; at most {} is supported", m + n, super::ty::MAX_WIDTH),
+                    );
                     return None;
                 }
             }
@@ -154,13 +175,21 @@ impl<'a> Checker<'a, '_> {
         Some((a, b))
     }
 
-    fn shift_operands(&mut self, op: BinOp, a: Typed<'a>, b: Typed<'a>, span: Span) -> Option<(Typed<'a>, Typed<'a>)> {
+    fn shift_operands(
+        &mut self,
+        op: BinOp,
+        a: Typed<'a>,
+        b: Typed<'a>,
+        span: Span,
+    ) -> Option<(Typed<'a>, Typed<'a>)> {
         let (a, b) = (self.as_number(a), self.as_number(b));
-        if !matches!(a.ty, Ty::Integer | Ty::Bit(_) | Ty::Int(_)) || !matches!(b.ty, Ty::Integer | Ty::Bit(_) | Ty::Int(_)) {
+        if !matches!(a.ty, Ty::Integer | Ty::Bit(_) | Ty::Int(_))
+            || !matches!(b.ty, Ty::Integer | Ty::Bit(_) | Ty::Int(_))
+        {
             self.undefined(op, &a.ty, &b.ty, span);
             return None;
         }
-        if matches!(b.ty, Ty::Int(_)) {
+        if matches!(b.ty, Ty::Int(_)) && b.value().is_none() {
             let message = format!("a shift by a value of type `{}`", self.show(&b.ty));
             self.report(Diagnostic::error(b.span, message).expected("expected `bit<>` or a constant"));
             return None;
@@ -170,13 +199,22 @@ impl<'a> Checker<'a, '_> {
             return None;
         }
         if matches!(a.ty, Ty::Integer) && !b.known {
-            self.error(span, "a shift of a number without a width by a value that is not known at compile time");
+            self.error(
+                span,
+                "a shift of a number without a width by a value that is not known at compile time",
+            );
             return None;
         }
         Some((a, b))
     }
 
-    fn number_operands(&mut self, op: BinOp, a: Typed<'a>, b: Typed<'a>, span: Span) -> Option<(Typed<'a>, Typed<'a>)> {
+    fn number_operands(
+        &mut self,
+        op: BinOp,
+        a: Typed<'a>,
+        b: Typed<'a>,
+        span: Span,
+    ) -> Option<(Typed<'a>, Typed<'a>)> {
         let (a, b) = (self.as_number(a), self.as_number(b));
         let ty = join(&a.ty, &b.ty).filter(|ty| ty.is_bits() || matches!(ty, Ty::Integer));
         let Some(ty) = ty else {
@@ -215,19 +253,38 @@ impl<'a> Checker<'a, '_> {
         if condition.ty.is_error() || a.ty.is_error() || b.ty.is_error() {
             return Typed::error(span);
         }
-        let Some(ty) = join(&a.ty, &b.ty).and_then(|ty| super::infer::settle(&ty)) else {
+        let Some(ty) = join(&a.ty, &b.ty) else {
             let message =
                 format!("the two results have the types `{}` and `{}`", self.show(&a.ty), self.show(&b.ty));
             self.report(Diagnostic::error(span, message).expected("expected one type"));
             return Typed::error(span);
         };
+        if ty.is_soft() {
+            let known = condition.known && a.known && b.known;
+            return Typed::soft(Kind::Choice(Box::new((condition, a, b))), ty, span, known);
+        }
         if ty.is_object() || matches!(ty, Ty::Void | Ty::Applied(_) | Ty::ActionRun(_)) {
             return self.refuse(span, format!("`{}` cannot be a result of `?:`", self.show(&ty)));
         }
         let (a, b) = (self.coerce(a, &ty), self.coerce(b, &ty));
+        self.choice(condition, a, b, &ty, span)
+    }
+
+    /// `c ? a : b` of operands of one type.
+    pub(super) fn choice(
+        &mut self,
+        condition: Typed<'a>,
+        a: Typed<'a>,
+        b: Typed<'a>,
+        ty: &Ty,
+        span: Span,
+    ) -> Typed<'a> {
+        if a.ty.is_error() || b.ty.is_error() {
+            return Typed::error(span);
+        }
         if let Some(Value::Bool(first)) = condition.value() {
             let chosen = if *first { a } else { b };
-            return Typed { span, ..chosen }.access(super::value::Access::Value);
+            return Typed { span, ..chosen }.access(Access::Value);
         }
         if matches!(ty, Ty::Integer) && !condition.known {
             let found = Diagnostic::error(span, "the results are numbers without a width");
@@ -236,7 +293,7 @@ impl<'a> Checker<'a, '_> {
         }
         let known = condition.known && a.known && b.known;
         let parts = (self.finish(condition), self.finish(a), self.finish(b));
-        Typed::new(ExprKind::Mux(Box::new(parts)), ty, span).known(known)
+        Typed::new(ExprKind::Mux(Box::new(parts)), ty.clone(), span).known(known)
     }
 
     /// A condition.

@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use super::infer::settle;
 use super::scope::{Symbol, TypeSymbol};
 use super::signature::{Object, Role, Signature};
 use super::ty::Ty;
+use super::value::{Kind, Typed};
 use super::{Checker, Container, Here, Place, index};
 use crate::ast::{self, DeclarationKind, Name};
 use crate::diagnostic::Diagnostic;
@@ -44,9 +46,11 @@ impl<'a> Checker<'a, '_> {
         self.declare(name, Symbol::Open("parser"));
         let outer = std::mem::take(&mut self.declared);
         self.scopes.push();
-        let (object, params, constructor) = self.object_params(name, &parser.signature, &parser.constructor, true);
+        let (object, params, constructor) =
+            self.object_params(name, &parser.signature, &parser.constructor, true);
         self.parsers.push(Rc::new(object));
         let place = Place { container: Some(Container::Parser(id)), ..Place::TOP };
+        self.scopes.push();
         let (locals, value_sets, states) = self.at(place, |c| {
             let mut locals: Vec<Stmt> = Vec::new();
             let mut value_sets = Vec::new();
@@ -59,6 +63,7 @@ impl<'a> Checker<'a, '_> {
             }
             (locals, value_sets, c.states(parser, name))
         });
+        self.scopes.pop();
         self.scopes.pop();
         let instances = std::mem::replace(&mut self.declared, outer);
         if let Some(out) = self.out.parsers.get_mut(id.index()) {
@@ -92,16 +97,38 @@ impl<'a> Checker<'a, '_> {
         self.type_params(&signature.type_params);
         let params = self.params(&signature.params, Role::Apply);
         let constructor_params = self.params(constructor, Role::Constructor);
+        self.no_optional(constructor);
+        for param in &constructor_params {
+            if let Ty::Abstract(id, _) = &param.ty {
+                if self.abstracts.get(id.0 as usize).is_some_and(|s| s.is_parser != is_parser) {
+                    let (a, b) = if is_parser { ("control", "parser") } else { ("parser", "control") };
+                    self.error(param.span, format!("a {a} cannot be an object of a {b}"));
+                }
+            }
+        }
         let vars = self.param_vars(&signature.params, &params, false);
         let constructor_vars = self.param_vars(constructor, &constructor_params, true);
         let make = |params| {
             let type_params = Vec::new();
-            Rc::new(Signature { name: &name.text, type_params, params, result: Ty::Void, span: name.span, is_parser })
+            Rc::new(Signature {
+                name: &name.text,
+                type_params,
+                params,
+                result: Ty::Void,
+                span: name.span,
+                is_parser,
+                is_package: false,
+            })
         };
         (Object { apply: make(params), constructor: make(constructor_params) }, vars, constructor_vars)
     }
 
-    fn value_set(&mut self, declaration: &'a ast::Declaration, ty: &'a ast::Type, size: &'a ast::Expr) -> ValueSetId {
+    fn value_set(
+        &mut self,
+        declaration: &'a ast::Declaration,
+        ty: &'a ast::Type,
+        size: &'a ast::Expr,
+    ) -> ValueSetId {
         let name = &declaration.name;
         let mut element = self.ty(ty);
         if element.is_object() || matches!(element, Ty::Void | Ty::String | Ty::Integer) {
@@ -176,7 +203,8 @@ impl<'a> Checker<'a, '_> {
     fn transition(&mut self, state: &'a ast::State, states: &States<'a>) -> Transition {
         match &state.transition {
             None => {
-                let message = format!("state `{}` has no transition: the parser fails there", state.name.text);
+                let message =
+                    format!("state `{}` has no transition: the parser fails there", state.name.text);
                 let found = Diagnostic::warning(state.name.span, message);
                 self.report(found.help("write `transition reject;` if that is meant"));
                 Transition::To(Target::Reject)
@@ -185,30 +213,55 @@ impl<'a> Checker<'a, '_> {
                 Transition::To(self.target(name, states).unwrap_or(Target::Reject))
             }
             Some(ast::Transition::Select { on, cases, span }) => {
-                let on: Vec<_> = on.iter().map(|e| self.select_value(e)).collect();
-                let types: Vec<Ty> = on.iter().map(|t| t.ty.clone()).collect();
+                let on: Vec<Typed<'a>> = on.iter().map(|e| self.expr(e)).collect();
+                let types: Vec<Ty> = on.iter().map(|t| settle(&t.ty).unwrap_or(Ty::Error)).collect();
+                let mut values = Vec::new();
+                for value in on {
+                    self.select_values(value, &mut values);
+                }
                 let mut checked = Vec::new();
                 for case in cases {
                     let keysets = self.keysets(&case.keyset, &types);
                     let target = self.target(&case.to, states);
                     checked.extend(keysets.zip(target));
                 }
-                let on = on.into_iter().map(|t| self.finish(t)).collect();
-                Transition::Select { on, cases: checked, span: *span }
+                Transition::Select { on: values, cases: checked, span: *span }
             }
         }
     }
 
-    fn select_value(&mut self, expr: &'a ast::Expr) -> super::value::Typed<'a> {
-        let typed = self.expr(expr);
-        let typed = self.settled(typed);
-        let wrong = typed.ty.is_object()
-            || matches!(typed.ty, Ty::Void | Ty::Stack(..) | Ty::Varbit(_) | Ty::String | Ty::List(_))
-            || typed.ty.is_union();
-        if wrong {
-            return self.refuse(expr.span, format!("`select` on a value of type `{}`", self.show(&typed.ty)));
+    /// The scalars of a value that `select` looks at: lists are taken apart.
+    fn select_values(&mut self, typed: Typed<'a>, values: &mut Vec<hir::Expr>) {
+        let span = typed.span;
+        match typed.kind {
+            Kind::Listing(parts) if matches!(typed.ty, Ty::Listing(_, false)) => {
+                for part in parts {
+                    self.select_values(part, values);
+                }
+            }
+            kind => {
+                let typed = self.settled(Typed { kind, ..typed });
+                let scalar = matches!(
+                    typed.ty,
+                    Ty::Bit(_)
+                        | Ty::Int(_)
+                        | Ty::Bool
+                        | Ty::Enum(_)
+                        | Ty::New(_)
+                        | Ty::ErrorCode
+                        | Ty::Error
+                        | Ty::Param(_)
+                );
+                if !scalar {
+                    let found = Diagnostic::error(
+                        span,
+                        format!("`select` on a value of type `{}`", self.show(&typed.ty)),
+                    );
+                    self.report(found.expected("expected a number, `bool`, an enum or an error"));
+                }
+                values.push(self.finish(typed));
+            }
         }
-        typed
     }
 
     fn target(&mut self, name: &Name, states: &States<'a>) -> Option<Target> {
@@ -243,7 +296,8 @@ impl<'a> Checker<'a, '_> {
             let targets: Vec<Target> = match &state.next {
                 Transition::To(target) => vec![*target],
                 Transition::Select { cases, .. } => {
-                    let catches_all = cases.iter().any(|(k, _)| k.iter().all(|k| matches!(k, hir::Keyset::Any)));
+                    let catches_all =
+                        cases.iter().any(|(k, _)| k.iter().all(|k| matches!(k, hir::Keyset::Any)));
                     // Without a case for the rest, `select` fails.
                     let rest = (!catches_all).then_some(Target::Reject);
                     cases.iter().map(|(_, t)| *t).chain(rest).collect()

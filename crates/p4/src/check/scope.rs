@@ -9,7 +9,9 @@ use std::rc::Rc;
 
 use super::ty::{AbstractId, CompositeId, Ty};
 use super::value::Typed;
-use crate::hir::{ActionId, ControlId, ExternId, InstanceId, PackageId, ParserId, TableId, ValueSetId, VarId};
+use crate::hir::{
+    ActionId, ControlId, ExternId, InstanceId, PackageId, ParserId, TableId, ValueSetId, VarId,
+};
 use crate::source::Span;
 
 /// Number of a global declaration, in the order of the program.
@@ -122,8 +124,17 @@ impl<'a> Scopes<'a> {
 
     /// Looks a name up: inside out, or at the top level only.
     pub(super) fn find(&self, name: &str, global: bool) -> Option<(&Symbol<'a>, Span)> {
-        let local = if global { None } else { self.locals.iter().rev().find_map(|scope| scope.get(name)) };
-        local.or_else(|| self.globals.get(name).filter(|e| self.sees(e.ordinal))).map(|e| (&e.symbol, e.span))
+        let locals = self.locals.iter().rev().filter(|_| !global).filter_map(|scope| scope.get(name));
+        let globals = self.globals.get(name).filter(|e| self.sees(e.ordinal));
+        let mut open = None;
+        for entry in locals.chain(globals) {
+            match entry.symbol {
+                // What is being declared does not hide what it will.
+                Symbol::Open(what) if what != "table" => open = open.or(Some(entry)),
+                _ => return Some((&entry.symbol, entry.span)),
+            }
+        }
+        open.map(|e| (&e.symbol, e.span))
     }
 
     /// Whether a global declaration stands before the place.

@@ -1,7 +1,7 @@
 //! Texts of types and expressions.
 
-use super::ty::Ty;
 use super::Checker;
+use super::ty::Ty;
 use crate::ast::{BinOp, Expr, ExprKind, Type, TypeKind, UnOp};
 
 impl Checker<'_, '_> {
@@ -101,7 +101,8 @@ pub(super) fn expr_text(expr: &Expr) -> String {
         ExprKind::Invalid => "{#}".into(),
         ExprKind::List(parts, dots) => format!("{{ {}{} }}", list(parts), if *dots { ", ..." } else { "" }),
         ExprKind::Record(parts, dots) => {
-            let parts = parts.iter().map(|(n, e)| format!("{} = {}", n.text, expr_text(e))).collect::<Vec<_>>();
+            let parts =
+                parts.iter().map(|(n, e)| format!("{} = {}", n.text, expr_text(e))).collect::<Vec<_>>();
             format!("{{ {}{} }}", parts.join(", "), if *dots { ", ..." } else { "" })
         }
         ExprKind::Type(ty) => type_text(ty),

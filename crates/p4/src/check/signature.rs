@@ -41,6 +41,8 @@ pub(super) struct Signature<'a> {
     pub(super) span: Span,
     /// Whether it is that of a parser, if it is that of a parser or control.
     pub(super) is_parser: bool,
+    /// Whether it is that of a package.
+    pub(super) is_package: bool,
 }
 
 /// A parser or control: what its `apply` takes, and what its constructor takes.
@@ -58,6 +60,7 @@ pub(super) enum Role {
     /// `apply` of a parser or control.
     Apply,
     Constructor,
+    ExternConstructor,
     Package,
 }
 
@@ -85,7 +88,8 @@ impl<'a> Checker<'a, '_> {
             let ty = self.ty(&param.ty);
             let ty = if self.param_allowed(param, &ty, role) { ty } else { Ty::Error };
             let optional = param.annotations.iter().any(|a| a.name.text == "optional");
-            let default = param.default.as_ref().and_then(|value| self.default_value(param, &ty, value, optional));
+            let default =
+                param.default.as_ref().and_then(|value| self.default_value(param, &ty, value, optional));
             let last_is_free = resolved.last().is_some_and(|p| p.direction == Direction::None);
             if role == Role::Action && param.direction != Direction::None && last_is_free {
                 let message = format!("parameter `{}` with a direction follows one without", param.name.text);
@@ -111,23 +115,29 @@ impl<'a> Checker<'a, '_> {
         let name = &param.name.text;
         let shown = self.show(ty);
         let wrong = match ty {
-            Ty::Void | Ty::Applied(_) | Ty::ActionRun(_) => format!("parameter `{name}` cannot have the type `{shown}`"),
+            Ty::Void | Ty::Applied(_) | Ty::ActionRun(_) => {
+                format!("parameter `{name}` cannot have the type `{shown}`")
+            }
             Ty::DontCare => format!("parameter `{name}` needs a type"),
             Ty::Parser(_) | Ty::Control(_) => {
                 format!("parameter `{name}` cannot have the type of one {shown}; use a type without a body")
             }
             Ty::Abstract(..) if !matches!(role, Role::Constructor | Role::Package) => {
-                format!("parameter `{name}` cannot be a parser or control; only parameters of constructors can")
+                format!(
+                    "parameter `{name}` cannot be a parser or control; only parameters of constructors can"
+                )
             }
             Ty::Package(..) if role != Role::Package => format!("parameter `{name}` cannot be a package"),
-            Ty::Extern(..) if role == Role::Action => format!("parameter `{name}` of an action cannot be an extern object"),
+            Ty::Extern(..) if role == Role::Action => {
+                format!("parameter `{name}` of an action cannot be an extern object")
+            }
             Ty::Integer | Ty::String if role == Role::Action && matches!(ty, Ty::Integer) => {
                 format!("parameter `{name}` of an action cannot have the type `int`, which has no width")
             }
             _ if directed && (ty.is_object() || matches!(ty, Ty::Integer | Ty::String | Ty::MatchKind)) => {
                 format!("parameter `{name}` of type `{shown}` cannot have a direction")
             }
-            _ if directed && matches!(role, Role::Constructor | Role::Package) => {
+            _ if directed && matches!(role, Role::Constructor | Role::ExternConstructor | Role::Package) => {
                 format!("parameter `{name}` of a constructor cannot have a direction")
             }
             _ => return true,
@@ -176,11 +186,8 @@ impl<'a> Checker<'a, '_> {
     ) -> Vec<hir::VarId> {
         let mut vars = Vec::new();
         for (param, resolved) in params.iter().zip(resolved) {
-            let kind = if constructor {
-                hir::VarKind::Constructor
-            } else {
-                hir::VarKind::Param(resolved.direction)
-            };
+            let kind =
+                if constructor { hir::VarKind::Constructor } else { hir::VarKind::Param(resolved.direction) };
             let var = self.var(&param.name, &resolved.ty, kind, &param.annotations);
             self.declare(&param.name, Symbol::Var(var));
             vars.push(var);
@@ -191,7 +198,8 @@ impl<'a> Checker<'a, '_> {
     /// The checked form of a parser or control type.
     pub(super) fn abstract_hir(&mut self, id: super::ty::AbstractId, args: &[Ty]) -> hir::Type {
         let Some(signature) = self.abstracts.get(id.0 as usize).cloned() else { return hir::Type::Void };
-        let bindings: Vec<(ParamId, Ty)> = signature.type_params.iter().copied().zip(args.iter().cloned()).collect();
+        let bindings: Vec<(ParamId, Ty)> =
+            signature.type_params.iter().copied().zip(args.iter().cloned()).collect();
         let params = signature
             .params
             .iter()
@@ -201,7 +209,11 @@ impl<'a> Checker<'a, '_> {
             })
             .collect();
         let name = self.applied_name(signature.name, args);
-        hir::Type::Abstract(std::sync::Arc::new(hir::Abstract { name, is_parser: signature.is_parser, params }))
+        hir::Type::Abstract(std::sync::Arc::new(hir::Abstract {
+            name,
+            is_parser: signature.is_parser,
+            params,
+        }))
     }
 }
 

@@ -99,7 +99,9 @@ impl<'a> Checker<'a, '_> {
     /// A declaration among statements.
     pub(super) fn local(&mut self, declaration: &'a Declaration) -> Option<StmtKind> {
         match &declaration.kind {
-            DeclarationKind::Variable(ty, value) => self.variable_declaration(declaration, ty, value.as_ref()),
+            DeclarationKind::Variable(ty, value) => {
+                self.variable_declaration(declaration, ty, value.as_ref())
+            }
             DeclarationKind::Constant(ty, value) => {
                 self.constant(&declaration.name, ty, value);
                 None
@@ -135,7 +137,8 @@ impl<'a> Checker<'a, '_> {
     /// The type of a variable.
     pub(super) fn variable_type(&mut self, written: &'a ast::Type, name: &Name) -> Ty {
         let ty = self.ty(written);
-        let wrong = ty.is_object() || matches!(ty, Ty::Void | Ty::Integer | Ty::String | Ty::MatchKind | Ty::DontCare);
+        let wrong = ty.is_object()
+            || matches!(ty, Ty::Void | Ty::Integer | Ty::String | Ty::MatchKind | Ty::DontCare);
         if !wrong {
             return ty;
         }
@@ -144,7 +147,8 @@ impl<'a> Checker<'a, '_> {
         if ty.is_object() {
             found = found.help(format!("declare an object: `{}(…) {};`", self.show(&ty), name.text));
         } else if matches!(ty, Ty::Integer) {
-            found = found.help("a variable needs a width, such as `bit<32>`; a constant may have the type `int`");
+            found =
+                found.help("a variable needs a width, such as `bit<32>`; a constant may have the type `int`");
         }
         self.report(found);
         Ty::Error
@@ -208,7 +212,8 @@ impl<'a> Checker<'a, '_> {
         match (value, &result) {
             (None, Ty::Void | Ty::Error) => Some(StmtKind::Return(None)),
             (None, _) => {
-                let message = format!("`return` without a value, expected a value of type `{}`", self.show(&result));
+                let message =
+                    format!("`return` without a value, expected a value of type `{}`", self.show(&result));
                 self.error(span, message);
                 None
             }
@@ -232,7 +237,9 @@ fn ends(statements: &[Stmt]) -> bool {
         StmtKind::Return(_) | StmtKind::Exit => true,
         StmtKind::If(_, then, otherwise) => ends(then) && ends(otherwise),
         StmtKind::Block(_, block) => ends(block),
-        StmtKind::SwitchAction(_, cases, default) => cases.iter().all(|(_, body)| ends(body)) && ends(default),
+        StmtKind::SwitchAction(_, cases, default) => {
+            cases.iter().all(|(_, body)| ends(body)) && ends(default)
+        }
         StmtKind::Switch(_, cases, default) => cases.iter().all(|(_, body)| ends(body)) && ends(default),
         _ => false,
     })

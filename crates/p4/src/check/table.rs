@@ -32,7 +32,12 @@ type Reference<'a> = (&'a ast::Name, ActionId, &'a [Argument]);
 
 impl<'a> Checker<'a, '_> {
     /// Declares a table.
-    pub(super) fn table(&mut self, declaration: &'a ast::Declaration, table: &'a ast::Table, control: ControlId) -> TableId {
+    pub(super) fn table(
+        &mut self,
+        declaration: &'a ast::Declaration,
+        table: &'a ast::Table,
+        control: ControlId,
+    ) -> TableId {
         let name = &declaration.name;
         let id = TableId(index(self.out.tables.len()));
         let annotations = self.annotations(&declaration.annotations);
@@ -55,6 +60,11 @@ impl<'a> Checker<'a, '_> {
         let place = Place { here: Here::Table, ..self.place.clone() };
         self.at(place, |c| {
             c.no_repetition(&table.properties);
+            c.in_order(&table.properties);
+            if !table.properties.iter().any(|p| p.name.text == "actions") {
+                let found = Diagnostic::error(name.span, format!("table `{}` has no actions", name.text));
+                c.report(found.help("add `actions = { … }`"));
+            }
             let key_types = c.keys(table, &mut out);
             let listed = c.action_list(table, &mut out);
             for property in &table.properties {
@@ -78,6 +88,19 @@ impl<'a> Checker<'a, '_> {
         id
     }
 
+    /// Reports properties that stand in front of what they refer to.
+    fn in_order(&mut self, properties: &'a [ast::Property]) {
+        for (first, second) in [("key", "entries"), ("actions", "entries"), ("actions", "default_action")] {
+            let place = |name: &str| properties.iter().position(|p| p.name.text == name);
+            let (Some(a), Some(b)) = (place(first), place(second)) else { continue };
+            if let (true, Some(late), Some(early)) = (b < a, properties.get(a), properties.get(b)) {
+                let found =
+                    Diagnostic::error(early.name.span, format!("`{second}` stands in front of `{first}`"));
+                self.report(found.also(late.name.span, "move this to the front"));
+            }
+        }
+    }
+
     fn no_repetition(&mut self, properties: &'a [ast::Property]) {
         let mut seen: HashMap<&str, Span> = HashMap::new();
         for property in properties {
@@ -95,11 +118,21 @@ impl<'a> Checker<'a, '_> {
                 let typed = self.expr(&key.value);
                 let scalar = matches!(
                     typed.ty,
-                    Ty::Bit(_) | Ty::Int(_) | Ty::Bool | Ty::Enum(_) | Ty::New(_) | Ty::ErrorCode | Ty::Varbit(_) | Ty::Error
+                    Ty::Bit(_)
+                        | Ty::Int(_)
+                        | Ty::Bool
+                        | Ty::Enum(_)
+                        | Ty::New(_)
+                        | Ty::ErrorCode
+                        | Ty::Varbit(_)
+                        | Ty::Error
                 );
                 if !scalar {
                     let message = format!("a key of type `{}`", self.show(&typed.ty));
-                    self.report(Diagnostic::error(key.value.span, message).expected("expected a number, `bool`, an enum or an error"));
+                    self.report(
+                        Diagnostic::error(key.value.span, message)
+                            .expected("expected a number, `bool`, an enum or an error"),
+                    );
                 }
                 if !self.match_kinds.contains_key(key.kind.text.as_str()) {
                     let message = format!("match kind `{}` is not declared", key.kind.text);
@@ -108,6 +141,13 @@ impl<'a> Checker<'a, '_> {
                         found = found.help(format!("did you mean `{like}`?"));
                     }
                     self.report(found);
+                }
+                let named = key.annotations.iter().any(|a| a.name.text == "name");
+                if !named && !has_own_name(&key.value) {
+                    let message =
+                        format!("key `{}` has no name for the control plane", expr_text(&key.value));
+                    let found = Diagnostic::error(key.value.span, message);
+                    self.report(found.help("add one behind the match kind: `@name(\"…\")`"));
                 }
                 types.push(if scalar { typed.ty.clone() } else { Ty::Error });
                 let annotations = self.annotations(&key.annotations);
@@ -188,12 +228,19 @@ impl<'a> Checker<'a, '_> {
     }
 
     /// The arguments in a table's list: those for directed parameters.
-    fn bound_args(&mut self, name: &'a ast::Name, action: ActionId, args: &'a [Argument], span: Span) -> Option<ActionCall> {
+    fn bound_args(
+        &mut self,
+        name: &'a ast::Name,
+        action: ActionId,
+        args: &'a [Argument],
+        span: Span,
+    ) -> Option<ActionCall> {
         let signature = self.actions.get(action.index()).cloned()?;
         let params: Vec<Param<'a>> = directed(&signature.params).cloned().collect();
         if args.len() > params.len() {
             let extra = args.get(params.len()).map_or(span, |a| a.value.span);
-            let message = format!("an argument for a parameter of `{}` that the control plane sets", name.text);
+            let message =
+                format!("an argument for a parameter of `{}` that the control plane sets", name.text);
             self.report(Diagnostic::error(extra, message).also(signature.span, "declared here"));
             return None;
         }
@@ -208,7 +255,9 @@ impl<'a> Checker<'a, '_> {
         let (name, action, args) = self.reference(expr)?;
         let Some(entry) = listed.iter().find(|l| l.action == action) else {
             let message = format!("action `{}` is not in the table's list of actions", name.text);
-            self.report(Diagnostic::error(expr.span, message).help(format!("add `{};` to `actions`", name.text)));
+            self.report(
+                Diagnostic::error(expr.span, message).help(format!("add `{};` to `actions`", name.text)),
+            );
             return None;
         };
         let signature = self.actions.get(action.index()).cloned()?;
@@ -218,7 +267,8 @@ impl<'a> Checker<'a, '_> {
         let called = if repeats || directed(&signature.params).count() == 0 {
             signature.as_ref().clone()
         } else {
-            let params = signature.params.iter().filter(|p| p.direction == Direction::None).cloned().collect();
+            let params =
+                signature.params.iter().filter(|p| p.direction == Direction::None).cloned().collect();
             Signature { params, ..signature.as_ref().clone() }
         };
         let passed = self.pass_with(&called, &[], Infer::default(), args, expr.span)?;
@@ -236,8 +286,10 @@ impl<'a> Checker<'a, '_> {
                 (expr_text(&given.value) != expr_text(listed)).then_some((&given.value, *listed))
             });
             if let Some((given, listed)) = differs {
-                let message = format!("argument `{}` is not the one in the list of actions", expr_text(given));
-                let found = Diagnostic::error(given.span, message).expected(format!("expected `{}`", expr_text(listed)));
+                let message =
+                    format!("argument `{}` is not the one in the list of actions", expr_text(given));
+                let found = Diagnostic::error(given.span, message)
+                    .expected(format!("expected `{}`", expr_text(listed)));
                 self.report(found.also(listed.span, "the list has this argument"));
                 return None;
             }
@@ -249,7 +301,13 @@ impl<'a> Checker<'a, '_> {
         Some(ActionCall { action, args: all, span: expr.span })
     }
 
-    fn property(&mut self, property: &'a ast::Property, value: &'a ast::Expr, listed: &[Listed<'a>], out: &mut hir::Table) {
+    fn property(
+        &mut self,
+        property: &'a ast::Property,
+        value: &'a ast::Expr,
+        listed: &[Listed<'a>],
+        out: &mut hir::Table,
+    ) {
         match property.name.text.as_str() {
             "default_action" => {
                 out.const_default = property.is_const;
@@ -260,7 +318,10 @@ impl<'a> Checker<'a, '_> {
                 let call = self.action_call(value, listed, "the default action");
                 if let Some(call) = &call {
                     if let Some(entry) = listed.iter().find(|l| l.action == call.action && l.table_only) {
-                        let found = Diagnostic::error(value.span, "an action marked `@tableonly` cannot be the default");
+                        let found = Diagnostic::error(
+                            value.span,
+                            "an action marked `@tableonly` cannot be the default",
+                        );
                         self.report(found.also(entry.span, "marked here"));
                     }
                 }
@@ -270,7 +331,10 @@ impl<'a> Checker<'a, '_> {
                 let typed = self.expr(value);
                 let number = matches!(typed.ty, Ty::Integer | Ty::Bit(_) | Ty::Int(_) | Ty::Error);
                 if !number {
-                    self.error(value.span, format!("a size of type `{}`, expected a number", self.show(&typed.ty)));
+                    self.error(
+                        value.span,
+                        format!("a size of type `{}`, expected a number", self.show(&typed.ty)),
+                    );
                 } else if !typed.known {
                     self.not_constant(value.span, "the size of a table");
                 }
@@ -301,13 +365,19 @@ impl<'a> Checker<'a, '_> {
     /// The default of a table that names none: `NoAction`, which is added to the list if it is not there.
     fn implicit_default(&mut self, name: &ast::Name, listed: &[Listed<'a>], out: &mut hir::Table) {
         let Some((Symbol::Action(action), _)) = self.scopes.find("NoAction", true) else {
-            let message = format!("table `{}` has no `default_action`, and `NoAction` is not declared", name.text);
-            self.report(Diagnostic::error(name.span, message).help("include core.p4, which declares `NoAction`"));
+            let message =
+                format!("table `{}` has no `default_action`, and `NoAction` is not declared", name.text);
+            self.report(
+                Diagnostic::error(name.span, message).help("include core.p4, which declares `NoAction`"),
+            );
             return;
         };
         let action = *action;
         if self.actions.get(action.index()).is_some_and(|s| !s.params.is_empty()) {
-            self.error(name.span, format!("table `{}` has no `default_action`, and `NoAction` has parameters", name.text));
+            self.error(
+                name.span,
+                format!("table `{}` has no `default_action`, and `NoAction` has parameters", name.text),
+            );
             return;
         }
         let call = ActionCall { action, args: Vec::new(), span: name.span };
@@ -332,6 +402,9 @@ impl<'a> Checker<'a, '_> {
             return;
         }
         let ordered = out.keys.iter().any(|k| matches!(k.kind.as_str(), "ternary" | "range" | "optional"));
+        self.priorities(entries, property);
+        let exact = out.keys.iter().all(|k| k.kind == "exact");
+        let mut seen: HashMap<String, Span> = HashMap::new();
         for entry in entries {
             let priority = entry.priority.as_ref().and_then(|p| self.constant_integer(p));
             if let (Some(written), false) = (&entry.priority, ordered) {
@@ -342,7 +415,10 @@ impl<'a> Checker<'a, '_> {
             let call = self.action_call(&entry.action, listed, "an entry");
             let (Some(mut keysets), Some(call)) = (keysets, call) else { continue };
             if let Some(marked) = listed.iter().find(|l| l.action == call.action && l.default_only) {
-                let found = Diagnostic::error(entry.action.span, "an action marked `@defaultonly` cannot be in an entry");
+                let found = Diagnostic::error(
+                    entry.action.span,
+                    "an action marked `@defaultonly` cannot be in an entry",
+                );
                 self.report(found.also(marked.span, "marked here"));
             }
             if let ([Keyset::Any], true) = (keysets.as_slice(), types.len() > 1) {
@@ -350,6 +426,13 @@ impl<'a> Checker<'a, '_> {
             }
             for (keyset, key) in keysets.iter().zip(&out.keys) {
                 self.entry_keyset(keyset, &key.kind);
+            }
+            let values: Option<Vec<&Value>> = keysets.iter().map(constant).collect();
+            if let Some(values) = values.filter(|_| exact) {
+                if let Some(earlier) = seen.insert(format!("{values:?}"), entry.span) {
+                    let found = Diagnostic::error(entry.span, "an entry with the keys of another");
+                    self.report(found.also(earlier, "the other one"));
+                }
             }
             let annotations = self.annotations(&entry.annotations);
             out.entries.push(hir::Entry {
@@ -360,6 +443,16 @@ impl<'a> Checker<'a, '_> {
                 call,
                 span: entry.span,
             });
+        }
+    }
+
+    /// Where entries are not `const`, the first has a priority if any has: the others' follow from it.
+    fn priorities(&mut self, entries: &'a [ast::Entry], property: &'a ast::Property) {
+        let first = entries.first().filter(|e| e.priority.is_none() && !property.is_const);
+        let other = entries.iter().find_map(|e| e.priority.as_ref());
+        if let (Some(first), Some(other)) = (first, other) {
+            let found = Diagnostic::error(first.span, "the first entry has no priority, but another has");
+            self.report(found.also(other.span, "this one").expected("expected `priority = …`"));
         }
     }
 
@@ -377,21 +470,23 @@ impl<'a> Checker<'a, '_> {
         match (keyset, kind) {
             (Keyset::Mask(value, mask), "lpm") => {
                 let prefix = match (&mask.kind, &mask.ty) {
-                    (hir::ExprKind::Const(mask @ Value::Integer(_)), hir::Type::Bit(width) | hir::Type::Int(width)) => {
-                        is_prefix(mask, *width)
-                    }
+                    (
+                        hir::ExprKind::Const(mask @ Value::Integer(_)),
+                        hir::Type::Bit(width) | hir::Type::Int(width),
+                    ) => is_prefix(mask, *width),
                     _ => true,
                 };
                 if !prefix {
-                    let found = Diagnostic::error(value.span.to(mask.span), "a mask that is not that of a prefix");
+                    let found =
+                        Diagnostic::error(value.span.to(mask.span), "a mask that is not that of a prefix");
                     self.report(found.expected("expected ones in front of zeros, because the key is `lpm`"));
                 }
             }
+            (Keyset::Mask(value, mask), "optional") => {
+                self.error(value.span.to(mask.span), format!("a mask for a key of kind `{kind}`"));
+            }
             (Keyset::Range(from, to), "exact" | "lpm" | "ternary" | "optional") => {
                 self.error(from.span.to(to.span), format!("a range for a key of kind `{kind}`"));
-            }
-            (Keyset::Mask(value, mask), "exact" | "range" | "optional") => {
-                self.error(value.span.to(mask.span), format!("a mask for a key of kind `{kind}`"));
             }
             _ => {}
         }
@@ -401,4 +496,24 @@ impl<'a> Checker<'a, '_> {
 /// The parameters that get their arguments in a table's list.
 fn directed<'p, 'a>(params: &'p [Param<'a>]) -> impl Iterator<Item = &'p Param<'a>> {
     params.iter().filter(|p| p.direction != Direction::None)
+}
+
+/// The constant of a keyset that has one.
+fn constant(keyset: &Keyset) -> Option<&Value> {
+    match keyset {
+        Keyset::Value(hir::Expr { kind: hir::ExprKind::Const(value), .. }) => Some(value),
+        _ => None,
+    }
+}
+
+/// Whether the control plane can name a key after its expression.
+fn has_own_name(expr: &ast::Expr) -> bool {
+    match &expr.kind {
+        ExprKind::Binary(op, a, _) => *op == ast::BinOp::And && has_own_name(a),
+        ExprKind::Unary(..) | ExprKind::Ternary(..) | ExprKind::Cast(..) => false,
+        ExprKind::Member(base, _) | ExprKind::Index(base, _) | ExprKind::Slice(base, ..) => {
+            has_own_name(base)
+        }
+        _ => true,
+    }
 }

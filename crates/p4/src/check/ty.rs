@@ -138,7 +138,8 @@ impl Extent {
         for part in parts {
             sum.depth = sum.depth.max(part.depth.saturating_add(1));
             sum.leaves = sum.leaves.saturating_add(part.leaves);
-            sum.bits = sum.bits.zip(part.bits).map(|(a, b)| (a.0.saturating_add(b.0), a.1.saturating_add(b.1)));
+            sum.bits =
+                sum.bits.zip(part.bits).map(|(a, b)| (a.0.saturating_add(b.0), a.1.saturating_add(b.1)));
             sum.varbit |= part.varbit;
         }
         sum.leaves = sum.leaves.max(1);
@@ -256,10 +257,7 @@ impl Ty {
 
     /// Whether it is an object: it has no value, is declared and never assigned.
     pub(super) fn is_object(&self) -> bool {
-        matches!(
-            self,
-            Ty::Extern(..) | Ty::Parser(_) | Ty::Control(_) | Ty::Abstract(..) | Ty::Package(..)
-        )
+        matches!(self, Ty::Extern(..) | Ty::Parser(_) | Ty::Control(_) | Ty::Abstract(..) | Ty::Package(..))
     }
 
     /// Whether the expression takes its type from the place where it stands.

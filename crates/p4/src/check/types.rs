@@ -6,10 +6,12 @@ use std::sync::Arc;
 use num_bigint::BigInt;
 use num_traits::{Signed, ToPrimitive};
 
+use super::Checker;
 use super::declare::CompositeDecl;
 use super::scope::{Symbol, TypeSymbol};
-use super::ty::{Composite, CompositeId, CompositeKind, Extent, MAX_DEPTH, MAX_LEAVES, MAX_WIDTH, ParamId, Ty};
-use super::Checker;
+use super::ty::{
+    Composite, CompositeId, CompositeKind, Extent, MAX_DEPTH, MAX_LEAVES, MAX_WIDTH, ParamId, Ty,
+};
 use crate::ast::{self, TypeKind};
 use crate::diagnostic::Diagnostic;
 use crate::hir::{self, Value};
@@ -29,6 +31,11 @@ impl<'a> Checker<'a, '_> {
         match &ty.kind {
             TypeKind::Void => Ty::Void,
             TypeKind::Bool => Ty::Bool,
+            TypeKind::Error if self.errors.is_empty() => {
+                let found = Diagnostic::error(ty.span, "type `error` has no members");
+                self.report(found.help("include core.p4, which declares some"));
+                Ty::Error
+            }
             TypeKind::Error => Ty::ErrorCode,
             TypeKind::MatchKind => Ty::MatchKind,
             TypeKind::String => Ty::String,
@@ -67,13 +74,20 @@ impl<'a> Checker<'a, '_> {
         };
         match base {
             Ty::Error => Ty::Error,
-            Ty::Composite(_) | Ty::Bit(_) | Ty::Int(_) | Ty::Bool | Ty::Enum(_) | Ty::Stack(..) | Ty::Param(_) => {
-                self.bounded(Ty::Stack(Arc::new(element), size), span)
-            }
+            Ty::Composite(_)
+            | Ty::Bit(_)
+            | Ty::Int(_)
+            | Ty::Bool
+            | Ty::Enum(_)
+            | Ty::Stack(..)
+            | Ty::Param(_) => self.bounded(Ty::Stack(Arc::new(element), size), span),
             Ty::Tuple(_) | Ty::ErrorCode => self.bounded(Ty::Stack(Arc::new(element), size), span),
             _ => {
                 let message = format!("`{}` cannot be the type of a stack's elements", self.show(&element));
-                self.report(Diagnostic::error(span, message).expected("expected a header or another type of fixed size"));
+                self.report(
+                    Diagnostic::error(span, message)
+                        .expected("expected a header or another type of fixed size"),
+                );
                 Ty::Error
             }
         }
@@ -121,7 +135,9 @@ impl<'a> Checker<'a, '_> {
             Some(n) if u64::from(n) <= MAX_LEAVES => Some(n),
             _ => {
                 let expected = format!("expected 0 to {MAX_LEAVES}");
-                self.report(Diagnostic::error(size.span, format!("a stack of size {value}")).expected(expected));
+                self.report(
+                    Diagnostic::error(size.span, format!("a stack of size {value}")).expected(expected),
+                );
                 None
             }
         }
@@ -133,7 +149,8 @@ impl<'a> Checker<'a, '_> {
         if typed.ty.is_error() {
             return None;
         }
-        let is_number = matches!(typed.ty, Ty::Integer | Ty::Bit(_) | Ty::Int(_)) || typed.ty.representation().is_some();
+        let is_number =
+            matches!(typed.ty, Ty::Integer | Ty::Bit(_) | Ty::Int(_)) || typed.ty.representation().is_some();
         match typed.value() {
             Some(Value::Integer(n)) if is_number => Some(n.clone()),
             _ if is_number => {
@@ -198,7 +215,9 @@ impl<'a> Checker<'a, '_> {
     fn type_of_symbol(&mut self, symbol: &TypeSymbol, span: Span, name: &str) -> Ty {
         let (missing, ty) = match symbol {
             TypeSymbol::Plain(ty) => (0, ty.clone()),
-            TypeSymbol::Generic(id) => (self.composite_decl(*id).map_or(0, |d| d.type_params.len()), Ty::Error),
+            TypeSymbol::Generic(id) => {
+                (self.composite_decl(*id).map_or(0, |d| d.type_params.len()), Ty::Error)
+            }
             TypeSymbol::Extern(id) => {
                 let params = self.externs.get(id.index()).map_or(0, |e| e.type_params.len());
                 (params, Ty::Extern(*id, Ty::none()))
@@ -260,7 +279,13 @@ impl<'a> Checker<'a, '_> {
     }
 
     /// The type that a name with type arguments means.
-    pub(super) fn apply_args(&mut self, symbol: &TypeSymbol, args: Vec<Ty>, name: &ast::Name, span: Span) -> Ty {
+    pub(super) fn apply_args(
+        &mut self,
+        symbol: &TypeSymbol,
+        args: Vec<Ty>,
+        name: &ast::Name,
+        span: Span,
+    ) -> Ty {
         let params = self.params_of(symbol).len();
         if params != args.len() {
             let message = if params == 0 {
@@ -274,6 +299,10 @@ impl<'a> Checker<'a, '_> {
         }
         if let Some(bad) = args.iter().find(|a| matches!(a, Ty::Void)) {
             self.error(span, format!("`{}` cannot be a type argument", self.show(bad)));
+            return Ty::Error;
+        }
+        if matches!(symbol, TypeSymbol::Generic(_)) && args.iter().any(|a| matches!(a, Ty::DontCare)) {
+            self.error(span, format!("`_` cannot be a type argument of `{}`", name.text));
             return Ty::Error;
         }
         let args: Arc<[Ty]> = args.into();
@@ -297,7 +326,8 @@ impl<'a> Checker<'a, '_> {
         if !self.fits(Extent::sum(args.iter().map(Ty::extent)), span) {
             return Ty::Error;
         }
-        let bindings: Vec<(ParamId, Ty)> = decl.type_params.iter().copied().zip(args.iter().cloned()).collect();
+        let bindings: Vec<(ParamId, Ty)> =
+            decl.type_params.iter().copied().zip(args.iter().cloned()).collect();
         let fields: Vec<(String, Ty)> =
             decl.fields.iter().map(|(f, ty)| (f.name.text.clone(), self.subst(ty, &bindings))).collect();
         for ((_, ty), (field, _)) in fields.iter().zip(&decl.fields) {
@@ -314,7 +344,8 @@ impl<'a> Checker<'a, '_> {
             }
         }
         let extents = fields.iter().map(|(_, ty)| ty.extent());
-        let extent = if decl.kind == CompositeKind::Union { Extent::most(extents) } else { Extent::sum(extents) };
+        let extent =
+            if decl.kind == CompositeKind::Union { Extent::most(extents) } else { Extent::sum(extents) };
         let extent = extent.and_args(Extent::sum(args.iter().map(Ty::extent)));
         if !self.fits(extent, span) {
             return Ty::Error;
@@ -344,7 +375,8 @@ impl<'a> Checker<'a, '_> {
             self.out.types.push(hir.clone());
         }
         let index = fields.iter().enumerate().map(|(i, (name, _))| (name.clone(), super::index(i))).collect();
-        let composite = Arc::new(Composite { kind: decl.kind, decl: id, args, name, fields, index, hir, extent });
+        let composite =
+            Arc::new(Composite { kind: decl.kind, decl: id, args, name, fields, index, hir, extent });
         self.specialized.insert(key, Arc::clone(&composite));
         Ty::Composite(composite)
     }

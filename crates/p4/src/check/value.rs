@@ -27,6 +27,8 @@ pub(super) enum Kind<'a> {
     Listing(Vec<Typed<'a>>),
     /// `{ a = 1, b = 2 }`
     Record(Vec<(&'a Name, Typed<'a>)>),
+    /// `c ? { a } : { b }`
+    Choice(Box<(Typed<'a>, Typed<'a>, Typed<'a>)>),
     /// `{#}`
     Invalid,
     /// `...`

@@ -258,6 +258,8 @@ impl Macros {
             if piece.origin.is_none() {
                 span = span.to(close);
             }
+            // Arguments are expanded as copies.
+            self.charge(found.iter().map(|pieces| pieces.len() * TOKEN_BYTES).sum(), span, context);
             arguments = match fit(found, params.len(), definition.variadic) {
                 Ok(arguments) => arguments,
                 Err(count) => {
