@@ -9,10 +9,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use p4::diagnostic::{Diagnostics, Severity};
-use p4::info::{self, Form, P4Info};
-use p4::parse;
-use p4::preprocess::Options;
+use mswitch_p4::diagnostic::{Diagnostics, Severity};
+use mswitch_p4::info::{self, Form, P4Info};
+use mswitch_p4::parse;
+use mswitch_p4::preprocess::Options;
 
 fn main() {
     let p4c = PathBuf::from(std::env::var_os("P4C").expect("P4C: a checkout of p4c"));
@@ -68,10 +68,10 @@ fn compare(program: &Path, expected: P4Info) -> (&'static str, String) {
     if diagnostics.errors() > 0 {
         return ("is not parsed", errors(&diagnostics));
     }
-    let Some(checked) = p4::check::check(&parsed.program, &mut diagnostics) else {
+    let Some(checked) = mswitch_p4::check::check(&parsed.program, &mut diagnostics) else {
         return ("is refused by the checker", errors(&diagnostics));
     };
-    let found = info::of(&checked, &mut diagnostics);
+    let found = info::of(&checked, &parsed.sources, &mut diagnostics);
     if diagnostics.errors() > 0 {
         return ("has no P4Info", errors(&diagnostics));
     }

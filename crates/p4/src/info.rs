@@ -19,6 +19,7 @@ pub use proto::P4Info;
 use crate::diagnostic::Diagnostics;
 use crate::hir::Program;
 use crate::instantiate::Objects;
+use crate::source::Sources;
 
 /// Messages of P4Runtime's package `p4.config.v1`, as crates/p4/proto declares them.
 #[allow(missing_docs, clippy::doc_markdown, clippy::large_enum_variant, clippy::derive_partial_eq_without_eq)]
@@ -26,10 +27,10 @@ pub mod proto {
     include!(concat!(env!("OUT_DIR"), "/p4.config.v1.rs"));
 }
 
-/// The P4Info of a checked program.
-pub fn of(program: &Program, diagnostics: &mut Diagnostics) -> P4Info {
+/// The P4Info of a checked program. The files tell how constants in keys are written, which are part of names.
+pub fn of(program: &Program, sources: &Sources, diagnostics: &mut Diagnostics) -> P4Info {
     let objects = Objects::of(program, diagnostics);
-    message::build(program, &objects, diagnostics)
+    message::build(program, sources, &objects, diagnostics)
 }
 
 #[cfg(test)]

@@ -46,6 +46,8 @@ pub struct Object<'p> {
     pub name: String,
     /// Declaration, with type and annotations. Its arguments are unevaluated.
     pub instance: &'p Instance,
+    /// Whether it has a declaration of its own, and is no argument or property.
+    pub is_declared: bool,
     /// Arguments of the constructor.
     pub args: Vec<Arg>,
     /// Parser or control that contains it.
@@ -204,6 +206,7 @@ impl<'p> Walk<'p, '_> {
             _ => full_name(None, own_name(&instance.annotations, &instance.name)),
         };
         let object = self.build(instance, name, None, None, 0)?;
+        self.declared(object);
         self.objects.globals.insert(id, object);
         Some(object)
     }
@@ -234,6 +237,7 @@ impl<'p> Walk<'p, '_> {
         self.objects.list.push(Object {
             name: name.clone(),
             instance,
+            is_declared: false,
             args: Vec::new(),
             parent,
             property: None,
@@ -263,12 +267,19 @@ impl<'p> Walk<'p, '_> {
             let child = self.build(declaration, inner_name, Some(id), Some(id), depth + 1);
             if let (Some(child), Some(object)) = (child, self.objects.list.get_mut(id.0 as usize)) {
                 object.children.insert(*inner, child);
+                self.declared(child);
             }
         }
         if let Type::Control(control) = instance.ty {
             self.properties(control, id, &name, depth);
         }
         Some(id)
+    }
+
+    fn declared(&mut self, id: ObjectId) {
+        if let Some(object) = self.objects.list.get_mut(id.0 as usize) {
+            object.is_declared = true;
+        }
     }
 
     /// Evaluates the arguments of an object. Objects among them that have no declaration are named after parameters.

@@ -1,7 +1,7 @@
 //! What of a program a controller can address: found by a walk from `main` over what is applied.
 //!
-//! Tables that are never applied, actions that no applied table lists, and objects in parsers and controls that are never
-//! applied are left out. Extern objects are listed whether they are used or not. The walk is bounded: many objects can
+//! Tables that are never applied, actions that no applied table lists and no control calls, and objects in parsers and
+//! controls that are never applied are left out. Extern objects are listed whether they are used or not. The walk is bounded: many objects can
 //! share one body.
 
 use std::collections::HashSet;
@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use super::arch::Arch;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::hir::{
-    Action, ActionId, Annotation, Call, Callee, Expr, ExprKind, FunctionId, Program, Stmt, StmtKind, Table,
+    Action, ActionId, Call, Callee, Expr, ExprKind, FunctionId, Program, Stmt, StmtKind, Table,
     TableId, Type, Value, ValueSet,
 };
 use crate::instantiate::{Arg, MOST_NAME, ObjectId, Objects, full_name, own_name};
@@ -32,7 +32,17 @@ pub(super) struct AppliedTable<'p> {
     pub(super) item: &'p Table,
 }
 
-/// An action or value set with its name.
+/// An action that an applied table lists, or that a control calls.
+pub(super) struct UsedAction<'p> {
+    /// Full name.
+    pub(super) name: String,
+    /// The declaration.
+    pub(super) item: &'p Action,
+    /// Whether only controls call it, so that entries give it no arguments.
+    pub(super) is_called: bool,
+}
+
+/// A value set with its name.
 pub(super) struct Named<'p, T> {
     /// Full name.
     pub(super) name: String,
@@ -47,14 +57,16 @@ pub(super) struct Named<'p, T> {
 pub(super) struct Inventory<'p> {
     /// Tables.
     pub(super) tables: Vec<AppliedTable<'p>>,
-    /// Actions, by name.
-    pub(super) actions: Vec<Named<'p, Action>>,
+    /// Actions, one of each name.
+    pub(super) actions: Vec<UsedAction<'p>>,
     /// Value sets.
     pub(super) value_sets: Vec<Named<'p, ValueSet>>,
     /// Extern objects that are declared.
     pub(super) externs: Vec<ObjectId>,
     /// Types that are sent by calls of an extern function.
     pub(super) digests: Vec<&'p Type>,
+    /// Whether a control calls an extern function.
+    pub(super) calls_extern_functions: bool,
 }
 
 impl<'p> Inventory<'p> {
@@ -74,13 +86,16 @@ impl<'p> Inventory<'p> {
             tables: HashSet::new(),
             actions: HashSet::new(),
             action_names: HashSet::new(),
+            called: Vec::new(),
             functions: HashSet::new(),
+            place: Place::Control,
             steps: 0,
             refusal: None,
         };
         if let Some(main) = objects.main() {
             walk.arguments(main);
         }
+        walk.called_actions();
         for (id, object) in objects.iter() {
             let is_reached = object.parent.is_none_or(|parent| walk.containers.contains(&parent));
             if is_reached && object.property.is_none() && matches!(object.instance.ty, Type::Extern(..)) {
@@ -94,6 +109,14 @@ impl<'p> Inventory<'p> {
     }
 }
 
+/// Where the walk is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Parser,
+    Control,
+    Action,
+}
+
 struct Walk<'p, 'a> {
     program: &'p Program,
     objects: &'a Objects<'p>,
@@ -105,7 +128,10 @@ struct Walk<'p, 'a> {
     /// Actions whose bodies were met.
     actions: HashSet<(ObjectId, ActionId)>,
     action_names: HashSet<String>,
+    /// Actions that control bodies call.
+    called: Vec<(ObjectId, ActionId)>,
     functions: HashSet<FunctionId>,
+    place: Place,
     steps: usize,
     /// Why the walk ended early.
     refusal: Option<Diagnostic>,
@@ -132,8 +158,10 @@ impl<'p> Walk<'p, '_> {
             Type::Control(control) => {
                 let Some(control) = program.controls.get(control.index()) else { return };
                 if self.containers.insert(id) {
+                    let before = std::mem::replace(&mut self.place, Place::Control);
                     self.stmts(&control.locals, id);
                     self.stmts(&control.body, id);
+                    self.place = before;
                 }
             }
             Type::Parser(parser) => {
@@ -148,10 +176,12 @@ impl<'p> Walk<'p, '_> {
                         self.inventory.value_sets.push(Named { name, scope: id, item });
                     }
                 }
+                let before = std::mem::replace(&mut self.place, Place::Parser);
                 self.stmts(&parser.locals, id);
                 for state in &parser.states {
                     self.stmts(&state.body, id);
                 }
+                self.place = before;
             }
             _ => {}
         }
@@ -171,16 +201,26 @@ impl<'p> Walk<'p, '_> {
             return;
         }
         self.inventory.tables.push(AppliedTable { name, scope, id, item });
-        for action in actions_of(program, item) {
-            let Some(item) = program.actions.get(action.id.index()) else { continue };
-            let name = action_name(program, self.objects, scope, action.id);
-            if !self.admits(&name, item.span) {
-                return;
-            }
-            if self.action_names.insert(name.clone()) {
-                self.inventory.actions.push(Named { name, scope, item });
-            }
-            self.action(action.id, scope);
+        for action in &item.actions {
+            let id = action.call.action;
+            self.list_action(id, scope, false);
+            self.action(id, scope);
+        }
+    }
+
+    /// Lists an action unless one of its name is there.
+    fn list_action(&mut self, id: ActionId, scope: ObjectId, is_called: bool) {
+        let Some(item) = self.program.actions.get(id.index()) else { return };
+        let name = action_name(self.program, self.objects, scope, id);
+        if self.admits(&name, item.span) && self.action_names.insert(name.clone()) {
+            self.inventory.actions.push(UsedAction { name, item, is_called });
+        }
+    }
+
+    /// Lists the actions that controls call and no table has.
+    fn called_actions(&mut self) {
+        for (scope, id) in std::mem::take(&mut self.called) {
+            self.list_action(id, scope, true);
         }
     }
 
@@ -188,7 +228,9 @@ impl<'p> Walk<'p, '_> {
     fn action(&mut self, id: ActionId, scope: ObjectId) {
         let Some(action) = self.program.actions.get(id.index()) else { return };
         if self.actions.insert((scope, id)) {
+            let before = std::mem::replace(&mut self.place, Place::Action);
             self.stmts(&action.body, scope);
+            self.place = before;
         }
     }
 
@@ -223,7 +265,7 @@ impl<'p> Walk<'p, '_> {
                 return;
             }
             match &stmt.kind {
-                StmtKind::Declare(_, None) | StmtKind::Break | StmtKind::Continue => {}
+                StmtKind::Declare(_, None) | StmtKind::Break | StmtKind::Continue | StmtKind::Exit => {}
                 StmtKind::Declare(_, Some(value)) => self.expr(value, scope),
                 StmtKind::Assign(place, value) | StmtKind::AssignOp(_, place, value) => {
                     self.expr(place, scope);
@@ -240,7 +282,6 @@ impl<'p> Walk<'p, '_> {
                     }
                 },
                 StmtKind::Block(_, body) => self.stmts(body, scope),
-                StmtKind::Exit => return,
                 StmtKind::Return(value) => {
                     if let Some(value) = value {
                         self.expr(value, scope);
@@ -329,8 +370,16 @@ impl<'p> Walk<'p, '_> {
                     self.stmts(&function.body, scope);
                 }
             }
-            Callee::Action(id) => self.action(*id, scope),
+            Callee::Action(id) => {
+                // What actions call becomes part of them.
+                if self.place == Place::Control {
+                    self.called.push((scope, *id));
+                }
+                self.action(*id, scope);
+            }
+            Callee::Extern(_) if self.place == Place::Parser => {}
             Callee::Extern(name) => {
+                self.inventory.calls_extern_functions = true;
                 if self.arch.digest_function == Some(name.as_str()) {
                     self.inventory.digests.extend(call.type_args.first());
                 }
@@ -348,37 +397,6 @@ impl<'p> Walk<'p, '_> {
             | Callee::PopFront(place, _) => self.expr(place, scope),
         }
     }
-}
-
-/// An action of a table.
-pub(super) struct TableAction<'p> {
-    /// Action.
-    pub(super) id: ActionId,
-    /// Annotations in the table's list; none of an action that is there for the lack of a default.
-    pub(super) annotations: Option<&'p [Annotation]>,
-}
-
-/// The actions that a table may run: those listed, and `NoAction` if no default is given.
-pub(super) fn actions_of<'p>(
-    program: &'p Program,
-    table: &'p Table,
-) -> impl Iterator<Item = TableAction<'p>> {
-    let listed = table.actions.iter();
-    let listed =
-        listed.map(|a| TableAction { id: a.call.action, annotations: Some(a.annotations.as_slice()) });
-    let implied =
-        default_action(program, table).filter(|id| table.actions.iter().all(|a| a.call.action != *id));
-    listed.chain(implied.map(|id| TableAction { id, annotations: None }))
-}
-
-/// The default action of a table: `NoAction` of the core library if none is given.
-pub(super) fn default_action(program: &Program, table: &Table) -> Option<ActionId> {
-    if let Some(call) = &table.default {
-        return Some(call.action);
-    }
-    let at =
-        program.actions.iter().position(|action| action.control.is_none() && action.name == "NoAction")?;
-    u32::try_from(at).ok().map(ActionId)
 }
 
 /// The full name of an action, seen from a control.

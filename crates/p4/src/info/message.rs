@@ -13,15 +13,16 @@ use super::ids::{Ids, Refusal};
 use super::inventory::Inventory;
 use super::proto::expression::Value as Literal;
 use super::proto::p4_ids::Prefix;
-use super::proto::{self, P4Info, PkgInfo, PlatformProperties, Preamble};
+use super::proto::{self, P4Info, P4TypeInfo, PkgInfo, PlatformProperties, Preamble};
 use super::types::{Types, type_name};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::hir::{Annotation, Composite, Expr, Program, Type, Value};
 use crate::instantiate::{ObjectId, Objects};
-use crate::source::Span;
+use crate::source::{Sources, Span};
 
 struct Builder<'p, 'a> {
     program: &'p Program,
+    sources: &'a Sources,
     objects: &'a Objects<'p>,
     arch: &'static Arch,
     inventory: &'a Inventory<'p>,
@@ -46,6 +47,7 @@ pub(super) fn build<'p>(
     let digests = digests(&inventory);
     let mut builder = Builder {
         program,
+        sources,
         objects,
         arch,
         inventory: &inventory,
@@ -275,7 +277,16 @@ impl<'p> Builder<'p, '_> {
             let message = "types that a controller sees are too large or too deeply nested";
             self.diagnostics.push(Diagnostic::error(span.unwrap_or_default(), message));
         }
-        self.info.type_info = Some(self.types.finish());
+        // Present, if only to be empty, where there is something that could have a type, as p4c has it.
+        let has_types = !self.info.tables.is_empty()
+            || self.inventory.externs.iter().filter_map(|id| self.objects.get(*id)).any(|object| object.is_declared)
+            || (self.inventory.calls_extern_functions && self.arch.digest_function.is_some())
+            || !self.info.controller_packet_metadata.is_empty()
+            || self.info.actions.iter().any(|action| !action.params.is_empty());
+        let types = self.types.finish();
+        if has_types || types != P4TypeInfo::default() {
+            self.info.type_info = Some(types);
+        }
         self.info
     }
 }

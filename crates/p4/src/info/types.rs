@@ -17,7 +17,7 @@ use super::proto::{
     p4_struct_type_spec,
 };
 use crate::hir::{Annotation, Composite, Enum, NewType, Type, Value};
-use crate::instantiate::{MOST_NAME, full_name, own_name};
+use crate::instantiate::{MOST_NAME, full_name, name_annotation, own_name};
 
 /// Most types in types.
 const MOST_DEPTH: usize = 64;
@@ -271,8 +271,16 @@ fn flatten_into<'p>(
 }
 
 /// The name of a type, field or member: that of `@name`, or else the declared one.
+/// Type arguments become part of the name: `pair_bit8_bool` for `pair<bit<8>, bool>`.
 pub(super) fn type_name(annotations: &[Annotation], declared: &str) -> String {
-    full_name(None, own_name(annotations, declared))
+    let name = full_name(None, own_name(annotations, declared));
+    match name.split_once('<') {
+        Some((generic, args)) if name_annotation(annotations).is_none() => {
+            let args = args.replace(['<', '>', ' '], "").replace([',', '.'], "_");
+            format!("{generic}_{args}")
+        }
+        _ => name,
+    }
 }
 
 /// A type of bits; of a field in a header, that which the field's values have.
@@ -312,9 +320,17 @@ pub(super) fn width(ty: &Type) -> i32 {
         Type::New(ty) => match translation(&ty.annotations) {
             Some(P4NewTypeTranslation { sdn_type: Some(SdnType::SdnBitwidth(bits)), .. }) => bits,
             Some(_) => 0,
-            None => width(&ty.base),
+            None => data_width(&ty.base),
         },
         _ => 0,
+    }
+}
+
+/// Bits of a type's values as the program sees them: a translation is only that of the type that has the annotation.
+fn data_width(ty: &Type) -> i32 {
+    match ty {
+        Type::New(ty) => data_width(&ty.base),
+        ty => width(ty),
     }
 }
 

@@ -1,5 +1,7 @@
 //! Extern objects: counters, meters, registers, action profiles and digests.
 
+use num_traits::ToPrimitive;
+
 use super::super::annotations;
 use super::super::arch::{ExternType, Kind};
 use super::super::inventory::AppliedTable;
@@ -10,7 +12,7 @@ use super::Builder;
 use crate::diagnostic::Diagnostic;
 use crate::hir::{Type, Value};
 use crate::instantiate::{Arg, Object, ObjectId};
-use num_traits::ToPrimitive;
+
 
 /// Annotations of action profiles that have fields of their own.
 const PROFILE_FIELDS: &[&str] = &["max_group_size", "selector_size_semantics", "max_member_weight"];

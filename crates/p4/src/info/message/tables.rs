@@ -1,7 +1,7 @@
 //! Tables, actions, value sets and headers of packets to the controller.
 
 use super::super::annotations::{self, Annotations};
-use super::super::inventory::{AppliedTable, Named, action_name, actions_of, default_action};
+use super::super::inventory::{AppliedTable, Named, UsedAction, action_name};
 use super::super::key_name::key_name;
 use super::super::proto::action_ref::Scope;
 use super::super::proto::controller_packet_metadata::Metadata;
@@ -14,7 +14,7 @@ use super::super::proto::{
 };
 use super::super::types::{bytes, flatten, type_name, width};
 use super::Builder;
-use crate::hir::{Action, Annotation, Composite, Direction, Table, Type, Value, ValueSet, Var, VarKind};
+use crate::hir::{Action, ActionCall, Annotation, Composite, Direction, Table, Type, Value, ValueSet, Var, VarKind};
 use crate::instantiate::ObjectId;
 use crate::source::Span;
 
@@ -28,21 +28,20 @@ impl<'p> Builder<'p, '_> {
             return;
         }
         let preamble = self.preamble(Prefix::Table, &table.name, &item.annotations, &[], item.span);
-        let default = default_action(self.program, item);
-        let default_id = default.map_or(0, |id| {
-            let name = action_name(self.program, self.objects, scope, id);
-            self.ids.id(Prefix::Action, &name)
+        let default = item.default.as_ref().map(|call| TableActionCall {
+            action_id: self.ids.id(Prefix::Action, &action_name(self.program, self.objects, scope, call.action)),
+            arguments: self.default_arguments(call, scope),
         });
         let (implementation_id, direct_resource_ids) = self.resources(table);
         let message = proto::Table {
             preamble: Some(preamble),
             match_fields: self.match_fields(item),
             action_refs: self.action_refs(item, scope),
-            const_default_action_id: if item.const_default { default_id } else { 0 },
-            initial_default_action: default.map(|_| TableActionCall {
-                action_id: default_id,
-                arguments: self.default_arguments(item, scope),
-            }),
+            const_default_action_id: match &default {
+                Some(call) if item.const_default => call.action_id,
+                _ => 0,
+            },
+            initial_default_action: default,
             implementation_id,
             direct_resource_ids,
             size: match item.size.as_ref().map_or(0, |size| self.number(scope, size)) {
@@ -68,7 +67,7 @@ impl<'p> Builder<'p, '_> {
             let Annotations { texts, structured, doc } = Annotations::of(&key.annotations, &[]);
             MatchField {
                 id,
-                name: key_name(self.program, key),
+                name: key_name(self.program, self.sources, key),
                 annotations: texts,
                 bitwidth: width(&key.value.ty),
                 doc,
@@ -82,20 +81,11 @@ impl<'p> Builder<'p, '_> {
     }
 
     fn action_refs(&self, table: &Table, scope: ObjectId) -> Vec<ActionRef> {
-        let actions = actions_of(self.program, table);
+        let actions = table.actions.iter();
         actions
             .map(|action| {
-                let name = action_name(self.program, self.objects, scope, action.id);
-                let id = self.ids.id(Prefix::Action, &name);
-                let Some(list) = action.annotations else {
-                    let annotations = vec!["@defaultonly".to_owned()];
-                    return ActionRef {
-                        id,
-                        scope: Scope::DefaultOnly.into(),
-                        annotations,
-                        ..Default::default()
-                    };
-                };
+                let name = action_name(self.program, self.objects, scope, action.call.action);
+                let list = &action.annotations;
                 let Annotations { texts, structured, .. } = Annotations::of(list, &[]);
                 let scope = if annotations::has(list, "tableonly") {
                     Scope::TableOnly
@@ -105,7 +95,7 @@ impl<'p> Builder<'p, '_> {
                     Scope::TableAndDefault
                 };
                 ActionRef {
-                    id,
+                    id: self.ids.id(Prefix::Action, &name),
                     scope: scope.into(),
                     annotations: texts,
                     structured_annotations: structured,
@@ -116,8 +106,7 @@ impl<'p> Builder<'p, '_> {
     }
 
     /// Arguments of a table's default action that entries give other actions.
-    fn default_arguments(&mut self, table: &Table, scope: ObjectId) -> Vec<table_action_call::Argument> {
-        let Some(call) = &table.default else { return Vec::new() };
+    fn default_arguments(&mut self, call: &ActionCall, scope: ObjectId) -> Vec<table_action_call::Argument> {
         let Some(action) = self.program.actions.get(call.action.index()) else { return Vec::new() };
         let params = self.params(action);
         let ids = self.field_ids(params.iter().map(|(_, var)| var.annotations.as_slice()));
@@ -156,13 +145,13 @@ impl<'p> Builder<'p, '_> {
             .collect()
     }
 
-    pub(super) fn action(&mut self, action: &Named<'p, Action>) {
+    pub(super) fn action(&mut self, action: &UsedAction<'p>) {
         let item = action.item;
         if annotations::has(&item.annotations, "hidden") {
             return;
         }
         let preamble = self.preamble(Prefix::Action, &action.name, &item.annotations, &[], item.span);
-        let params = self.params(item);
+        let params = if action.is_called { Vec::new() } else { self.params(item) };
         let ids = self.field_ids(params.iter().map(|(_, var)| var.annotations.as_slice()));
         let params = params.into_iter().zip(ids).map(|((_, var), id)| {
             let Annotations { texts, structured, doc } = Annotations::of(&var.annotations, &[]);
