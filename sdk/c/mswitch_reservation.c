@@ -12,7 +12,7 @@
 enum { LIMIT = 10 };
 
 /* Longest request and answer with their ends, bytes. */
-enum { REQUEST = 257, ANSWER = 1024 };
+enum { REQUEST = 257, ANSWER = 4096 };
 
 int msw_reservations_open(const char *path) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -40,6 +40,13 @@ static int failed(char *reason, size_t room, const char *text) {
     return -1;
 }
 
+/* Ends the connection: a late answer would be taken for that to the next request. */
+static int broken(int fd, char *reason, size_t room, const char *text) {
+    failed(reason, room, text);
+    shutdown(fd, SHUT_RDWR);
+    return -2;
+}
+
 /* Sends a line and reads its answer, without its end. */
 static int ask(int fd, const char *line, char answer[ANSWER], char *reason, size_t room) {
     size_t length = strlen(line), sent = 0, got = 0;
@@ -48,21 +55,22 @@ static int ask(int fd, const char *line, char answer[ANSWER], char *reason, size
         if (n < 0 && errno == EINTR) continue;
         /* A client that was turned away cannot send, but finds the reason. */
         if (n < 0 && errno == EPIPE) break;
-        if (n < 0) return failed(reason, room, strerror(errno));
+        if (n < 0) return broken(fd, reason, room, strerror(errno));
         sent += (size_t)n;
     }
     while (got == 0 || answer[got - 1] != '\n') {
-        if (got == ANSWER - 1) return failed(reason, room, "the switch's answer is too long");
+        if (got == ANSWER - 1) return broken(fd, reason, room, "the switch's answer is too long");
         ssize_t n = recv(fd, answer + got, ANSWER - 1 - got, 0);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return failed(reason, room, strerror(errno));
-        if (n == 0) return failed(reason, room, "the switch has closed the connection");
+        if (n < 0) return broken(fd, reason, room, strerror(errno));
+        if (n == 0) return broken(fd, reason, room, "the connection to the switch is closed");
         got += (size_t)n;
     }
     answer[got - 1] = 0;
-    if (strncmp(answer, "ok", 2) == 0 && (answer[2] == 0 || answer[2] == ' ')) return 0;
     if (strncmp(answer, "error ", 6) == 0) return failed(reason, room, answer + 6);
-    return failed(reason, room, "the switch's answer is not understood");
+    if (sent < length) return broken(fd, reason, room, "the connection to the switch is closed");
+    if (strncmp(answer, "ok", 2) == 0 && (answer[2] == 0 || answer[2] == ' ')) return 0;
+    return broken(fd, reason, room, "the switch's answer is not understood");
 }
 
 static int endpoints(int fd, const char *verb, const char *port, const char *protocol, const char *address,
@@ -86,9 +94,10 @@ int msw_release(int fd, const char *port, const char *protocol, const char *addr
 int msw_host_mac(int fd, uint8_t mac[6], char *reason, size_t room) {
     char answer[ANSWER];
     unsigned int byte[6];
-    if (ask(fd, "mac\n", answer, reason, room) < 0) return -1;
+    int result = ask(fd, "mac\n", answer, reason, room);
+    if (result < 0) return result;
     if (sscanf(answer, "ok %2x:%2x:%2x:%2x:%2x:%2x", &byte[0], &byte[1], &byte[2], &byte[3], &byte[4], &byte[5]) != 6)
-        return failed(reason, room, "the switch's answer is not understood");
+        return broken(fd, reason, room, "the switch's answer is not understood");
     for (int i = 0; i < 6; i++) mac[i] = (uint8_t)byte[i];
     return 0;
 }

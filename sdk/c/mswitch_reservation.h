@@ -8,6 +8,11 @@
  *         fprintf(stderr, "%s\n", reason);
  *
  * Reservations end when the descriptor is closed or the process ends. A connection serves one thread at a time.
+ *
+ * Requests return 0, or put a text of up to `room` bytes into `reason` and return
+ *     -1: the switch refuses, or the request is too long;
+ *     -2: the connection failed, or an answer came too late or is not understood. The connection is shut down, and all
+ *         its reservations have ended: close the descriptor and connect again.
  */
 #ifndef MSWITCH_RESERVATION_H
 #define MSWITCH_RESERVATION_H
@@ -20,7 +25,7 @@ int msw_reservations_open(const char *path);
 
 /*
  * Reserves the local ports `first` to `last` at an address of the host for a port of the bridge, all or none.
- * `protocol` is "tcp", "udp" or "sctp". Returns 0; -1 with a text of up to `room` bytes in `reason`.
+ * `protocol` is "tcp", "udp" or "sctp".
  */
 int msw_reserve(int fd, const char *port, const char *protocol, const char *address, uint16_t first, uint16_t last,
                 char *reason, size_t room);

@@ -12,6 +12,7 @@ use std::time::Instant;
 
 mod chain;
 mod description;
+mod discovery;
 mod dummy;
 mod error;
 pub mod fdb;

@@ -14,6 +14,8 @@ use fabric::protection::Source;
 use packet::headers::{IPV6_LEN, protocol};
 use packet::{EtherType, IpVersion, Layers, MacAddr, ether};
 
+use crate::discovery::{NdOption, NdOptions, SOURCE_LINK_LAYER, TARGET_LINK_LAYER};
+
 /// Result of inspecting a packet's front.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -35,10 +37,6 @@ const NEIGHBOUR_SOLICITATION: u8 = 135;
 const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
 const REDIRECT: u8 = 137;
 const MLD2_REPORT: u8 = 143;
-
-// Neighbour discovery options (RFC 4861 §4.6).
-const SOURCE_LINK_LAYER: u8 = 1;
-const TARGET_LINK_LAYER: u8 = 2;
 
 /// Inspects the packet that begins with `header`, at a port that is granted `sources`.
 pub(crate) fn look(header: &[u8], sources: &[Source]) -> Verdict {
@@ -226,22 +224,13 @@ impl Guard<'_> {
         self.options(message.get(options..).unwrap_or_default(), told, owner)
     }
 
-    /// Walks options (RFC 4861 §4.6); each of type `told` must be an address that `owner` has here.
-    fn options(&self, mut rest: &[u8], told: u8, owner: Ipv6Addr) -> Verdict {
-        while let [kind, words, ..] = *rest {
-            let length = usize::from(words) * 8;
-            let Some((option, after)) = rest.split_at_checked(length).filter(|_| length > 0) else {
-                return Forbidden;
-            };
-            if kind == told {
-                let mac = option.get(2..).and_then(|bytes| bytes.first_chunk::<6>());
-                if !mac.is_some_and(|mac| self.owns(owner.into(), MacAddr(*mac))) {
-                    return Forbidden;
-                }
-            }
-            rest = after;
-        }
-        Allowed
+    /// Each option of type `told` must be an address that `owner` has here.
+    fn options(&self, options: &[u8], told: u8, owner: Ipv6Addr) -> Verdict {
+        let is_owned = |option: NdOption<'_>| option.mac().is_some_and(|mac| self.owns(owner.into(), mac));
+        let is_right = |option: Option<NdOption<'_>>| {
+            option.is_some_and(|option| option.kind != told || is_owned(option))
+        };
+        if NdOptions(options).all(is_right) { Allowed } else { Forbidden }
     }
 }
 

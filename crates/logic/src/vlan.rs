@@ -368,12 +368,17 @@ impl Frame {
         self.flood_both(batch, batch.live_ports());
     }
 
-    /// Sends the frame to the members of its VLAN among `ports`.
-    pub fn flood_among(&self, batch: &mut Batch<'_>, ports: &[PortIndex]) {
+    /// Sends the frame to the members of its VLAN among `ports`. Call this once for all destinations: it may edit the
+    /// version of the frame.
+    pub fn flood_among<'p>(
+        &self,
+        batch: &mut Batch<'_>,
+        ports: impl IntoIterator<Item = &'p PortIndex> + Clone,
+    ) {
         if self.aware {
-            self.flood_both(batch, ports);
+            self.flood_both(batch, ports.clone());
             let explained = if batch.is_explained() { NAMED } else { 0 };
-            for port in ports.iter().take(explained) {
+            for port in ports.into_iter().take(explained) {
                 if !self.may_leave(batch, *port) {
                     self.remark_exit(batch, *port);
                 }
@@ -387,8 +392,8 @@ impl Frame {
         }
     }
 
-    fn flood_both(&self, batch: &mut Batch<'_>, ports: &[PortIndex]) {
-        if self.flood_form(batch, ports, self.v, self.tagged)
+    fn flood_both<'p>(&self, batch: &mut Batch<'_>, ports: impl IntoIterator<Item = &'p PortIndex> + Clone) {
+        if self.flood_form(batch, ports.clone(), self.v, self.tagged)
             && let Some(converted) = self.converted(batch)
         {
             self.flood_form(batch, ports, converted, !self.tagged);
@@ -397,7 +402,13 @@ impl Frame {
 
     /// Sends version `v`, which is `tagged` or not, to the members that take this form. Returns whether others take the
     /// other form.
-    fn flood_form(&self, batch: &mut Batch<'_>, ports: &[PortIndex], v: VersionId, tagged: bool) -> bool {
+    fn flood_form<'p>(
+        &self,
+        batch: &mut Batch<'_>,
+        ports: impl IntoIterator<Item = &'p PortIndex>,
+        v: VersionId,
+        tagged: bool,
+    ) -> bool {
         let mut others = false;
         for &port in ports {
             if port == batch.ingress() {

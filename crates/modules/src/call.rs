@@ -208,7 +208,7 @@ impl Call<'_, '_> {
             verb::SEND_SET => {
                 self.window.read_set(output.port, self.ports);
                 self.spend(self.ports.len())?;
-                shadow.frame.flood_among(self.batch, self.ports);
+                shadow.frame.flood_among(self.batch, &*self.ports);
             }
             verb::CONSUME => self.batch.consume(v),
             other => {

@@ -84,6 +84,9 @@ pub(crate) enum Command {
     /// Benchmarks: mswitch beside other switches on this machine
     #[command(subcommand)]
     Bench(BenchCommand),
+    /// P4 programs: check and test them, without a daemon
+    #[command(subcommand)]
+    P4(P4Command),
     /// Print a shell completion script for commands, options and the running daemon's objects
     #[command(after_help = examples!(
         "source <(mswitch completion bash)",
@@ -181,6 +184,71 @@ pub(crate) struct BenchRunArgs {
     /// List scenarios and peers, and what is missing for them, without measuring
     #[arg(long)]
     pub(crate) list: bool,
+}
+
+/// P4-16 programs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum P4Command {
+    /// Check programs: errors, warnings, and constructs that the switch does not support
+    #[command(after_help = examples!(
+        "mswitch p4 check /etc/mswitch/router.p4",
+        "mswitch p4 check /etc/mswitch/router.p4 -D DEBUG=1 --json",
+    ))]
+    Check {
+        /// Programs
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+        #[command(flatten)]
+        source: P4Source,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Print what a controller can address in a program (P4Info of P4Runtime)
+    #[command(after_help = examples!(
+        "mswitch p4 info /etc/mswitch/router.p4",
+        "mswitch p4 info /etc/mswitch/router.p4 --json | jq '.tables[].preamble.name'",
+        "mswitch p4 info /etc/mswitch/router.p4 --binary >/tmp/router.p4info.bin",
+    ))]
+    Info {
+        /// Program
+        program: PathBuf,
+        /// Print the message's encoding instead of text
+        #[arg(long, conflicts_with = "json")]
+        binary: bool,
+        /// Print the message as JSON instead of text
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        source: P4Source,
+    },
+    /// Run test cases (STF) on a program: interpreted, and as machine code, which must agree
+    #[command(after_help = examples!(
+        "mswitch p4 test /etc/mswitch/router.p4 /etc/mswitch/router.stf",
+        "mswitch p4 test /etc/mswitch/router.p4 /etc/mswitch/router.stf --trace",
+    ))]
+    Test {
+        /// Program
+        program: PathBuf,
+        /// Cases: commands, packets and the packets expected
+        #[arg(required = true, value_name = "CASE.stf")]
+        cases: Vec<PathBuf>,
+        /// Show the way of each packet through the program where a case fails
+        #[arg(long)]
+        trace: bool,
+        #[command(flatten)]
+        source: P4Source,
+    },
+}
+
+/// What a program is read with.
+#[derive(Debug, Args)]
+pub(crate) struct P4Source {
+    /// Folder of included files, before those that mswitch brings along; may be repeated
+    #[arg(short = 'I', long = "include", value_name = "DIR")]
+    pub(crate) include: Vec<PathBuf>,
+    /// Macro: NAME or NAME=VALUE; may be repeated
+    #[arg(short = 'D', long = "define", value_name = "NAME[=VALUE]")]
+    pub(crate) defines: Vec<String>,
 }
 
 /// Measured seconds of a sample.

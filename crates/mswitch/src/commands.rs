@@ -11,6 +11,7 @@ mod logic;
 mod manual;
 mod mirror;
 mod openflow;
+mod p4;
 mod port;
 mod sflow;
 mod status;
@@ -47,6 +48,7 @@ fn run_any(cli: Cli) -> Result<(), Failure> {
         }
         Command::Config(ConfigCommand::Reference) => print(&control::keys::reference()),
         Command::Bench(command) => bench::run(command),
+        Command::P4(command) => p4::run(command),
         Command::Completion { shell } => print(completion::script(shell)),
         Command::Complete { shell, arguments } => print(&completion::reply(shell, arguments)),
         Command::Man { directory, date } => manual::pages(&directory, &date.unwrap_or_default()),
@@ -101,6 +103,7 @@ async fn ask(command: Command, socket: Option<PathBuf>) -> Result<(), Failure> {
         // Handled by `run`, without a daemon.
         Command::Daemon(_)
         | Command::Bench(_)
+        | Command::P4(_)
         | Command::Completion { .. }
         | Command::Complete { .. }
         | Command::Man { .. } => Ok(()),
@@ -123,8 +126,13 @@ pub(crate) fn answer<T: Serialize>(
 
 /// Prints; ends the process quietly when the reader has closed the pipe (`| head`).
 fn print(text: &str) -> Result<(), Failure> {
+    print_bytes(text.as_bytes())
+}
+
+/// Prints as [`print`] does.
+fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
         result => Ok(result?),
     }

@@ -64,6 +64,10 @@ impl Fixture {
         let frame = [[0xff; 6], [2, 0, 0, 0, 0, 9], [0x88, 0xb5, 0, 0, 0, 0]].concat();
         let trace: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).chain(frame).collect();
         std::fs::write(fixture.path("etc/trace.pcap"), [trace, vec![0; 42]].concat()).unwrap();
+        let program = include_str!("../../../examples/p4/router.p4");
+        std::fs::write(fixture.path("etc/router.p4"), program).unwrap();
+        let cases = include_str!("../../../examples/p4/router.stf");
+        std::fs::write(fixture.path("etc/router.stf"), cases).unwrap();
         for name in [&fixture.home, &fixture.blue] {
             assert!(Command::new("ip").args(["netns", "add", name]).status().unwrap().success());
         }

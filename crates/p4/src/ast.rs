@@ -576,7 +576,7 @@ pub enum ExprKind {
     Ternary(Box<Expr>, Box<Expr>, Box<Expr>),
     /// `(TYPE) EXPR`
     Cast(Type, Box<Expr>),
-    /// `CALLEE<TYPES>(ARGS)`: a function, a method, or a constructor.
+    /// `CALLEE<TYPES>(ARGS)`: a function, a method, or a constructor, whose callee is the type's [`ExprKind::Name`].
     Call(Box<Expr>, Vec<Type>, Vec<Argument>),
     /// `A &&& B`, in keysets
     Mask(Box<Expr>, Box<Expr>),

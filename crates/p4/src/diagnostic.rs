@@ -1,7 +1,11 @@
 //! Errors and warnings in programs.
 //!
 //! A message says what is wrong with the value found and the value expected; its label marks the place; helps say what
-//! to do.
+//! to do. [`render`] writes them for people; their fields and [`crate::source::Sources::line`] serve programs.
+
+mod render;
+
+pub use render::render;
 
 use crate::source::Span;
 
@@ -69,15 +73,17 @@ impl Diagnostic {
     }
 }
 
-/// Diagnostics in the order in which they were found. Of errors, at most [`Diagnostics::MOST`] are kept.
+/// Diagnostics in the order in which they were found. At most [`Diagnostics::MOST`] errors are kept, and as many
+/// warnings.
 #[derive(Debug, Clone, Default)]
 pub struct Diagnostics {
     list: Vec<Diagnostic>,
     errors: usize,
+    warnings: usize,
 }
 
 impl Diagnostics {
-    /// Most errors that are kept.
+    /// Most errors, and most warnings, that are kept.
     pub const MOST: usize = 100;
 
     /// Adds one. A second error at the same place is ignored: it follows from the first.
@@ -87,11 +93,13 @@ impl Diagnostics {
         if self.list.iter().any(same) {
             return;
         }
-        if diagnostic.severity == Severity::Error {
-            self.errors += 1;
-            if self.errors > Self::MOST {
-                return;
-            }
+        let count = match diagnostic.severity {
+            Severity::Error => &mut self.errors,
+            Severity::Warning => &mut self.warnings,
+        };
+        *count += 1;
+        if *count > Self::MOST {
+            return;
         }
         self.list.push(diagnostic);
     }
@@ -99,6 +107,11 @@ impl Diagnostics {
     /// Number of errors, those that were not kept among them.
     pub fn errors(&self) -> usize {
         self.errors
+    }
+
+    /// Number of warnings, those that were not kept among them.
+    pub fn warnings(&self) -> usize {
+        self.warnings
     }
 
     /// Those that were kept.

@@ -518,6 +518,8 @@ pub struct Entry {
 pub struct Property {
     /// Name.
     pub name: String,
+    /// Annotations: `@name` names an object that the property brings into being.
+    pub annotations: Vec<Annotation>,
     /// Whether it is `const`.
     pub is_const: bool,
     /// Value: a constant, or an object ([`ExprKind::Instance`], [`ExprKind::New`]).

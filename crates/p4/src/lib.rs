@@ -9,17 +9,25 @@
 //! | [`lex`]        | tokens                                                                      |
 //! | [`parse`]      | the parser: tokens into a syntax tree                                       |
 //! | [`ast`]        | syntax trees: what a program says                                           |
-//! | [`check`]      | names and types: a syntax tree into a checked program, or errors            |
+//! | [`check`]      | the checker: from a syntax tree to a checked program                        |
 //! | [`hir`]        | checked programs: what it means                                             |
+//! | [`constant`]   | values of expressions once constructors have their arguments                |
+//! | [`instantiate`] | the objects of a program, with names and arguments                         |
+//! | [`info`]       | P4Info: what a controller can address                                       |
 //! | [`lower`]      | from checked programs to the pipeline's                                     |
+//! | [`compile`]    | all steps in a row                                                          |
 //! | [`stf`]        | test cases: commands, packets and the packets expected                      |
 #![forbid(unsafe_code)]
 
 pub mod ast;
 pub mod check;
+pub mod compile;
+pub mod constant;
 pub mod diagnostic;
 pub mod hir;
 pub mod include;
+pub mod info;
+pub mod instantiate;
 pub mod lex;
 pub mod lower;
 pub mod parse;

@@ -66,12 +66,14 @@ pub fn program(tokens: &[Token], diagnostics: &mut Diagnostics) -> Program {
     let mut parser = Parser {
         tokens,
         end: &end,
+        closers: scan::closers(tokens),
         at: 0,
         diagnostics,
         names: Names::default(),
         depth: 0,
         height: 0,
         braces: 0,
+        unclosed: None,
         in_width: false,
         in_parser: false,
         ahead: Vec::new(),
@@ -88,6 +90,8 @@ type Parse<T> = Result<T, Failed>;
 struct Parser<'a> {
     tokens: &'a [Token],
     end: &'a Token,
+    /// For each opening bracket, the position of the one that closes it, or 0.
+    closers: Vec<usize>,
     at: usize,
     diagnostics: &'a mut Diagnostics,
     names: Names,
@@ -97,6 +101,8 @@ struct Parser<'a> {
     height: usize,
     /// Braces that are open.
     braces: usize,
+    /// Where a block was found to end without its brace, and the blocks around it, too.
+    unclosed: Option<usize>,
     /// Whether a `>` closes the width of a type, and is no operator.
     in_width: bool,
     /// Whether statements are those of a parser.
@@ -201,7 +207,10 @@ impl<'a> Parser<'a> {
             TokenKind::Unknown if token.text.starts_with('"') => {
                 return Diagnostic::error(token.span, "string is not closed").help("add `\"`");
             }
-            TokenKind::Unknown => format!("unknown character `{}`", token.text.escape_debug()),
+            TokenKind::Unknown if token.text.chars().any(char::is_control) => {
+                format!("unknown character `{}`", token.text.escape_unicode())
+            }
+            TokenKind::Unknown => format!("unknown character `{}`", token.text),
             _ if token.text.chars().count() > 40 => {
                 format!("`{}…`", token.text.chars().take(39).collect::<String>())
             }
@@ -285,8 +294,9 @@ impl<'a> Parser<'a> {
             if self.eat("}") {
                 return Ok(items);
             }
-            if self.at_end() {
-                return self.fail(Diagnostic::error(open, "`{` is not closed").help("add `}`"));
+            if self.at_end() || self.starts_top_level() {
+                self.close_at_declaration(open, level);
+                return Ok(items);
             }
             let before = self.at;
             match item(self) {
@@ -296,10 +306,28 @@ impl<'a> Parser<'a> {
         }
     }
 
+    /// Ends a block whose brace is missing: what comes next is not in blocks. The innermost one stands for those around
+    /// it, which end here, too.
+    fn close_at_declaration(&mut self, open: Span, level: usize) {
+        self.braces = level.saturating_sub(1);
+        if self.unclosed.replace(self.at) == Some(self.at) {
+            return;
+        }
+        let mut error = Diagnostic::error(open, "`{` is not closed").help("add `}`");
+        if !self.at_end() {
+            error = error.also(self.token().span, "this is declared at the top level only");
+        }
+        self.diagnostics.push(error);
+    }
+
     /// Skips to where parsing can go on after an error: behind the next `;` or block on a level of braces, before the
     /// brace that ends the level, or before what starts a declaration. `before` is where the failed construct starts.
     fn recover(&mut self, level: usize, before: usize) {
         while !self.at_end() {
+            if self.at > before && self.starts_top_level() {
+                self.braces = level;
+                return;
+            }
             if self.braces <= level {
                 if self.at(";") {
                     self.bump();
@@ -341,6 +369,23 @@ impl<'a> Parser<'a> {
                 || (token.is("apply") && self.peek(1).is("{")))
     }
 
+    /// Whether the next token starts a line and a declaration that is in no block.
+    fn starts_top_level(&self) -> bool {
+        const STARTS: &[&str] = &[
+            "control",
+            "enum",
+            "extern",
+            "header",
+            "header_union",
+            "package",
+            "parser",
+            "struct",
+            "typedef",
+        ];
+        let token = self.token();
+        token.starts_line && token.kind == TokenKind::Keyword && STARTS.contains(&&*token.text)
+    }
+
     /// Adds a word that may have been meant to an error.
     fn suggest(&self, error: Diagnostic, word: &str, known: &[&'static str]) -> Diagnostic {
         match similar(word, known.iter().copied()) {
@@ -350,5 +395,7 @@ impl<'a> Parser<'a> {
     }
 }
 
+#[cfg(test)]
+mod show;
 #[cfg(test)]
 mod tests;

@@ -152,6 +152,9 @@ impl<'a> Preprocessor<'a> {
                 self.stopped = true;
             }
         }
+        if self.stopped {
+            return;
+        }
         for condition in conditions {
             self.diagnostics.push(
                 Diagnostic::error(condition.span, "conditional part without `#endif`")
@@ -199,10 +202,8 @@ impl<'a> Preprocessor<'a> {
                 condition.active = false;
                 condition.last = &*name.text == "else";
                 if !condition.decided && (condition.last || self.chosen(&name, lexer)) {
-                    if let Some(condition) = conditions.last_mut() {
-                        condition.active = true;
-                        condition.decided = true;
-                    }
+                    condition.active = true;
+                    condition.decided = true;
                 }
             }
             "endif" => {

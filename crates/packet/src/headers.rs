@@ -182,6 +182,57 @@ impl Layers {
     }
 }
 
+/// A fragment of a packet (RFC 791 §3.2, RFC 8200 §4.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fragment {
+    /// The identification, which all fragments of the packet share.
+    pub id: u32,
+    /// Whether it begins the packet. Its transport header may still be in a later fragment.
+    pub is_first: bool,
+}
+
+impl Fragment {
+    /// Finds the fragment in a frame with these layers. `None` if it is none, is truncated, or holds fragments itself:
+    /// no sender has a reason to fragment twice, and only one identification would be known.
+    pub fn of(frame: &[u8], layers: &Layers) -> Option<Self> {
+        let l3 = usize::from(layers.l3?);
+        match layers.ip? {
+            IpVersion::V4 => {
+                let is_first = be16(frame, l3 + 6)? & 0x1fff == 0;
+                layers.fragment.then_some(Self { id: be16(frame, l3 + 4)?.into(), is_first })
+            }
+            IpVersion::V6 => Self::of_ipv6(frame, l3),
+        }
+    }
+
+    fn of_ipv6(frame: &[u8], l3: usize) -> Option<Self> {
+        let (mut next, mut at) = (*frame.get(l3 + 6)?, l3 + IPV6_LEN);
+        let mut found: Option<Self> = None;
+        for _ in 0..=MAX_EXTENSIONS {
+            match next {
+                HOP_BY_HOP | ROUTING | DESTINATION_OPTIONS => {
+                    let Some([following, length]) = chunk(frame, at) else { break };
+                    next = *following;
+                    at += (usize::from(*length) + 1) * 8;
+                }
+                FRAGMENT if found.is_some() => return None,
+                FRAGMENT => {
+                    let [following, _, high, low, id @ ..] = *chunk::<8>(frame, at)?;
+                    let is_first = u16::from_be_bytes([high, low]) >> 3 == 0;
+                    found = Some(Self { id: u32::from_be_bytes(id), is_first });
+                    if !is_first {
+                        break;
+                    }
+                    next = following;
+                    at += 8;
+                }
+                _ => break,
+            }
+        }
+        found
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -290,6 +341,36 @@ mod tests {
     }
 
     #[test]
+    fn fragments_are_identified() {
+        let find = |kind: u16, ip: &[u8]| {
+            let frame = frame(&[kind], ip);
+            Fragment::of(&frame, &Layers::parse(&frame))
+        };
+        let v4 = |fragmentation| {
+            let mut ip = ipv4(5, fragmentation, 17);
+            ip[4..6].copy_from_slice(&[1, 2]);
+            find(0x0800, &ip)
+        };
+        assert_eq!(v4(0x4000), None);
+        assert_eq!(v4(0x2000), Some(Fragment { id: 0x102, is_first: true }));
+        assert_eq!(v4(0x0003), Some(Fragment { id: 0x102, is_first: false }));
+        let v6 = |next: u8, headers: &[[u8; 8]]| find(0x86dd, &[&ipv6(next)[..], &headers.concat()].concat());
+        let (first, later) = ([17, 0, 0, 1, 0, 0, 1, 9], [17, 0, 0, 8, 0, 0, 1, 9]);
+        let options = [44, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(v6(17, &[[0; 8]]), None);
+        assert_eq!(v6(60, &[options, first]), Some(Fragment { id: 0x109, is_first: true }));
+        assert_eq!(v6(44, &[later, first]), Some(Fragment { id: 0x109, is_first: false }));
+        // Fragments within a fragment, also behind options.
+        let outer = |next: u8| [next, 0, 0, 1, 0, 0, 0, 9];
+        for inner in [first, later] {
+            assert_eq!(v6(44, &[outer(44), inner]), None);
+            assert_eq!(v6(44, &[outer(60), options, inner]), None);
+        }
+        // The first fragment ends before the transport header.
+        assert_eq!(v6(44, &[outer(60)]), Some(Fragment { id: 9, is_first: true }));
+    }
+
+    #[test]
     fn the_walk_is_bounded() {
         let chain = |n: usize| {
             let mut ip = ipv6(60);
@@ -319,6 +400,7 @@ mod tests {
             }
             let frame = frame(&[ethertype], &rest);
             let layers = Layers::parse(&frame);
+            prop_assert!(Fragment::of(&frame, &layers).is_none() || layers.fragment);
             prop_assert_eq!(layers.l3.is_some(), layers.ip.is_some());
             for offset in [Some(layers.l2_len), layers.l3, layers.l4].into_iter().flatten() {
                 prop_assert!(usize::from(offset) <= frame.len());

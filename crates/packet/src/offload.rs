@@ -7,7 +7,7 @@
 //! Metadata comes from hostile clients. It is used only after [`Offload::validate`] has compared it with the switch's
 //! private copy of the packet's headers. Validated metadata guarantees:
 //! - The two bytes that completing a checksum will overwrite lie within the header bytes given, and they are the
-//!   checksum field of the packet's TCP, UDP or ICMP header, or lie within a tunnel's payload. The sender controls the
+//!   checksum field of the packet's transport or ICMP header, or lie within a tunnel's payload. The sender controls the
 //!   value of a checksum, so elsewhere it could rewrite addresses after they were checked.
 //! - A packet to be segmented is TCP or UDP over the stated IP version, its lengths agree with one another and with the
 //!   packet's, and it gives 2 to [`MAX_SEGMENTS`] segments. [`Plan::new`](crate::Plan::new) accepts it.
@@ -23,6 +23,8 @@ pub const MAX_SEGMENTS: u32 = 256;
 pub(crate) const TCP_CHECKSUM: u16 = 16;
 /// Offset of the checksum in a UDP header (RFC 768).
 pub(crate) const UDP_CHECKSUM: u16 = 6;
+/// Offset of the checksum in an SCTP header (RFC 9260 §3.1), a CRC-32C. Linux passes it on as other checksums.
+const SCTP_CHECKSUM: u16 = 8;
 /// Offset of the checksum in an ICMP, ICMPv6 or IGMP message (RFC 792, RFC 4443 §2.1, RFC 2236 §2).
 const ICMP_CHECKSUM: u16 = 2;
 /// Length of a UDP header (RFC 768).
@@ -192,6 +194,9 @@ impl Offload {
             // A UDP tunnel such as VXLAN (RFC 7348) offloads the checksum of the inner packet.
             protocol::UDP => field_at(UDP_CHECKSUM) || self.csum_start >= l4 + UDP_LEN,
             protocol::ICMP | protocol::ICMPV6 | protocol::IGMP => field_at(ICMP_CHECKSUM),
+            protocol::SCTP => field_at(SCTP_CHECKSUM),
+            // At the offset of UDP (RFC 4340 §5.1, RFC 3828 §3.1).
+            protocol::DCCP | protocol::UDP_LITE => field_at(UDP_CHECKSUM),
             // Other tunnels.
             _ => self.csum_start >= l4,
         };
@@ -273,6 +278,16 @@ mod tests {
         let gre = packet(47, 100);
         assert_eq!(check(checksum(38, 0), &gre), Ok(checksum(38, 0)));
         assert!(check(checksum(14, 12), &gre).is_err(), "the source IP address of a tunnel");
+        for (protocol, offset) in [(protocol::SCTP, 8), (protocol::DCCP, 6), (protocol::UDP_LITE, 6)] {
+            let ports = packet(protocol, 100);
+            for wrong in [0, 2, 60] {
+                assert!(
+                    check(checksum(34, wrong), &ports).is_err(),
+                    "{protocol}: bytes {wrong} and {wrong} + 1"
+                );
+            }
+            assert_eq!(check(checksum(34, offset), &ports), Ok(checksum(34, offset)));
+        }
         assert!(check(checksum(0, 6), &gre).is_err(), "the source MAC of a tunnel");
         let mut arp = tcp.clone();
         arp[13] = 6;

@@ -1,7 +1,9 @@
 //! The process at the other end of a Unix socket.
 
 use std::fmt;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
+
+use socket_file::Peer;
 
 /// A process as the kernel knew it when it connected or began to listen. Its name is read once: it may change later,
 /// and the process may pass the socket on.
@@ -20,25 +22,7 @@ pub struct Process {
 impl Process {
     /// Returns the process that `socket` is connected to.
     pub fn behind(socket: impl AsFd) -> Option<Process> {
-        let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
-        let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-        // rustix wraps this call too, but its process ids are never 0, which the kernel returns for hidden processes.
-        // SAFETY: the kernel writes at most `length` bytes to `credentials`, which is plain integers.
-        let failed = unsafe {
-            libc::getsockopt(
-                socket.as_fd().as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_PEERCRED,
-                (&raw mut credentials).cast(),
-                &raw mut length,
-            )
-        };
-        // Without a peer the kernel returns user -1.
-        if failed != 0 || credentials.uid == u32::MAX {
-            return None;
-        }
-        let pid = u32::try_from(credentials.pid).ok().filter(|pid| *pid != 0);
-        Some(Process::new(pid, credentials.uid))
+        Peer::of(socket).map(|peer| Process::new(peer.pid, peer.uid))
     }
 
     /// Returns the process with this id and user.

@@ -1,8 +1,10 @@
-//! Listening Unix sockets as files.
+//! Listening Unix sockets as files, and the processes that connect to them.
 //!
 //! Invariant: a file is replaced only if it is a socket on which nobody listens, and is removed only if it is the one
 //! that was created.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
+
+mod peer;
 
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -13,6 +15,8 @@ use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
+
+pub use peer::Peer;
 
 /// Owner, group and mode of a socket's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

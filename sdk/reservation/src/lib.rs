@@ -53,7 +53,8 @@ impl fmt::Display for Protocol {
 pub enum Error {
     /// The switch refuses, for this reason.
     Refused(String),
-    /// The connection failed; all reservations have ended.
+    /// The connection failed, or an answer came too late or is not understood. The connection is closed, and all
+    /// reservations have ended: connect again.
     Io(io::Error),
 }
 
@@ -77,16 +78,20 @@ impl From<io::Error> for Error {
 /// A connection to a bridge, and the reservations made through it.
 #[derive(Debug)]
 pub struct Reservations {
-    stream: BufReader<UnixStream>,
+    /// `None` after a failure: a late answer would be taken for that to the next request.
+    stream: Option<BufReader<UnixStream>>,
 }
 
 impl Reservations {
     /// Connects to the socket that the logic's parameter `socket` names.
     pub fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
-        let stream = UnixStream::connect(path)?;
-        stream.set_read_timeout(Some(LIMIT))?;
-        stream.set_write_timeout(Some(LIMIT))?;
-        Ok(Self { stream: BufReader::new(stream) })
+        Self::over(UnixStream::connect(path)?, LIMIT)
+    }
+
+    fn over(stream: UnixStream, limit: Duration) -> io::Result<Self> {
+        stream.set_read_timeout(Some(limit))?;
+        stream.set_write_timeout(Some(limit))?;
+        Ok(Self { stream: Some(BufReader::new(stream)) })
     }
 
     /// Reserves local ports at an address of the host for a port of the bridge, all or none.
@@ -118,25 +123,37 @@ impl Reservations {
         let mac: [Option<u8>; 6] = std::array::from_fn(|_| bytes.next().flatten());
         match mac {
             [Some(a), Some(b), Some(c), Some(d), Some(e), Some(f)] => Ok([a, b, c, d, e, f]),
-            _ => Err(unexpected(&answer)),
+            _ => {
+                self.stream = None;
+                Err(unexpected(&answer))
+            }
         }
     }
 
     fn ask(&mut self, line: &str) -> Result<String, Error> {
-        // A client that was turned away cannot send, but finds the reason.
-        let sent = self.stream.get_mut().write_all(line.as_bytes());
-        let mut answer = String::new();
-        let read = (&mut self.stream).take(MAX_ANSWER).read_line(&mut answer);
-        if !answer.ends_with('\n') {
-            sent?;
-            read?;
+        let stream = self.stream.as_mut().ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?;
+        let answer = exchange(stream, line);
+        if matches!(answer, Err(Error::Io(_))) {
+            self.stream = None;
         }
-        let text = answer.strip_suffix('\n').ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
-        match text.split_once(' ').unwrap_or((text, "")) {
-            ("ok", value) => Ok(value.to_owned()),
-            ("error", reason) => Err(Error::Refused(reason.to_owned())),
-            _ => Err(unexpected(text)),
-        }
+        answer
+    }
+}
+
+fn exchange(stream: &mut BufReader<UnixStream>, line: &str) -> Result<String, Error> {
+    // A client that was turned away cannot send, but finds the reason.
+    let sent = stream.get_mut().write_all(line.as_bytes());
+    let mut answer = String::new();
+    let read = stream.take(MAX_ANSWER).read_line(&mut answer);
+    if !answer.ends_with('\n') {
+        sent?;
+        read?;
+    }
+    let text = answer.strip_suffix('\n').ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
+    match text.split_once(' ').unwrap_or((text, "")) {
+        ("ok", value) => Ok(value.to_owned()),
+        ("error", reason) => Err(Error::Refused(reason.to_owned())),
+        _ => Err(unexpected(text)),
     }
 }
 
@@ -152,4 +169,45 @@ fn endpoints(
     ports: &RangeInclusive<u16>,
 ) -> String {
     format!("{verb} {port} {protocol} {address} {}-{}\n", ports.start(), ports.end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_millis(50);
+
+    /// A client, and the switch's end of its connection.
+    fn client() -> (Reservations, UnixStream) {
+        let (near, far) = UnixStream::pair().unwrap();
+        (Reservations::over(near, LIMIT).unwrap(), far)
+    }
+
+    #[test]
+    fn answers_belong_to_their_requests() {
+        let (mut client, mut switch) = client();
+        switch.write_all(b"error no\nok 02:00:00:00:00:0a\n").unwrap();
+        let address = "192.0.2.1".parse().unwrap();
+        let refused = client.reserve("s1", Protocol::Tcp, address, 80..=81).unwrap_err();
+        assert!(matches!(&refused, Error::Refused(reason) if reason == "no"), "{refused}");
+        assert_eq!(client.mac().unwrap(), [2, 0, 0, 0, 0, 10]);
+        let mut requests = String::new();
+        drop(client);
+        switch.read_to_string(&mut requests).unwrap();
+        assert_eq!(requests, "reserve s1 tcp 192.0.2.1 80-81\nmac\n");
+    }
+
+    #[test]
+    fn a_late_or_strange_answer_ends_the_connection() {
+        for answer in ["", "ok 02:00", "ok 02:00\n", "yes\n"] {
+            let (mut client, mut switch) = client();
+            switch.write_all(answer.as_bytes()).unwrap();
+            assert!(matches!(client.mac().unwrap_err(), Error::Io(_)), "{answer}");
+            // The switch sees the end, so it releases what was reserved, and its answer goes nowhere.
+            assert_eq!(switch.write_all(b"ok\n").unwrap_err().kind(), io::ErrorKind::BrokenPipe, "{answer}");
+            let address = "192.0.2.1".parse().unwrap();
+            let error = client.reserve("s1", Protocol::Tcp, address, 80..=80).unwrap_err();
+            assert!(matches!(&error, Error::Io(it) if it.kind() == io::ErrorKind::NotConnected), "{error}");
+        }
+    }
 }

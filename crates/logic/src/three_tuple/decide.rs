@@ -5,7 +5,8 @@
 use fabric::PortIndex;
 use packet::{MacAddr, ether};
 
-use super::fields::{End, Flow, Seen};
+use super::fields::{End, Flow, FragmentId, Seen};
+use super::fragments::Fragments;
 use super::ledger::Ledger;
 use super::lookup::Lookup;
 use super::statistics::Refused;
@@ -90,10 +91,17 @@ impl Situation<'_> {
         let seen = Seen::of(header, len, self.tags);
         match self.sender {
             Sender::Stack => match ether::addresses(header) {
-                Some((_, mac)) if self.is_host(mac) => self.fate_from_stack(seen),
+                Some((_, mac)) if self.is_host(mac) => self.fate_from_stack(seen, mac),
                 _ => Fate::Refused(Refused::Mac),
             },
             _ => self.fate_to_stacks(seen),
+        }
+    }
+
+    /// Notes where a first fragment goes; [`PortIndex::NONE`]: where others go, or nowhere.
+    fn note(&self, fragments: &Fragments, id: FragmentId, port: PortIndex) {
+        if !self.is_rehearsal {
+            fragments.note((self.ingress.0, id), port, self.now);
         }
     }
 
@@ -101,11 +109,13 @@ impl Situation<'_> {
         match seen {
             Seen::Flow { protocol, destination, fragment, .. } => {
                 let port = self.towards(protocol, destination);
-                if let Some(id) = fragment.filter(|_| !self.is_rehearsal) {
-                    let known = if port == self.otherwise() { PortIndex::NONE } else { port };
-                    self.ledger.inbound.note((self.ingress.0, id), known, self.now);
-                }
+                let known = if port == self.otherwise() { PortIndex::NONE } else { port };
+                fragment.iter().for_each(|id| self.note(&self.ledger.inbound, *id, known));
                 Fate::To(port)
+            }
+            Seen::First(id) => {
+                self.note(&self.ledger.inbound, id, PortIndex::NONE);
+                Fate::To(self.otherwise())
             }
             Seen::Later(id) => {
                 let first = self.ledger.inbound.find((self.ingress.0, id), self.now);
@@ -117,26 +127,29 @@ impl Situation<'_> {
         }
     }
 
-    fn fate_from_stack(&self, seen: Seen) -> Fate {
+    /// Decides about a packet of a stack from this MAC address.
+    fn fate_from_stack(&self, seen: Seen, from: MacAddr) -> Fate {
         match seen {
             Seen::Flow { protocol, source, destination, fragment } => {
                 let is_mine = self.is_mine(protocol, source);
                 let port = if is_mine { self.towards(protocol, destination) } else { PortIndex::NONE };
-                if let Some(id) = fragment.filter(|_| !self.is_rehearsal) {
-                    self.ledger.outbound.note((self.ingress.0, id), port, self.now);
-                }
+                fragment.iter().for_each(|id| self.note(&self.ledger.outbound, *id, port));
                 if is_mine { Fate::To(port) } else { Fate::Refused(Refused::Source) }
             }
             Seen::Later(id) => match self.ledger.outbound.find((self.ingress.0, id), self.now) {
-                Some(port) => Fate::To(port),
-                None => Fate::Refused(Refused::Fragment),
+                Some(port) if self.lookup.holds(id.source, self.ingress) => Fate::To(port),
+                _ => Fate::Refused(Refused::Fragment),
             },
             Seen::Question { source, mac } => match self.lookup.holds(source, self.ingress) {
-                true if mac.is_none_or(|mac| self.is_host(mac)) => Fate::To(self.uplink),
+                true if mac.is_none_or(|mac| mac == from) => Fate::To(self.uplink),
                 true => Fate::Refused(Refused::Mac),
                 false => Fate::Refused(Refused::Source),
             },
             Seen::Wrong => Fate::Refused(Refused::Header),
+            Seen::First(id) => {
+                self.note(&self.ledger.outbound, id, PortIndex::NONE);
+                Fate::Refused(Refused::Kind)
+            }
             Seen::Error { .. } | Seen::Answer | Seen::Other => Fate::Refused(Refused::Kind),
         }
     }

@@ -3,14 +3,16 @@
 //! Two readers: [`Flow`] takes TCP, UDP and SCTP over IPv4 without options, fragments and tags from fixed offsets, most
 //! packets; [`Seen`] takes everything else. Where both read a packet, they agree.
 //!
-//! Invariant: offsets and lengths in packets are checked; anything that cannot be read is [`Seen::Other`].
+//! Invariants: offsets and lengths in packets are checked; anything that cannot be read is [`Seen::Other`]. Nothing
+//! behind the end that the IP header states is read. Only a fragment with an offset is [`Seen::Later`].
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use packet::headers::{IPV4_MIN_LEN, IPV6_LEN, IpVersion, Layers, protocol};
+use packet::headers::{Fragment, IPV4_MIN_LEN, IPV6_LEN, IpVersion, Layers, protocol};
 use packet::{EtherType, MacAddr, Sum};
 
 use super::lookup::number;
+use crate::discovery;
 
 /// One end of a transport protocol's packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,9 +31,11 @@ impl End {
 /// Identity of a fragmented packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct FragmentId {
-    source: u128,
+    /// The address that it is from, IPv4 mapped.
+    pub(super) source: u128,
     destination: u128,
     id: u32,
+    /// 0 for IPv6, whose fragments are one packet whatever protocol they name (RFC 8200 §4.5).
     protocol: u8,
 }
 
@@ -40,7 +44,9 @@ pub(super) struct FragmentId {
 pub(super) enum Seen {
     /// A packet with ports; the first fragment of one with its identity.
     Flow { protocol: u8, source: End, destination: End, fragment: Option<FragmentId> },
-    /// A fragment without ports.
+    /// A first fragment without ports: of another protocol, or too short.
+    First(FragmentId),
+    /// A fragment other than the first one, which has the ports.
     Later(FragmentId),
     /// An ICMP error about a packet of this source.
     Error { protocol: u8, source: End },
@@ -48,7 +54,7 @@ pub(super) enum Seen {
     Answer,
     /// An ARP request or neighbour solicitation: the address that asks, and the MAC address that it claims.
     Question { source: u128, mac: Option<MacAddr> },
-    /// A packet of a stack whose lengths contradict each other, or whose IPv4 header has a wrong checksum.
+    /// A packet whose IP header states more bytes than there are, or has a wrong checksum (IPv4).
     Wrong,
     /// Anything else.
     Other,
@@ -89,8 +95,7 @@ impl Flow {
         let total = u32::from((types >> 32) as u16);
         let is_whole = total >= 24 && total <= len.saturating_sub(14);
         let [_, protocol, ..] = *front.last_chunk::<16>()?;
-        let with_ports = matches!(protocol, protocol::TCP | protocol::UDP | protocol::SCTP);
-        if !is_plain || !is_whole || !with_ports {
+        if !is_plain || !is_whole || !has_ports(protocol) {
             return None;
         }
         if CHECKED && Sum::of(front.get(14..34)?).finish() != 0 {
@@ -130,8 +135,11 @@ const ICMP_ERRORS: [u8; 3] = [3, 11, 12];
 const ICMPV6_ERRORS: std::ops::RangeInclusive<u8> = 1..=4;
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
-/// Option of a solicitation with the sender's MAC address (RFC 4861 §4.6.1).
-const SOURCE_LINK_LAYER: [u8; 2] = [1, 1];
+/// Offset of the options in a solicitation (RFC 4861 §4.3).
+const SOLICITATION_OPTIONS: usize = 24;
+
+/// Bytes of a transport header or ICMP message that are looked at, beyond which only solicitations are read.
+const TRANSPORT_LOOK: usize = 64;
 
 impl Seen {
     /// Reads a packet of `len` bytes whose front is `header`. `tags`: whether it may have a VLAN tag.
@@ -144,51 +152,74 @@ impl Seen {
             return arp(header.get(usize::from(layers.l2_len)..).unwrap_or_default());
         }
         let Some((l3, version)) = layers.l3.map(usize::from).zip(layers.ip) else { return Self::Other };
-        ip(header, len, &layers, l3, version).unwrap_or(Self::Other)
+        let there = u64::from(len).saturating_sub(l3 as u64);
+        let Some(stated) = stated_len(header.get(l3..).unwrap_or_default(), there, version) else {
+            return Self::Wrong;
+        };
+        // What follows the IP packet is padding, which receivers cut off.
+        let seen = match header.get(..l3 + stated) {
+            Some(front) if front.len() < header.len() => {
+                ip(front, &Layers::parse(front), l3, stated, version)
+            }
+            _ => ip(header, &layers, l3, stated, version),
+        };
+        seen.unwrap_or(Self::Other)
     }
 
-    /// Returns whether more bytes of the packet may help: its extension headers are longer than `header`.
+    /// Returns whether more bytes of the packet may help.
     pub(super) fn is_cut(header: &[u8], len: u32) -> bool {
         let layers = Layers::parse(header);
+        let is_behind = |l4: u16| usize::from(l4) + TRANSPORT_LOOK > header.len();
         (header.len() as u64) < u64::from(len)
-            && layers.ip.is_some()
-            && (layers.protocol.is_none() || (layers.l4.is_none() && !layers.fragment))
+            && match layers.ip {
+                Some(IpVersion::V4) => layers.l4.is_some_and(is_behind),
+                Some(IpVersion::V6) => layers.l4.is_none_or(is_behind),
+                None => false,
+            }
     }
 }
 
-fn ip(header: &[u8], len: u32, layers: &Layers, l3: usize, version: IpVersion) -> Option<Seen> {
-    let packet = header.get(l3..)?;
-    let (source, destination) = addresses(packet, version)?;
-    if !lengths_agree(packet, u64::from(len).saturating_sub(l3 as u64), version) {
-        return Some(Seen::Wrong);
+/// Reads an IP packet of `stated` bytes at `l3`. `frame` ends with it, or is the front of it.
+fn ip(frame: &[u8], layers: &Layers, l3: usize, stated: usize, version: IpVersion) -> Option<Seen> {
+    let (source, destination) = addresses(frame.get(l3..)?, version)?;
+    if !layers.fragment {
+        let flow = flow(frame, layers, source, destination);
+        return flow.or_else(|| message(frame, layers, l3 + stated, source, version));
     }
-    let protocol = layers.protocol?;
-    let identity = || {
-        let id = fragment_id(packet, version)?;
-        Some(FragmentId { source, destination, id, protocol })
-    };
-    let Some(l4) = layers.l4.map(usize::from) else {
-        return if layers.fragment { identity().map(Seen::Later) } else { None };
-    };
-    let fragment = if layers.fragment { Some(identity()?) } else { None };
-    let transport = header.get(l4..)?;
-    match (protocol, version) {
-        (protocol::TCP | protocol::UDP | protocol::SCTP, _) => {
-            let (from, to) = ports(transport)?;
-            let (source, destination) =
-                (End { address: source, port: from }, End { address: destination, port: to });
-            Some(Seen::Flow { protocol, source, destination, fragment })
+    let Fragment { id, is_first } = Fragment::of(frame, layers)?;
+    let protocol = if version == IpVersion::V4 { layers.protocol? } else { 0 };
+    let id = FragmentId { source, destination, id, protocol };
+    if !is_first {
+        return Some(Seen::Later(id));
+    }
+    Some(match flow(frame, layers, source, destination) {
+        Some(Seen::Flow { protocol, source, destination, .. }) => {
+            Seen::Flow { protocol, source, destination, fragment: Some(id) }
         }
-        _ if fragment.is_some() => None,
-        (protocol::ICMP, IpVersion::V4) if ICMP_ERRORS.contains(transport.first()?) => {
-            inner(transport, version)
-        }
-        (protocol::ICMPV6, IpVersion::V6) => match transport.first()? {
-            kind if ICMPV6_ERRORS.contains(kind) => inner(transport, version),
+        _ => Seen::First(id),
+    })
+}
+
+/// Reads the ports of a packet.
+fn flow(frame: &[u8], layers: &Layers, source: u128, destination: u128) -> Option<Seen> {
+    let protocol = layers.protocol.filter(|protocol| has_ports(*protocol))?;
+    let (from, to) = ports(frame.get(usize::from(layers.l4?)..)?)?;
+    let (source, destination) = (End { address: source, port: from }, End { address: destination, port: to });
+    Some(Seen::Flow { protocol, source, destination, fragment: None })
+}
+
+/// Reads the ICMP message of a packet that is no fragment and ends at `end`.
+fn message(frame: &[u8], layers: &Layers, end: usize, source: u128, version: IpVersion) -> Option<Seen> {
+    let message = frame.get(usize::from(layers.l4?)..)?;
+    let kind = message.first()?;
+    match (layers.protocol?, version) {
+        (protocol::ICMP, IpVersion::V4) if ICMP_ERRORS.contains(kind) => inner(message, version),
+        (protocol::ICMPV6, IpVersion::V6) => match kind {
+            kind if ICMPV6_ERRORS.contains(kind) => inner(message, version),
             &ADVERTISEMENT => Some(Seen::Answer),
-            &SOLICITATION => {
-                let option = transport.get(24..32).and_then(|option| option.strip_prefix(&SOURCE_LINK_LAYER));
-                let mac = option.and_then(|mac| mac.first_chunk()).map(|mac| MacAddr(*mac));
+            // Options that are not here could claim anything.
+            &SOLICITATION if frame.len() == end => {
+                let mac = discovery::claimed(message.get(SOLICITATION_OPTIONS..)?)?;
                 Some(Seen::Question { source, mac })
             }
             _ => None,
@@ -209,8 +240,7 @@ fn inner(icmp: &[u8], version: IpVersion) -> Option<Seen> {
         }
         IpVersion::V6 => (*packet.get(6)?, packet.get(IPV6_LEN..)?),
     };
-    let with_ports = matches!(protocol, protocol::TCP | protocol::UDP | protocol::SCTP);
-    let (port, _) = ports(transport).filter(|_| with_ports)?;
+    let (port, _) = ports(transport).filter(|_| has_ports(protocol))?;
     Some(Seen::Error { protocol, source: End { address: source, port } })
 }
 
@@ -231,38 +261,20 @@ fn addresses(packet: &[u8], version: IpVersion) -> Option<(u128, u128)> {
     }
 }
 
-/// Returns whether the IP header's length fits into the packet, and the checksum of an IPv4 header is right.
-fn lengths_agree(packet: &[u8], len: u64, version: IpVersion) -> bool {
-    match version {
+/// Length of the IP packet as its header states it. `None` if fewer than that are `there`, or the checksum of an IPv4
+/// header is wrong.
+fn stated_len(packet: &[u8], there: u64, version: IpVersion) -> Option<usize> {
+    let stated = match version {
         IpVersion::V4 => {
-            let own = usize::from(packet.first().map_or(0, |first| first & 0x0f)) * 4;
-            let total = be16(packet, 2).map_or(0, u64::from);
-            let header = packet.get(..own).unwrap_or_default();
-            own >= IPV4_MIN_LEN && total >= own as u64 && total <= len && Sum::of(header).finish() == 0
+            let own = usize::from(packet.first()? & 0x0f) * 4;
+            let total = usize::from(be16(packet, 2)?);
+            let is_right = own >= IPV4_MIN_LEN && total >= own && Sum::of(packet.get(..own)?).finish() == 0;
+            is_right.then_some(total)?
         }
         // A length of 0 belongs to jumbograms (RFC 2675), which no port carries.
-        IpVersion::V6 => be16(packet, 4).is_some_and(|payload| u64::from(payload) + IPV6_LEN as u64 <= len),
-    }
-}
-
-/// Identification of a fragment: of IPv4 in its header, of IPv6 in the fragment header (RFC 8200 §4.5), behind at most
-/// as many headers as [`Layers`] visits.
-fn fragment_id(packet: &[u8], version: IpVersion) -> Option<u32> {
-    const FRAGMENT: u8 = 44;
-    if version == IpVersion::V4 {
-        return be16(packet, 4).map(u32::from);
-    }
-    let (mut next, mut at) = (*packet.get(6)?, IPV6_LEN);
-    for _ in 0..=8 {
-        let header: &[u8; 8] = packet.get(at..)?.first_chunk()?;
-        if next == FRAGMENT {
-            return header.last_chunk().map(|id| u32::from_be_bytes(*id));
-        }
-        let [following, length, ..] = *header;
-        next = following;
-        at += (usize::from(length) + 1) * 8;
-    }
-    None
+        IpVersion::V6 => IPV6_LEN + usize::from(be16(packet, 4)?),
+    };
+    (stated as u64 <= there).then_some(stated)
 }
 
 /// Reads ARP for IPv4 over Ethernet (RFC 826).
@@ -279,6 +291,11 @@ fn arp(body: &[u8]) -> Seen {
         2 => Seen::Answer,
         _ => Seen::Other,
     }
+}
+
+#[inline]
+fn has_ports(protocol: u8) -> bool {
+    matches!(protocol, protocol::TCP | protocol::UDP | protocol::SCTP)
 }
 
 fn ports(transport: &[u8]) -> Option<(u16, u16)> {

@@ -1,17 +1,19 @@
 //! Sockets that keep the host from using reserved endpoints: bound, never listening, not shared (no `SO_REUSEADDR`, no
 //! `SO_REUSEPORT`). The kernel refuses every other `bind` there, and does not choose these ports for connections.
 //!
-//! The kernel decides likewise whether the host uses an endpoint already: then the socket here cannot be bound.
+//! The kernel decides likewise whether the host uses an endpoint already: then the socket here cannot be bound. It does
+//! not decide about the address: it binds sockets to broadcast addresses too, to any address with
+//! `net.ipv4.ip_nonlocal_bind`, and nothing of a protocol that it lacks.
 //!
-//! Invariant: a thread that entered another network namespace ends there.
+//! Invariants: only an address of an interface is held; a thread that entered another network namespace ends there.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, ipproto, socket_with, sockopt};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, ipproto, socket_with, sockopt};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::holder;
@@ -27,6 +29,8 @@ pub(super) enum HoldError {
     InUse { protocol: Protocol, address: IpAddr, port: u16, holder: Option<String> },
     #[error("the host has no address {0}; add it to the host's interface first")]
     NoAddress(IpAddr),
+    #[error("{0} is the broadcast address of a network of the host")]
+    Broadcast(IpAddr),
     #[error("ports below 1024 need CAP_NET_BIND_SERVICE, which the daemon lacks; see docs/three-tuple.md")]
     Privileged,
     #[error("no more files can be opened; release reservations, or raise `LimitNOFILE` of the daemon")]
@@ -66,6 +70,7 @@ pub(super) fn hold(netns: Option<&Path>, endpoints: &Endpoints) -> Result<Vec<Ow
 }
 
 fn hold_here(endpoints: &Endpoints) -> Result<Vec<OwnedFd>, HoldError> {
+    check_address(endpoints)?;
     let mut held = Vec::new();
     for port in endpoints.ports.iter() {
         match hold_one(endpoints, port) {
@@ -77,6 +82,42 @@ fn hold_here(endpoints: &Endpoints) -> Result<Vec<OwnedFd>, HoldError> {
     Ok(held)
 }
 
+/// Refuses what is not the address of an interface.
+fn check_address(endpoints: &Endpoints) -> Result<(), HoldError> {
+    let failed = |error| explain(endpoints, endpoints.ports.bounds().0, error);
+    let address = endpoints.address;
+    let is_there = match address {
+        IpAddr::V6(v6) => has_v6(v6).map_err(failed)?,
+        IpAddr::V4(v4) => {
+            let probe = open(AddressFamily::INET, SocketType::DGRAM, ipproto::UDP).map_err(failed)?;
+            // The kernel sends groups' packets from addresses of interfaces only.
+            let is_there = sockopt::set_ip_multicast_if(&probe, &v4).is_ok();
+            // Nor does a socket reach a broadcast address that has not asked for it.
+            if !is_there && connect(&probe, &SocketAddr::new(address, 9)) == Err(Errno::ACCESS) {
+                return Err(HoldError::Broadcast(address));
+            }
+            is_there
+        }
+    };
+    if is_there { Ok(()) } else { Err(HoldError::NoAddress(address)) }
+}
+
+/// Looks for an address in the kernel's list, in which the first word of a line is the address in hexadecimal.
+fn has_v6(address: Ipv6Addr) -> rustix::io::Result<bool> {
+    let list = std::fs::read_to_string("/proc/thread-self/net/if_inet6");
+    let list = list.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    let word = format!("{:032x}", address.to_bits());
+    Ok(list.lines().any(|line| line.split_ascii_whitespace().next() == Some(&word)))
+}
+
+fn open(
+    family: AddressFamily,
+    kind: SocketType,
+    protocol: rustix::net::Protocol,
+) -> rustix::io::Result<OwnedFd> {
+    socket_with(family, kind, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, Some(protocol))
+}
+
 fn hold_one(endpoints: &Endpoints, port: u16) -> rustix::io::Result<OwnedFd> {
     let (kind, protocol) = match endpoints.protocol {
         Protocol::Tcp => (SocketType::STREAM, ipproto::TCP),
@@ -84,8 +125,7 @@ fn hold_one(endpoints: &Endpoints, port: u16) -> rustix::io::Result<OwnedFd> {
         Protocol::Sctp => (SocketType::STREAM, ipproto::SCTP),
     };
     let family = if endpoints.address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(family, kind, flags, Some(protocol))?;
+    let socket = open(family, kind, protocol)?;
     // Nothing reads what the host's own processes may send here: the kernel keeps as little as it can.
     sockopt::set_socket_recv_buffer_size(&socket, 0)?;
     bind(&socket, &SocketAddr::new(endpoints.address, port))?;

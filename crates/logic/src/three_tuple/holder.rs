@@ -1,8 +1,8 @@
 //! The process whose socket occupies an endpoint, found in /proc for error messages. Best effort: it may be gone, or
 //! invisible to the daemon.
 //!
-//! Invariants: the search ends after a fixed number of sockets and open files, and there are at most five a second, so
-//! that no client keeps the others waiting with requests that have to fail.
+//! Invariants: a search ends after a fixed number of sockets and open files, and the next one begins a fifth of a
+//! second later, so that no client keeps the others waiting with requests that have to fail.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -16,7 +16,7 @@ use super::request::Protocol;
 const SOCKETS: usize = 200_000;
 /// Open files that are looked at.
 const FILES: usize = 200_000;
-/// Time between searches.
+/// Time from the end of a search to the next one.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Returns the process that occupies an endpoint in the calling thread's network namespace, such as
@@ -27,22 +27,15 @@ pub(super) fn find(protocol: Protocol, address: IpAddr, port: u16) -> Option<Str
         Protocol::Udp => ["udp", "udp6"],
         Protocol::Sctp => return None,
     };
-    if !is_due() {
+    static LAST: Mutex<Option<Instant>> = Mutex::new(None);
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    if last.is_some_and(|last| last.elapsed() < PAUSE) {
         return None;
     }
     let inodes: Vec<_> = tables.iter().flat_map(|table| sockets(table, address, port)).collect();
-    owner(&inodes)
-}
-
-/// Returns whether enough time has passed since the last search.
-fn is_due() -> bool {
-    static LAST: Mutex<Option<Instant>> = Mutex::new(None);
-    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
-    let is_due = last.is_none_or(|last| last.elapsed() >= PAUSE);
-    if is_due {
-        *last = Some(Instant::now());
-    }
-    is_due
+    let found = owner(&inodes);
+    *last = Some(Instant::now());
+    found
 }
 
 /// Returns the inodes of sockets at an endpoint.

@@ -97,6 +97,8 @@ pub(super) enum Refusal {
     NotReserved(String, Endpoints, &'static str),
     #[error("the bridge no longer uses the logic `three-tuple`")]
     Closed,
+    #[error("the parameters of the logic have changed meanwhile; try again")]
+    Changed,
     #[error(transparent)]
     Hold(#[from] HoldError),
 }
@@ -163,11 +165,12 @@ impl Ledger {
     }
 
     /// Puts other terms into effect, for reservations from now on; ends those of ports that are the host's or the
-    /// uplink now.
+    /// uplink now, and those that are held in another namespace.
     pub(super) fn set_terms(&self, terms: Arc<Terms>) {
-        let is_role = |it: &Reservation| it.port_name == terms.host || it.port_name == terms.uplink;
-        self.remove_if(is_role);
-        self.lock().terms = terms;
+        // First the terms: what is being reserved meanwhile has to meet them.
+        let before = std::mem::replace(&mut self.lock().terms, terms.clone());
+        let has_moved = before.netns != terms.netns;
+        self.remove_if(|it| has_moved || it.port_name == terms.host || it.port_name == terms.uplink);
     }
 
     /// Tells the ports of the bridge.
@@ -187,6 +190,9 @@ impl Ledger {
         let mut state = self.lock();
         // The port may have been removed since.
         let at = state.check(port, &endpoints)?;
+        if state.terms.netns != terms.netns {
+            return Err(Refusal::Changed);
+        }
         let space = state.spaces.entry(key(&endpoints)).or_insert_with(|| Arc::new(Space::new()));
         space.set(endpoints.ports.iter(), at);
         let (port_name, client) = (port.to_owned(), client.clone());

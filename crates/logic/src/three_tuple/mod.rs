@@ -91,8 +91,8 @@ pub struct ThreeTuple {
     socket: Option<PathBuf>,
     mac: Option<MacAddr>,
     office: OnceLock<Arc<Office>>,
-    /// Server of a new socket, from the preparation until the first announcement of ports.
-    server: Mutex<Option<Server>>,
+    /// Server of the socket, from the preparation until the first announcement of ports.
+    server: Mutex<Option<Arc<Server>>>,
     is_active: OnceLock<()>,
     host: AtomicU16,
     uplink: AtomicU16,
@@ -264,8 +264,7 @@ impl ThreeTuple {
             Fate::To(port) => send(batch, port),
             Fate::Everyone => match frame {
                 Some(frame) => {
-                    frame.flood_among(batch, &[it.host]);
-                    frame.flood_among(batch, it.lookup.stacks());
+                    frame.flood_among(batch, std::iter::once(&it.host).chain(it.lookup.stacks()));
                 }
                 None => {
                     send(batch, it.host);
@@ -331,7 +330,7 @@ impl SwitchLogic for ThreeTuple {
         office.ledger.set_ports(ports.iter().map(|(at, settings)| (settings.name.clone(), *at)));
         if self.is_active.set(()).is_ok() {
             let server = self.server.lock().unwrap_or_else(PoisonError::into_inner).take();
-            office.activate(self.terms.clone(), self.socket.as_deref(), server);
+            office.activate(self.terms.clone(), server);
             self.mac.iter().for_each(|mac| office.ledger.set_mac(*mac));
         }
         for (role, name) in [(&self.host, &self.terms.host), (&self.uplink, &self.terms.uplink)] {

@@ -4,10 +4,11 @@
 //! reservations, held sockets and connections survive `mswitch logic set`, and no moment lets the host take a reserved
 //! endpoint. The office closes with the last logic that uses it.
 //!
-//! Invariant: parameters take effect when the logic's first ports are announced, after the last step that can fail.
+//! Invariants: parameters take effect when the logic's first ports are announced, after the last step that can fail. A
+//! path has at most one server, which ends with the last logic that needs it.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 use super::ledger::{Ledger, Terms};
@@ -16,7 +17,10 @@ use super::server::Server;
 /// See the module.
 pub(super) struct Office {
     pub(super) ledger: Arc<Ledger>,
-    server: Mutex<Option<Server>>,
+    /// The server of the active logic.
+    present: Mutex<Option<Arc<Server>>>,
+    /// All servers, those of logics that are prepared only included.
+    servers: Mutex<Vec<Weak<Server>>>,
 }
 
 /// Offices by the names of their bridges.
@@ -25,7 +29,8 @@ static OFFICES: LazyLock<Mutex<BTreeMap<String, Weak<Office>>>> = LazyLock::new(
 impl Office {
     /// Makes an office of its own, for a logic without a bridge.
     pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self { ledger: Arc::new(Ledger::new()), server: Mutex::default() })
+        let ledger = Arc::new(Ledger::new());
+        Arc::new(Self { ledger, present: Mutex::default(), servers: Mutex::default() })
     }
 
     /// Returns the office of a bridge.
@@ -43,8 +48,12 @@ impl Office {
     }
 
     /// Prepares for other terms and another socket, without an effect on reservations so far. Returns the server of
-    /// the socket if it is not the present one.
-    pub(super) fn prepare(&self, terms: &Terms, socket: Option<&Path>) -> Result<Option<Server>, String> {
+    /// the socket: one that runs already, for the present logic or another prepared one, or a new one.
+    pub(super) fn prepare(
+        &self,
+        terms: &Terms,
+        socket: Option<&Path>,
+    ) -> Result<Option<Arc<Server>>, String> {
         let before = self.ledger.terms();
         let reservations = self.ledger.entries().len();
         if reservations > 0 && before.netns != terms.netns {
@@ -53,28 +62,26 @@ impl Office {
                  sockets are in the former namespace; release them first"
             ));
         }
-        let is_present = |path: &Path| self.socket().as_deref() == Some(path);
-        match socket.filter(|path| !is_present(path)) {
-            Some(path) => Server::start(path, &terms.policy, self.ledger.clone()).map(Some),
-            None => Ok(None),
+        let Some(path) = socket else { return Ok(None) };
+        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = servers.iter().filter_map(Weak::upgrade).find(|server| server.path() == path);
+        if known.is_some() {
+            return Ok(known);
         }
+        let server = Arc::new(Server::start(path, &terms.policy, self.ledger.clone())?);
+        servers.retain(|server| server.strong_count() > 0);
+        servers.push(Arc::downgrade(&server));
+        Ok(Some(server))
     }
 
-    /// Puts terms into effect, with the server that [`Office::prepare`] started.
-    pub(super) fn activate(&self, terms: Arc<Terms>, socket: Option<&Path>, server: Option<Server>) {
-        let mut present = self.server.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(present) = &*present {
-            present.set_policy(&terms.policy);
+    /// Puts terms into effect, with the server that [`Office::prepare`] returned.
+    pub(super) fn activate(&self, terms: Arc<Terms>, server: Option<Arc<Server>>) {
+        if let Some(server) = &server {
+            server.set_policy(&terms.policy);
         }
         self.ledger.set_terms(terms);
-        if server.is_some() || socket.is_none() {
-            // Dropping the former server ends its connections.
-            *present = server;
-        }
-    }
-
-    fn socket(&self) -> Option<PathBuf> {
-        self.server.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|server| server.path().into())
+        // Dropping the last use of the former server ends its connections.
+        *self.present.lock().unwrap_or_else(PoisonError::into_inner) = server;
     }
 }
 

@@ -12,7 +12,7 @@
 //! and an address that a host can own.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use packet::headers::protocol;
@@ -157,17 +157,12 @@ pub(super) fn parse_address(text: &str) -> Result<IpAddr, RequestError> {
         _ if address.is_multicast() => "is the address of a group",
         _ if address.is_loopback() => "never leaves the host",
         IpAddr::V4(v4) if v4.is_broadcast() => "is a broadcast address",
-        IpAddr::V6(v6) if is_link_local(v6) => {
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => {
             "is a link-local address, which is ambiguous without an interface"
         }
         _ => return Ok(address),
     };
     Err(RequestError::UselessAddress { address, reason })
-}
-
-/// fe80::/10 (RFC 4291 §2.5.6).
-fn is_link_local(address: Ipv6Addr) -> bool {
-    address.segments()[0] & 0xffc0 == 0xfe80
 }
 
 /// A client's request.

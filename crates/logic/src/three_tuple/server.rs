@@ -17,8 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::net::sockopt::socket_peercred;
-use socket_file::{SocketAccess, SocketFile};
+use socket_file::{Peer, SocketAccess, SocketFile};
 
 use super::holder::describe;
 use super::ledger::{Client, Ledger};
@@ -32,8 +31,10 @@ const MAX_PER_USER: usize = 16;
 /// Reservations of one connection.
 const MAX_RESERVATIONS: usize = 64;
 /// Requests of a connection, and new connections: so many at once, then one each [`PACE`].
-const BURST: u32 = 32;
+const BURST: i64 = 32;
 const PACE: Duration = Duration::from_millis(10);
+/// Local ports that count as a request of their own, as each of them takes system calls.
+const PORTS_PER_REQUEST: usize = 64;
 
 /// A socket with its thread. Dropping it removes the file and ends the connections.
 pub(super) struct Server {
@@ -82,9 +83,9 @@ fn mode(policy: &Policy) -> u32 {
     if policy.is_empty() { 0o600 } else { 0o666 }
 }
 
-/// Tokens for events, so many at once and one more each [`PACE`].
+/// Tokens for events, so many at once and one more each [`PACE`]; negative after an event that costs more than there are.
 struct Bucket {
-    tokens: u32,
+    tokens: i64,
     filled: Instant,
 }
 
@@ -95,17 +96,18 @@ impl Bucket {
 
     fn fill(&mut self, now: Instant) {
         let earned = now.saturating_duration_since(self.filled).as_nanos() / PACE.as_nanos().max(1);
-        let earned = u32::try_from(earned).unwrap_or(u32::MAX);
         if earned > 0 {
-            self.tokens = self.tokens.saturating_add(earned).min(BURST);
+            self.tokens = self.tokens.saturating_add(i64::try_from(earned).unwrap_or(i64::MAX)).min(BURST);
             self.filled = now;
         }
     }
 
-    fn take(&mut self) -> bool {
-        let is_there = self.tokens > 0;
-        self.tokens = self.tokens.saturating_sub(1);
-        is_there
+    fn has_some(&self) -> bool {
+        self.tokens > 0
+    }
+
+    fn take(&mut self, tokens: i64) {
+        self.tokens = self.tokens.saturating_sub(tokens);
     }
 }
 
@@ -115,6 +117,8 @@ struct Connection {
     credentials: Credentials,
     lines: Lines,
     bucket: Bucket,
+    /// Tokens that its last requests cost beyond one each, for the other connections of its user.
+    surcharge: i64,
 }
 
 /// The state of the thread.
@@ -145,11 +149,25 @@ impl Desk {
                 }
                 goes_on
             });
+            self.spread_surcharges();
             if has_arrivals {
                 self.welcome(now);
             }
         }
         self.connections.iter().for_each(|connection| self.ledger.release_client(connection.client.id));
+    }
+
+    /// Lets all connections of a user pay for expensive requests of one, root excepted.
+    fn spread_surcharges(&mut self) {
+        for at in 0..self.connections.len() {
+            let Some(spender) = self.connections.get_mut(at) else { return };
+            let (tokens, uid) = (std::mem::take(&mut spender.surcharge), spender.credentials.uid);
+            if tokens > 0 && uid != 0 {
+                let of_user = self.connections.iter_mut().enumerate();
+                let others = of_user.filter(|(other, it)| *other != at && it.credentials.uid == uid);
+                others.for_each(|(_, it)| it.bucket.take(tokens));
+            }
+        }
     }
 
     /// Waits for something to do. Returns whether clients have arrived, and the events of each connection; `None`: the
@@ -158,11 +176,11 @@ impl Desk {
         let watched = |is_on| if is_on { PollFlags::IN } else { PollFlags::empty() };
         let mut files = vec![
             PollFd::new(stop, PollFlags::IN),
-            PollFd::new(&self.listener, watched(self.arrivals.tokens > 0)),
+            PollFd::new(&self.listener, watched(self.arrivals.has_some())),
         ];
         let streams = self.connections.iter();
         files.extend(streams.map(|it| PollFd::from_borrowed_fd(it.stream.as_fd(), watched(it.may_read()))));
-        let is_paused = self.arrivals.tokens == 0 || self.connections.iter().any(|it| it.bucket.tokens == 0);
+        let is_paused = !self.arrivals.has_some() || self.connections.iter().any(|it| !it.bucket.has_some());
         let pause = Timespec { tv_sec: 0, tv_nsec: PACE.subsec_nanos().into() };
         if let Err(error) = poll(&mut files, is_paused.then_some(&pause))
             && error != rustix::io::Errno::INTR
@@ -178,7 +196,8 @@ impl Desk {
 
     /// Takes new connections.
     fn welcome(&mut self, now: Instant) {
-        while self.arrivals.take() {
+        while self.arrivals.has_some() {
+            self.arrivals.take(1);
             // Nobody waits, or the process has no more files: then the client waits for its turn.
             let Ok((stream, _)) = self.listener.accept() else { return };
             if let Err((mut stream, reason)) = self.admit(stream, now) {
@@ -193,12 +212,10 @@ impl Desk {
         if stream.set_nonblocking(true).is_err() {
             return Err((stream, "the connection cannot be used".into()));
         }
-        let Ok(peer) = socket_peercred(&stream) else {
+        let Some(Peer { pid, uid, gid }) = Peer::of(&stream) else {
             return Err((stream, "the kernel does not tell who the client is".into()));
         };
-        let (credentials, pid) =
-            (Credentials { uid: peer.uid.as_raw(), gid: peer.gid.as_raw() }, peer.pid.as_raw_nonzero().get());
-        let Credentials { uid, gid } = credentials;
+        let credentials = Credentials { uid, gid };
         if !self.ledger.terms().policy.knows(credentials) {
             let reason =
                 format!("user {uid} with group {gid} may reserve nothing: no rule of `allow` names them");
@@ -213,17 +230,18 @@ impl Desk {
             );
             return Err((stream, reason));
         }
-        let name = format!("{} of user {uid}", describe(pid.unsigned_abs()));
+        let process = pid.map_or("a process in another PID namespace".into(), describe);
+        let name = format!("{process} of user {uid}");
         let client = Client { id: NUMBERS.fetch_add(1, Relaxed), name };
         let (lines, bucket) = (Lines::default(), Bucket::new(now));
-        self.connections.push(Connection { stream, client, credentials, lines, bucket });
+        self.connections.push(Connection { stream, client, credentials, lines, bucket, surcharge: 0 });
         Ok(())
     }
 }
 
 impl Connection {
     fn may_read(&self) -> bool {
-        self.bucket.tokens > 0 && self.lines.room() > 0
+        self.bucket.has_some() && self.lines.room() > 0
     }
 
     /// Reads if there is something, and answers requests. Returns whether the connection goes on.
@@ -249,11 +267,11 @@ impl Connection {
 
     /// Answers complete requests as long as there are tokens.
     fn answer_all(&mut self, ledger: &Ledger) -> bool {
-        while self.bucket.tokens > 0 {
+        while self.bucket.has_some() {
             let answer = match self.lines.next_line() {
                 Ok(None) => return true,
                 Ok(Some(line)) => {
-                    self.bucket.take();
+                    self.bucket.take(1);
                     self.answer(ledger, &line)
                 }
                 Err(error) => {
@@ -273,7 +291,7 @@ impl Connection {
         true
     }
 
-    fn answer(&self, ledger: &Ledger, line: &[u8]) -> Result<String, String> {
+    fn answer(&mut self, ledger: &Ledger, line: &[u8]) -> Result<String, String> {
         let (uid, gid) = (self.credentials.uid, self.credentials.gid);
         match Request::parse(line).map_err(|error| error.to_string())? {
             Request::Mac => match ledger.mac() {
@@ -292,6 +310,9 @@ impl Connection {
                         "this client has {MAX_RESERVATIONS} reservations, as many as it may have"
                     ));
                 }
+                let surcharge = (endpoints.ports.count() / PORTS_PER_REQUEST) as i64;
+                self.bucket.take(surcharge);
+                self.surcharge += surcharge;
                 let done = ledger.reserve(&self.client, &port, endpoints);
                 done.map(|()| String::new()).map_err(|error| error.to_string())
             }
@@ -300,5 +321,38 @@ impl Connection {
                 done.map(|()| String::new()).map_err(|error| error.to_string())
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_of_a_user_pay_together() {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(folder.path().join("s")).unwrap();
+        let mut desk = Desk::new(listener, Arc::new(Ledger::new()));
+        let now = Instant::now();
+        for (uid, surcharge) in [(7, 40), (7, 0), (8, 0), (0, 40), (0, 0)] {
+            desk.connections.push(Connection {
+                stream: UnixStream::pair().unwrap().0,
+                client: Client::operator(),
+                credentials: Credentials { uid, gid: uid },
+                lines: Lines::default(),
+                bucket: Bucket::new(now),
+                surcharge,
+            });
+        }
+        let tokens = |desk: &Desk| desk.connections.iter().map(|it| it.bucket.tokens).collect::<Vec<_>>();
+        for _ in 0..2 {
+            desk.spread_surcharges();
+            assert_eq!(tokens(&desk), [BURST, BURST - 40, BURST, BURST, BURST]);
+        }
+        assert!(!desk.connections[1].may_read() && desk.connections[2].may_read());
+        desk.connections[1].bucket.fill(now + PACE * 8);
+        assert!(!desk.connections[1].bucket.has_some());
+        desk.connections[1].bucket.fill(now + PACE * 9);
+        assert!(desk.connections[1].bucket.has_some());
     }
 }

@@ -5,6 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use fabric::port::VidSet;
 use fabric::{DropReason, VlanMode};
 use logic::{Logic, replace};
 use packet::{Offload, Sum, Vid};
@@ -21,6 +22,9 @@ const AWAY_MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const SCTP: u8 = 132;
+/// Extension headers of IPv6: a fragment's, and destination options.
+const FRAGMENT: u8 = 44;
+const OPTIONS: u8 = 60;
 
 /// A namespace with the host's addresses. Drop removes it.
 struct Namespace(String);
@@ -39,6 +43,9 @@ impl Namespace {
         ip("-n NS link set lo up");
         ip("-n NS addr add 192.0.2.1/32 dev lo");
         ip("-n NS addr add 2001:db8::1/128 dev lo nodad");
+        ip("-n NS link add wide type veth");
+        ip("-n NS addr add 203.0.113.1/24 broadcast + dev wide");
+        ip("-n NS link set wide up");
         namespace
     }
 }
@@ -158,8 +165,35 @@ fn inward6(to: u16) -> Vec<u8> {
 }
 
 fn arp(operation: u8, from: [u8; 6], address: [u8; 4]) -> Vec<u8> {
+    arp_of(from, operation, from, address)
+}
+
+/// ARP whose sender field differs from the source of the frame.
+fn arp_of(frame: [u8; 6], operation: u8, from: [u8; 6], address: [u8; 4]) -> Vec<u8> {
     let body = [&[0, 1, 8, 0, 6, 4, 0, operation][..], &from, &address, &[0; 6], &AWAY].concat();
-    ethernet(from, [0xff; 6], 0x0806, &body)
+    ethernet(frame, [0xff; 6], 0x0806, &body)
+}
+
+const HOST6: &str = "2001:db8::1";
+const AWAY6: &str = "2001:db8:1::7";
+
+/// An IPv6 packet of the host's MAC address.
+fn outward6(from: &str, to: &str, next: u8, body: &[u8]) -> Vec<u8> {
+    let octets = |text: &str| text.parse::<std::net::Ipv6Addr>().unwrap().octets();
+    let length = (body.len() as u16).to_be_bytes();
+    let packet = [&[0x60, 0, 0, 0][..], &length, &[next, 255], &octets(from), &octets(to), body].concat();
+    ethernet(HOST_MAC, AWAY_MAC, 0x86dd, &packet)
+}
+
+/// Header of a fragment that is not the last one.
+fn fragment(next: u8, words: u16, id: u8) -> [u8; 8] {
+    let [high, low] = (words << 3 | 1).to_be_bytes();
+    [next, 0, high, low, 0, 0, 0, id]
+}
+
+/// Destination options that only fill: 8 bytes and eight more for each of `words`.
+fn filler(next: u8, words: u8) -> Vec<u8> {
+    [&[next, words][..], &vec![0; usize::from(words) * 8 + 6]].concat()
 }
 
 #[test]
@@ -299,6 +333,110 @@ fn fragments_follow_the_first_one() {
 }
 
 #[test]
+fn every_first_fragment_of_ipv6_shows_its_ports() {
+    let site = Site::plain();
+    site.call("reserve s1 udp 2001:db8::1 80").unwrap();
+    let s1 = &site.stacks[0];
+    let send = |headers: &[&[u8]], to: &[usize]| {
+        let next = if headers[0].len() == 8 { FRAGMENT } else { OPTIONS };
+        site.expect(s1, &outward6(HOST6, AWAY6, next, &headers.concat()), to);
+    };
+    let (own, foreign) = (ports(80, 5000), ports(81, 5000));
+    send(&[&fragment(UDP, 0, 9), &own], &[0]);
+    send(&[&fragment(UDP, 2, 9), &[7; 16]], &[0]);
+    // The ports lie behind the bytes that are looked at first, or at all.
+    for words in [0, 8, 70] {
+        let hidden = filler(UDP, words);
+        send(&[&fragment(UDP, 0, 9), &own], &[0]);
+        send(&[&fragment(OPTIONS, 0, 9), &hidden, &foreign], &[]);
+    }
+    send(&[&fragment(OPTIONS, 0, 8), &filler(UDP, 8), &own], &[0]);
+    // All fragments have the next header of the first one.
+    send(&[&fragment(OPTIONS, 11, 8), &[7; 16]], &[0]);
+    // The ports of the reassembled packet are in the second fragment.
+    send(&[&fragment(UDP, 0, 9), &own], &[0]);
+    send(&[&fragment(OPTIONS, 0, 9), &filler(UDP, 2)], &[]);
+    send(&[&fragment(UDP, 2, 9), &[7; 16]], &[]);
+    // Fragments of a fragment.
+    send(&[&fragment(UDP, 0, 9), &own], &[0]);
+    send(&[&fragment(FRAGMENT, 0, 9), &fragment(UDP, 2, 7), &[7; 16]], &[]);
+    send(&[&fragment(FRAGMENT, 0, 9), &fragment(UDP, 0, 7), &own], &[]);
+}
+
+#[test]
+fn bytes_behind_the_ip_packet_are_no_ports() {
+    let site = Site::plain();
+    site.call("reserve s1 udp 192.0.2.1 80").unwrap();
+    site.call("reserve s1 udp 2001:db8::1 80").unwrap();
+    let s1 = &site.stacks[0];
+    // `length` bytes of the packet belong to it.
+    let v6 = |from: &str, to: &str, next: u8, body: &[u8], length: u8, ports: [u16; 2]| {
+        let mut frame = outward6(from, to, next, &[body, &self::ports(ports[0], ports[1])].concat());
+        frame[19] = length;
+        frame
+    };
+    let options = filler(UDP, 0);
+    for (next, body, length) in
+        [(UDP, &[][..], 0), (UDP, &[], 3), (OPTIONS, &options, 8), (OPTIONS, &options, 11)]
+    {
+        site.expect(s1, &v6(HOST6, AWAY6, next, body, length, [80, 5000]), &[]);
+        site.expect(&site.uplink, &v6(AWAY6, HOST6, next, body, length, [5000, 80]), &[1]);
+    }
+    site.expect(s1, &v6(HOST6, AWAY6, OPTIONS, &options, 12, [80, 5000]), &[0]);
+    let v4 = |from, to, total: u8, ports: [u16; 2]| {
+        let mut packet = ipv4(from, to, UDP, 0, &[&[1; 4][..], &self::ports(ports[0], ports[1])].concat());
+        (packet[0], packet[3]) = (0x46, total);
+        packet[10..12].fill(0);
+        let sum = Sum::of(&packet[..24]).finish();
+        packet[10..12].copy_from_slice(&sum.to_be_bytes());
+        ethernet(HOST_MAC, AWAY_MAC, 0x0800, &packet)
+    };
+    for total in [24, 27] {
+        site.expect(s1, &v4(HOST, AWAY, total, [80, 5000]), &[]);
+        site.expect(&site.uplink, &v4(AWAY, HOST, total, [5000, 80]), &[1]);
+    }
+    site.expect(s1, &v4(HOST, AWAY, 28, [80, 5000]), &[0]);
+    site.expect(&site.uplink, &v4(AWAY, HOST, 28, [5000, 80]), &[2]);
+}
+
+#[test]
+fn questions_to_neighbours_claim_no_foreign_mac_address() {
+    let solicitation = |option: &[u8]| {
+        let target = AWAY6.parse::<std::net::Ipv6Addr>().unwrap().octets();
+        outward6(HOST6, AWAY6, 58, &[&[135, 0, 0, 0, 0, 0, 0, 0][..], &target, option].concat())
+    };
+    let claim = |mac: [u8; 6]| [&[1, 1][..], &mac].concat();
+    let nonce = vec![14, 1, 1, 2, 3, 4, 5, 6];
+    // Known from the start, and not known yet: then the frame and the message have to agree.
+    for site in [Site::plain(), Site::with_params(&[])] {
+        site.call("reserve s1 tcp 192.0.2.1 80").unwrap();
+        site.call("reserve s1 tcp 2001:db8::1 80").unwrap();
+        let s1 = &site.stacks[0];
+        let (own, foreign) = (claim(HOST_MAC), claim(AWAY_MAC));
+        for options in [vec![], own.clone(), [&nonce[..], &own].concat(), own.repeat(2)] {
+            site.expect(s1, &solicitation(&options), &[0]);
+        }
+        let target = [&[2, 1][..], &AWAY_MAC].concat();
+        // The last one cannot be read as a whole.
+        let long = [&[14, 60][..], &[0; 478]].concat();
+        for (first, second) in [
+            (&foreign[..], &[][..]),
+            (&nonce, &foreign),
+            (&own, &foreign),
+            (&own, &target),
+            (&[14, 0], &foreign),
+            (&[14, 2], &nonce),
+            (&own, &[1]),
+            (&long, &foreign),
+        ] {
+            site.expect(s1, &solicitation(&[first, second].concat()), &[]);
+        }
+        site.expect(s1, &arp_of(HOST_MAC, 1, AWAY_MAC, HOST), &[]);
+        site.expect(s1, &arp_of(HOST_MAC, 1, HOST_MAC, HOST), &[0]);
+    }
+}
+
+#[test]
 fn icmp_errors_reach_the_stack_that_they_are_about() {
     let site = Site::plain();
     site.call("reserve s1 tcp 192.0.2.1 80").unwrap();
@@ -401,6 +539,65 @@ fn vlans_of_ports_apply() {
     let tag = [&frame[..12], &[0x81, 0, 0, 10], &frame[12..]].concat();
     let got = site.send(&site.uplink, &[tag]);
     assert_eq!(got[2], [frame]);
+}
+
+#[test]
+fn answers_leave_each_port_in_its_form() {
+    let vid = Vid::new(10).unwrap();
+    let plain = arp(2, AWAY_MAC, AWAY);
+    let tagged = [&plain[..12], &[0x81, 0, 0, 10], &plain[12..]].concat();
+    // In every combination of an uplink, a host and stacks with and without tags.
+    for tags in 0..16u8 {
+        let site = Site::new(&[("mac", "02:00:00:00:00:01")], &VlanMode::Access(vid));
+        site.call("reserve s1 tcp 192.0.2.1 80").unwrap();
+        site.call("reserve s2 tcp 192.0.2.1 81").unwrap();
+        let form = |port: usize| if tags >> port & 1 == 1 { &tagged } else { &plain };
+        for (port, client) in site.clients().into_iter().enumerate() {
+            if tags >> port & 1 == 1 {
+                let mut allowed = VidSet::empty();
+                allowed.insert(10);
+                site.rig.set(client, |settings| settings.vlan = VlanMode::Trunk { native: None, allowed });
+            }
+        }
+        let got = site.send(&site.uplink, std::slice::from_ref(form(0)));
+        assert_eq!(
+            got,
+            [vec![], vec![form(1).clone()], vec![form(2).clone()], vec![form(3).clone()]],
+            "{tags:04b}"
+        );
+        // A stack in another VLAN gets nothing.
+        site.rig.set(&site.stacks[0], |settings| settings.vlan = VlanMode::Access(Vid::new(11).unwrap()));
+        let got = site.send(&site.uplink, std::slice::from_ref(form(0)));
+        assert_eq!(got, [vec![], vec![form(1).clone()], vec![], vec![form(3).clone()]], "{tags:04b}");
+    }
+}
+
+#[test]
+fn only_addresses_of_the_host_are_reserved() {
+    let site = Site::plain();
+    let ip = |words: &[&str]| {
+        let namespace = ["netns", "exec", &site.namespace.0];
+        assert!(Command::new("ip").args([&namespace[..], words].concat()).status().unwrap().success());
+    };
+    let refused = |line: &str, expected: &str| {
+        let error = site.call(line).unwrap_err();
+        assert!(error.contains(expected), "{line}: {error}");
+    };
+    site.call("reserve s1 udp 203.0.113.1 80").unwrap();
+    // Also where the kernel lets sockets have any address.
+    for nonlocal in ["0", "1"] {
+        for version in ["ipv4", "ipv6"] {
+            ip(&["sysctl", "-qw", &format!("net.{version}.ip_nonlocal_bind={nonlocal}")]);
+        }
+        for protocol in ["tcp", "udp", "sctp"] {
+            refused(
+                &format!("reserve s1 {protocol} 203.0.113.255 80"),
+                "203.0.113.255 is the broadcast address of a network of the host",
+            );
+            refused(&format!("reserve s1 {protocol} 203.0.113.7 80"), "the host has no address 203.0.113.7");
+            refused(&format!("reserve s1 {protocol} 2001:db8::7 80"), "the host has no address 2001:db8::7");
+        }
+    }
 }
 
 #[test]

@@ -99,6 +99,21 @@ fn a_flood_of_requests_is_slowed_down_and_others_are_served() {
 }
 
 #[test]
+fn ranges_cost_time_that_others_do_not_pay() {
+    let (_site, path, _folder) = site();
+    let (mut greedy, mut other) = (Client::connect(&path), Client::connect(&path));
+    let start = Instant::now();
+    assert_eq!(other.ask("reserve s2 tcp 192.0.2.1 6400"), "ok\n");
+    let refused = greedy.ask("reserve s1 tcp 192.0.2.1 1-6400");
+    assert!(refused.starts_with("error tcp 192.0.2.1 6400 is reserved for port `s2`"), "{refused}");
+    assert_eq!(other.ask("mac"), "ok 02:00:00:00:00:01\n");
+    greedy.send(b"mac\n");
+    assert_eq!(greedy.answer(), "ok 02:00:00:00:00:01\n");
+    // As many requests as 6400 / 64, of which 32 were free.
+    assert!(start.elapsed() >= Duration::from_millis(600), "{:?}", start.elapsed());
+}
+
+#[test]
 fn connections_are_bounded() {
     let (_site, path, _folder) = site();
     let mut clients: Vec<_> = (0..64).map(|_| Client::connect(&path)).collect();
@@ -132,6 +147,27 @@ fn the_socket_ends_with_the_logic() {
     drop(site.logic);
     assert!(!std::path::Path::new(&path).exists());
     assert_eq!(client.answer(), "");
+}
+
+#[test]
+fn workers_and_other_logics_come_before_the_first_port() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("reserve").display().to_string();
+    let logic = |socket: &str| {
+        let given = [("host", "a"), ("uplink", "b"), ("socket", socket), ("mac", "02:00:00:00:00:01")];
+        let logic = crate::rig::make("three-tuple", &given);
+        logic.set_bridge(&path);
+        logic
+    };
+    let rig = crate::rig::Rig::new(1, logic(&path));
+    rig.switch.add_worker(None).unwrap();
+    rig.switch.set_logic(rig.bridge, logic(&path)).unwrap();
+    rig.switch.add_worker(None).unwrap();
+    assert_eq!(Client::connect(&path).ask("mac"), "ok 02:00:00:00:00:01\n");
+    let other = folder.path().join("other").display().to_string();
+    rig.switch.set_logic(rig.bridge, logic(&other)).unwrap();
+    assert!(!std::path::Path::new(&path).exists());
+    assert_eq!(Client::connect(&other).ask("mac"), "ok 02:00:00:00:00:01\n");
 }
 
 #[test]

@@ -27,6 +27,8 @@ impl Checker<'_, '_> {
             .iter()
             .enumerate()
             .filter(|(at, _)| listed.contains(&ActionId(super::index(*at))));
+        // Controls may share an action by a name that is absolute.
+        let actions = actions.filter(|(_, a)| !is_absolute(&a.annotations));
         let actions = actions.map(|(_, a)| named(&self.out, a.control, &a.name, &a.annotations, a.span));
         let actions: Vec<_> = actions.collect();
         for names in [tables, actions] {
@@ -61,6 +63,10 @@ fn named(
         None => own,
     };
     (path, span)
+}
+
+fn is_absolute(annotations: &[Annotation]) -> bool {
+    annotations.iter().find(|a| a.name == "name").and_then(text).is_some_and(|name| name.starts_with('.'))
 }
 
 /// The text in `@name("…")`.

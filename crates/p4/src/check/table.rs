@@ -350,8 +350,10 @@ impl<'a> Checker<'a, '_> {
                     return;
                 }
                 let value = self.finish(typed);
+                let annotations = self.annotations(&property.annotations);
                 out.properties.push(hir::Property {
                     name: name.to_owned(),
+                    annotations,
                     is_const: property.is_const,
                     value,
                     span: property.span,

@@ -36,8 +36,10 @@ impl<'h> Lower<'h> {
                 if self.scope != Scope::Parser {
                     self.unsupported(call.span, "`lookahead` outside of a parser is");
                 }
-                let mut offset = 0;
-                return lookahead(result, &mut offset);
+                let ty = call.type_args.first().unwrap_or(result);
+                let value = lookahead(ty, &mut 0);
+                // Also without a use of the result: a packet may be too short for it.
+                return if matches!(result, Type::Void) { self.save(value, ty, call.span) } else { value };
             }
             ("length", _) => return Val::Number(ir::Expr::Var(self.packet_length())),
             ("emit", [value]) => {

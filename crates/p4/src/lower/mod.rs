@@ -68,6 +68,16 @@ pub fn lower(program: &hir::Program, name: &str) -> Result<ir::Program, Diagnost
     if lower.diagnostics.errors() > 0 { Err(lower.diagnostics) } else { Ok(lower.out) }
 }
 
+/// Whether a program is for an architecture that can be lowered.
+pub fn runs(program: &hir::Program) -> bool {
+    let main = program.main.and_then(|id| program.instances.get(id.index()));
+    let package = match main.map(|main| &main.ty) {
+        Some(Type::Package(package)) => program.packages.get(package.index()),
+        _ => None,
+    };
+    package.is_some_and(|package| package.name == "V1Switch")
+}
+
 /// What a variable of the program stands for.
 #[derive(Debug, Clone)]
 enum Binding {

@@ -14,8 +14,8 @@ use super::value::Val;
 use super::{Binding, Lower, Scope};
 use crate::diagnostic::Diagnostic;
 use crate::hir::{
-    ActionCall, ActionId, ActionRef, Call, Callee, Direction, Entry, Expr, Keyset, Stmt, Table, TableId,
-    Type, Value,
+    ActionCall, ActionId, ActionRef, AnnotationBody, Call, Callee, Direction, Entry, Expr, Keyset, Stmt,
+    Table, TableId, Type, Value,
 };
 use crate::source::Span;
 
@@ -395,7 +395,18 @@ impl<'h> Lower<'h> {
     }
 
     /// Returns the entries' priorities, of which the largest wins (P4-16 1.2.5, section 14.2.1.4).
+    ///
+    /// With BMv2's annotation `@priority`, the smallest wins; an entry without it has its position, from 1.
     fn priorities(&mut self, table: &Table) -> Vec<u32> {
+        let annotated = |entry: &Entry| match &entry.annotations.iter().find(|a| a.name == "priority")?.body {
+            AnnotationBody::Tokens(tokens) => tokens.concat().parse::<u32>().ok(),
+            _ => None,
+        };
+        if table.entries.iter().any(|entry| annotated(entry).is_some()) {
+            let position = |i: usize| u32::try_from(i + 1).unwrap_or(u32::MAX);
+            let list = table.entries.iter().enumerate().map(|(i, e)| annotated(e).unwrap_or(position(i)));
+            return list.map(|priority| u32::MAX - priority).collect();
+        }
         let property = |name: &str| {
             table.properties.iter().find(|p| p.name == name).and_then(|p| self.compile_time(&p.value))
         };

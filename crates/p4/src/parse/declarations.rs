@@ -43,14 +43,17 @@ impl Place {
             Kind::Action(_) => (&[TopLevel, Control], "an action", "at the top level or in a control"),
             Kind::Table(_) => (&[Control], "a table", "in a control"),
             Kind::ValueSet(..) => (&[Parser], "a value set", "in a parser"),
-            _ => (&[TopLevel], "a type, parser, control, error or match kind", "at the top level"),
+            _ => {
+                let what = "a type, parser, control, error or match kind";
+                (&[TopLevel], what, "at the top level; is a `}` missing before it?")
+            }
         };
         if places.contains(&self) { Ok(()) } else { Err((what, belongs)) }
     }
 }
 
 /// Words that start declarations.
-const DECLARATIONS: &[&str] = &[
+pub(super) const DECLARATIONS: &[&str] = &[
     "action",
     "const",
     "control",

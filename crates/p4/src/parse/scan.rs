@@ -1,6 +1,6 @@
 //! Looking ahead: where types and brackets end, without parsing them. Positions count from the next token.
 //!
-//! No scan passes a `;`, so that the time for a statement depends on its length only.
+//! Pairs of brackets are known beforehand, and other scans are bounded, so that a look ahead costs little.
 
 use super::Parser;
 use super::names::Meaning;
@@ -9,6 +9,35 @@ use crate::lex::{Token, TokenKind};
 /// Types that are words.
 const BASE_TYPES: &[&str] =
     &["bit", "bool", "error", "int", "match_kind", "string", "tuple", "varbit", "void"];
+
+/// Most tokens in a list of type arguments, brackets within it counted as one.
+const MOST_TYPE_TOKENS: usize = 1000;
+
+/// For each opening bracket, the position of the one that closes it; 0 for other tokens, and if none does.
+pub(super) fn closers(tokens: &[Token]) -> Vec<usize> {
+    const PAIRS: [(&str, &str); 3] = [("(", ")"), ("[", "]"), ("{", "}")];
+    let mut closers = vec![0; tokens.len()];
+    let mut open: Vec<(usize, usize)> = Vec::new();
+    let mut count = [0_usize; PAIRS.len()];
+    for (at, token) in tokens.iter().enumerate().filter(|(_, token)| token.kind == TokenKind::Punct) {
+        for (kind, (opens, closes)) in PAIRS.iter().enumerate() {
+            if token.is(opens) {
+                open.push((at, kind));
+                count[kind] += 1;
+            } else if token.is(closes) && count[kind] > 0 {
+                // Brackets that are open within those that close are not closed.
+                while let Some((opener, other)) = open.pop() {
+                    count[other] -= 1;
+                    if other == kind {
+                        closers[opener] = at;
+                        break;
+                    }
+                }
+            }
+        }
+    }
+    closers
+}
 
 pub(super) fn is_base_type(token: &Token) -> bool {
     token.kind == TokenKind::Keyword && BASE_TYPES.contains(&&*token.text)
@@ -42,30 +71,15 @@ impl Parser<'_> {
 
     /// Position behind the bracket that closes the one at a position.
     pub(super) fn scan_brackets(&self, from: usize) -> Option<usize> {
-        let mut depth = 0_usize;
-        let mut at = from;
-        loop {
-            let token = self.peek(at);
-            if token.kind == TokenKind::End || token.is(";") {
-                return None;
-            }
-            if token.is("(") || token.is("[") || token.is("{") {
-                depth += 1;
-            } else if token.is(")") || token.is("]") || token.is("}") {
-                depth = depth.checked_sub(1)?;
-            }
-            at += 1;
-            if depth == 0 {
-                return Some(at);
-            }
-        }
+        let closer = self.closers.get(self.at + from)?;
+        (closer + 1).checked_sub(self.at).filter(|_| *closer > 0)
     }
 
     /// Position behind the `>` that closes the `<` at a position, if only type arguments are between them.
     pub(super) fn scan_type_arguments(&self, from: usize) -> Option<usize> {
         let mut depth = 0_usize;
         let mut at = from;
-        loop {
+        for _ in 0..MOST_TYPE_TOKENS {
             let token = self.peek(at);
             if token.is("<") {
                 depth += 1;
@@ -90,12 +104,13 @@ impl Parser<'_> {
                 return Some(at);
             }
         }
+        None
     }
 
     /// Position behind the `>` that closes the width that the `<` at a position opens.
     fn scan_width(&self, from: usize) -> Option<usize> {
         let mut at = from + 1;
-        loop {
+        for _ in 0..MOST_TYPE_TOKENS {
             let token = self.peek(at);
             if token.is(">") {
                 return Some(at + 1);
@@ -105,6 +120,7 @@ impl Parser<'_> {
             }
             at = if token.is("(") || token.is("[") { self.scan_brackets(at)? } else { at + 1 };
         }
+        None
     }
 
     /// Whether the `<` at a position can open type arguments: the first of them is not known to be a value.

@@ -1,6 +1,6 @@
 //! Statements.
 
-use super::declarations::Place;
+use super::declarations::{DECLARATIONS, Place};
 use super::names::Meaning;
 use super::{Parse, Parser};
 use crate::ast::{BinOp, Block, Expr, ExprKind, Statement, StatementKind, SwitchCase};
@@ -107,7 +107,10 @@ impl Parser<'_> {
             _ => {}
         }
         if token.kind == TokenKind::Keyword && !matches!(&*token.text, "this" | "error" | "true" | "false") {
-            let error = self.unexpected("a statement");
+            let mut error = self.unexpected("a statement");
+            if DECLARATIONS.contains(&&*token.text) {
+                error = error.help("it is declared outside of this block; is a `}` missing before it?");
+            }
             return self.fail(error);
         }
         let kind = self.assignment_or_call()?;

@@ -2,6 +2,7 @@
 
 use super::{Parse, Parser};
 use crate::ast::{ActionRef, Entry, Expr, ExprKind, KeyElement, Property, PropertyValue, Table};
+use crate::diagnostic::Diagnostic;
 
 impl Parser<'_> {
     /// The body of a table.
@@ -35,7 +36,14 @@ impl Parser<'_> {
             "key" => PropertyValue::Key(self.members(Self::key_element)?),
             "actions" => PropertyValue::Actions(self.members(Self::listed_action)?),
             "entries" => PropertyValue::Entries(self.members(Self::entry)?),
-            _ => {
+            other => {
+                let is_value = |p: &Self| p.scan_brackets(0).is_some_and(|at| p.peek(at).is(";"));
+                if self.at("{") && !is_value(self) {
+                    let message = format!("unknown property `{other}` with a list");
+                    let error = Diagnostic::error(name.span, message);
+                    let error = self.suggest(error, other, &["key", "actions", "entries"]);
+                    return self.fail(error);
+                }
                 let value = self.expression()?;
                 self.semicolon("the property")?;
                 PropertyValue::Expression(value)

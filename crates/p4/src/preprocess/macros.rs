@@ -21,14 +21,23 @@ const TOKEN_BYTES: usize = 64;
 /// Deepest nesting of uses, in arguments or in definitions.
 const DEEPEST: usize = 100;
 
+/// Most parameters of a macro.
+const MOST_PARAMS: usize = 127;
+
 struct Macro {
     /// Parameters, if it takes arguments.
-    params: Option<Vec<Arc<str>>>,
-    /// Whether the last parameter takes all further arguments.
-    variadic: bool,
+    params: Option<Params>,
     body: Vec<Token>,
     /// Place of its name in the definition.
     span: Span,
+}
+
+/// Parameters of a macro.
+#[derive(Default, PartialEq)]
+struct Params {
+    names: Vec<Arc<str>>,
+    /// Whether the last one takes all further arguments.
+    variadic: bool,
 }
 
 /// Macros that a token came from: a list from the innermost to the outermost.
@@ -110,19 +119,18 @@ impl Macros {
             diagnostics.push(Diagnostic::error(name.span, message).expected("expected a name"));
             return;
         }
-        let mut definition = Macro { params: None, variadic: false, body: rest.to_vec(), span: name.span };
+        let mut definition = Macro { params: None, body: rest.to_vec(), span: name.span };
         if rest.first().is_some_and(|t| t.is("(") && t.joined) {
             match parameters(rest.get(1..).unwrap_or(&[])) {
-                Ok((params, variadic, taken)) => {
+                Ok((params, taken)) => {
                     definition.body = rest.get(1 + taken..).unwrap_or(&[]).to_vec();
                     definition.params = Some(params);
-                    definition.variadic = variadic;
                 }
                 Err(wrong) => {
                     let span = wrong.map_or_else(|| lexer.place(), |t| t.span);
                     let message = format!("list of parameters of macro `{}` is malformed", name.text);
-                    let error =
-                        Diagnostic::error(span, message).expected("expected names between `,`, then `)`");
+                    let error = Diagnostic::error(span, message)
+                        .expected(format!("expected at most {MOST_PARAMS} names between `,`, then `)`"));
                     diagnostics.push(error);
                     return;
                 }
@@ -258,10 +266,12 @@ impl Macros {
             if piece.origin.is_none() {
                 span = span.to(close);
             }
-            arguments = match fit(found, params.len(), definition.variadic) {
+            // Arguments are expanded as copies.
+            self.charge(found.iter().map(|pieces| pieces.len() * TOKEN_BYTES).sum(), span, context);
+            arguments = match fit(found, params) {
                 Ok(arguments) => arguments,
                 Err(count) => {
-                    let wanted = params.len();
+                    let wanted = params.names.len();
                     let message = format!(
                         "macro `{}` takes {wanted} argument{} (found {count})",
                         piece.token.text,
@@ -317,7 +327,7 @@ impl Macros {
         span: Span,
         context: &mut Context<'_>,
     ) -> Vec<Piece> {
-        let params = definition.params.as_deref().unwrap_or(&[]);
+        let params = definition.params.as_ref().map_or(&[][..], |p| p.names.as_slice());
         let argument = |token: &Token| {
             let at = params.iter().position(|p| token.is_word() && *p == token.text)?;
             arguments.get(at).map(|pieces| (at, pieces))
@@ -412,36 +422,34 @@ impl Macro {
     fn equals(&self, other: &Macro) -> bool {
         let same = |(a, b): (&Token, &Token)| a.kind == b.kind && a.text == b.text;
         self.params == other.params
-            && self.variadic == other.variadic
             && self.body.len() == other.body.len()
             && self.body.iter().zip(&other.body).all(same)
     }
 }
 
-/// Parameters up to the closing bracket, whether the last takes all further arguments, and the number of tokens; or
-/// the first token that fits in none of that.
-fn parameters(tokens: &[Token]) -> Result<(Vec<Arc<str>>, bool, usize), Option<&Token>> {
-    let mut params: Vec<Arc<str>> = Vec::new();
-    let mut variadic = false;
+/// Parameters up to the closing bracket, and the number of their tokens; or the first token that does not fit.
+fn parameters(tokens: &[Token]) -> Result<(Params, usize), Option<&Token>> {
+    let mut params = Params::default();
     let mut at = 0;
     if tokens.first().is_some_and(|t| t.is(")")) {
-        return Ok((params, variadic, 1));
+        return Ok((params, 1));
     }
     loop {
         match tokens.get(at) {
+            other if params.names.len() >= MOST_PARAMS => return Err(other),
             Some(token) if token.is("...") => {
-                params.push("__VA_ARGS__".into());
-                variadic = true;
+                params.names.push("__VA_ARGS__".into());
+                params.variadic = true;
             }
-            Some(token) if token.is_word() && !params.contains(&token.text) => {
-                params.push(token.text.clone())
+            Some(token) if token.is_word() && !params.names.contains(&token.text) => {
+                params.names.push(token.text.clone());
             }
             other => return Err(other),
         }
         at += 1;
         match tokens.get(at) {
-            Some(token) if token.is(")") => return Ok((params, variadic, at + 1)),
-            Some(token) if token.is(",") && !variadic => at += 1,
+            Some(token) if token.is(")") => return Ok((params, at + 1)),
+            Some(token) if token.is(",") && !params.variadic => at += 1,
             other => return Err(other),
         }
     }
@@ -471,7 +479,8 @@ fn take_arguments(input: &mut Input<'_>) -> Option<(Vec<Vec<Piece>>, Span)> {
 }
 
 /// Arguments as the parameters take them, or their number if it is wrong.
-fn fit(mut found: Vec<Vec<Piece>>, wanted: usize, variadic: bool) -> Result<Vec<Vec<Piece>>, usize> {
+fn fit(mut found: Vec<Vec<Piece>>, params: &Params) -> Result<Vec<Vec<Piece>>, usize> {
+    let (wanted, variadic) = (params.names.len(), params.variadic);
     if wanted == 0 && matches!(found.as_slice(), [only] if only.is_empty()) {
         found.clear();
     }

@@ -11,7 +11,7 @@ use pipeline::state::{Change, Choice, EntryId, Rates, State, Update};
 use pipeline::validate::expr_type;
 
 use super::literal::Pattern;
-use super::names::{find, find_key};
+use super::names::{find, find_action, find_key};
 use super::parse::{Action, Cell, Command, Quantity, Rate};
 use super::replication::Replicator;
 
@@ -281,7 +281,7 @@ impl Configurator {
 
     fn call(&self, actions: &[ActionId], action: &Action) -> Result<ActionCall, String> {
         let known = || actions.iter().filter_map(|id| Some((*id, self.program.actions.get(id.index())?)));
-        let index = find("action", &action.name, known().map(|(_, action)| action.name.as_str()))?;
+        let index = find_action(&action.name, known().map(|(_, action)| action.name.as_str()))?;
         let (id, schema) = known().nth(index).ok_or_else(|| format!("no action {}", action.name))?;
         let is_param = |name: &str| schema.params.iter().any(|param| param.name == name);
         if let Some((name, _)) = action.args.iter().find(|(name, _)| !is_param(name)) {

@@ -1,5 +1,13 @@
 //! What a name means: all of a control-plane name, or its end.
 
+/// Finds an action: by name as [`find`] does, without the number behind those that are listed with arguments.
+pub(super) fn find_action<'n>(
+    wanted: &str,
+    names: impl Iterator<Item = &'n str> + Clone,
+) -> Result<usize, String> {
+    find("action", wanted, names.map(|name| name.split_once('#').map_or(name, |(name, _)| name)))
+}
+
 /// Finds a name: the one that is equal, else the only one that ends in it behind a dot, else the only one that ends in
 /// it, else the only one that does so with `_` for `.`.
 ///

@@ -1,0 +1,168 @@
+//! `mswitch p4`: P4 programs are checked and tested in this process; no daemon is needed.
+
+use std::fs;
+use std::io::{IsTerminal, stderr};
+use std::path::{Path, PathBuf};
+
+use p4::compile::{self, Front};
+use p4::diagnostic::{self, Severity};
+use p4::info::Form;
+use p4::preprocess::Options;
+use p4::source::{Sources, Span};
+use p4::stf::{self, Case};
+use serde::Serialize;
+
+use super::{print, print_bytes};
+use crate::cli::{P4Command, P4Source};
+use crate::failure::Failure;
+
+pub(super) fn run(command: P4Command) -> Result<(), Failure> {
+    match command {
+        P4Command::Check { files, source, output } => check(&files, &source, output.json),
+        P4Command::Info { program, binary, json, source } => {
+            let form = match (binary, json) {
+                (true, _) => Form::Binary,
+                (_, true) => Form::Json,
+                _ => Form::Text,
+            };
+            info(&program, form, &source)
+        }
+        P4Command::Test { program, cases, trace, source } => test(&program, &cases, trace, &source),
+    }
+}
+
+fn options(source: &P4Source) -> Options {
+    Options { include: source.include.clone(), defines: source.defines.clone() }
+}
+
+fn read(path: &Path, source: &P4Source) -> Result<Front, Failure> {
+    compile::file(path, &options(source)).map_err(|error| Failure::new(error).about(path.display()))
+}
+
+/// Shows diagnostics to people, on standard error.
+fn show(front: &Front) {
+    let text = diagnostic::render(&front.sources, &front.diagnostics, stderr().is_terminal());
+    eprint!("{text}");
+}
+
+fn check(files: &[PathBuf], source: &P4Source, json: bool) -> Result<(), Failure> {
+    let mut errors = 0;
+    let mut reports = Vec::new();
+    for file in files {
+        let mut front = read(file, source)?;
+        if front.runs() {
+            front.lower();
+        }
+        errors += front.diagnostics.errors();
+        if json {
+            let list = front.diagnostics.list().iter();
+            reports.extend(list.map(|diagnostic| Report::new(&front.sources, diagnostic)));
+        } else {
+            show(&front);
+        }
+    }
+    if json {
+        let text = serde_json::to_string_pretty(&reports).map_err(Failure::new)?;
+        print(&format!("{text}\n"))?;
+    }
+    if errors > 0 { Err(Failure::differs()) } else { Ok(()) }
+}
+
+fn info(program: &Path, form: Form, source: &P4Source) -> Result<(), Failure> {
+    let mut front = read(program, source)?;
+    let info = front.program.as_ref().map(|program| p4::info::of(program, &mut front.diagnostics));
+    show(&front);
+    let Some(info) = info.filter(|_| front.diagnostics.errors() == 0) else { return Err(Failure::differs()) };
+    let bytes = p4::info::print(&info, form).map_err(Failure::new)?;
+    print_bytes(&bytes)
+}
+
+fn test(program: &Path, cases: &[PathBuf], trace: bool, source: &P4Source) -> Result<(), Failure> {
+    let mut front = read(program, source)?;
+    let lowered = front.lower();
+    show(&front);
+    let Some(lowered) = lowered else { return Err(Failure::differs()) };
+    let options = stf::Options { trace, ..stf::Options::default() };
+    let mut failed = 0;
+    for path in cases {
+        let name = path.display().to_string();
+        let text = fs::read_to_string(path).map_err(|error| Failure::from(error).about(&name))?;
+        let case = match Case::parse(&text) {
+            Ok(case) => case,
+            Err(problems) => {
+                let lines: Vec<_> = problems.iter().map(|p| format!("{name}:{}: {}", p.line, p.message)).collect();
+                return Err(Failure::new(lines.join("\n")));
+            }
+        };
+        let report = stf::run(&lowered, &case, &options);
+        for (line, note) in &report.notes {
+            print(&format!("{name}:{line}: {note}\n"))?;
+        }
+        let packets = if report.packets == 1 { "packet" } else { "packets" };
+        if report.passes() {
+            print(&format!("{name}: passed, {} {packets}\n", report.packets))?;
+        } else {
+            failed += 1;
+            print(&report.text(&name))?;
+            print(&format!("{name}: failed\n"))?;
+        }
+    }
+    if failed > 0 { Err(Failure::differs()) } else { Ok(()) }
+}
+
+/// A diagnostic for editors.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    severity: &'static str,
+    message: &'a str,
+    expected: &'a str,
+    help: Option<&'a str>,
+    #[serde(flatten)]
+    place: Place,
+    related: Vec<Related<'a>>,
+}
+
+/// Lines and columns count from 1.
+#[derive(Debug, Serialize)]
+struct Place {
+    file: String,
+    line: usize,
+    column: usize,
+    end_line: usize,
+    end_column: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct Related<'a> {
+    message: &'a str,
+    #[serde(flatten)]
+    place: Place,
+}
+
+impl<'a> Report<'a> {
+    fn new(sources: &Sources, diagnostic: &'a diagnostic::Diagnostic) -> Self {
+        let related = diagnostic.others.iter();
+        Self {
+            severity: match diagnostic.severity {
+                Severity::Error => "error",
+                Severity::Warning => "warning",
+            },
+            message: &diagnostic.message,
+            expected: &diagnostic.label.text,
+            help: diagnostic.help.as_deref(),
+            place: Place::new(sources, diagnostic.label.span),
+            related: related
+                .map(|label| Related { message: &label.text, place: Place::new(sources, label.span) })
+                .collect(),
+        }
+    }
+}
+
+impl Place {
+    fn new(sources: &Sources, span: Span) -> Self {
+        let (line, column) = sources.line(span);
+        let (end_line, end_column) = sources.line(Span { start: span.end, ..span });
+        let file = sources.get(span.file).map_or(String::new(), |file| file.name.clone());
+        Self { file, line, column, end_line, end_column }
+    }
+}

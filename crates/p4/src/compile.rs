@@ -1,0 +1,80 @@
+//! From a file to a program that runs: all steps in a row.
+
+use std::io;
+use std::path::Path;
+
+use pipeline::Checked;
+
+use crate::check::check;
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::hir;
+use crate::lower::{lower, runs};
+use crate::parse::{self, Parsed};
+use crate::preprocess::Options;
+use crate::source::{Sources, Span};
+
+/// A program as far as it came.
+#[derive(Debug, Default)]
+pub struct Front {
+    /// Files.
+    pub sources: Sources,
+    /// Errors and warnings so far.
+    pub diagnostics: Diagnostics,
+    /// Checked program; none if there are errors.
+    pub program: Option<hir::Program>,
+}
+
+/// Reads and checks a program's file.
+///
+/// # Errors
+/// The file cannot be read. Errors in the program are diagnostics.
+pub fn file(path: &Path, options: &Options) -> io::Result<Front> {
+    Ok(checked(parse::file(path, options)?))
+}
+
+/// Checks a program given as text; see [`crate::preprocess::load_text`].
+pub fn text(name: &str, text: &str, options: &Options) -> Front {
+    checked(parse::text(name, text, options))
+}
+
+fn checked(parsed: Parsed) -> Front {
+    let Parsed { program, sources, mut diagnostics } = parsed;
+    let program = match diagnostics.errors() {
+        // What could not be parsed is missing everywhere else.
+        0 => check(&program, &mut diagnostics),
+        _ => None,
+    };
+    let program = program.filter(|_| diagnostics.errors() == 0);
+    Front { sources, diagnostics, program }
+}
+
+impl Front {
+    /// Whether the program is for an architecture that the switch runs.
+    pub fn runs(&self) -> bool {
+        self.program.as_ref().is_some_and(runs)
+    }
+
+    /// Lowers the program; `None` if there are errors, which are added to the diagnostics.
+    pub fn lower(&mut self) -> Option<Checked> {
+        let program = self.program.as_ref()?;
+        let name = self.sources.files().first().map_or("", |file| file.name.as_str());
+        let name = Path::new(name).file_stem().map_or("p4".into(), |stem| stem.to_string_lossy());
+        let lowered = match lower(program, &name) {
+            Ok(lowered) => lowered,
+            Err(diagnostics) => {
+                diagnostics.list().iter().for_each(|d| self.diagnostics.push(d.clone()));
+                return None;
+            }
+        };
+        match Checked::new(lowered) {
+            Ok(checked) => Some(checked),
+            Err(errors) => {
+                // Bounds of the pipeline that the program exceeds.
+                for error in errors {
+                    self.diagnostics.push(Diagnostic::error(Span::default(), error.to_string()));
+                }
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! Runs the cases in `tests/cases`, each on the program of the same name: in the interpreter and as machine code.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use mswitch_p4::compile;
+use mswitch_p4::diagnostic::render;
+use mswitch_p4::preprocess::Options;
+use mswitch_p4::stf::{self, Case};
+
+/// What is wrong with a case; nothing if it passes.
+fn judge(path: &Path) -> String {
+    let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let mut front = match compile::file(&path.with_extension("p4"), &Options::default()) {
+        Ok(front) => front,
+        Err(error) => return format!("{name}: the program cannot be read: {error}"),
+    };
+    let Some(program) = front.lower() else {
+        return render(&front.sources, &front.diagnostics, false);
+    };
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) => return format!("{name}: {error}"),
+    };
+    match Case::parse(&text) {
+        Ok(case) => stf::run(&program, &case, &stf::Options { trace: true, ..Default::default() }).text(&name),
+        Err(problems) => problems.iter().map(|problem| format!("{name}:{problem}\n")).collect(),
+    }
+}
+
+#[test]
+fn all_cases_pass() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut cases: Vec<PathBuf> = entries.filter(|path| path.extension().is_some_and(|e| e == "stf")).collect();
+    cases.sort();
+    assert!(cases.len() >= 15, "{} cases found", cases.len());
+    let wrong: String = cases.iter().map(|path| judge(path)).collect();
+    assert!(wrong.is_empty(), "{wrong}");
+}

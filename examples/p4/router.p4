@@ -1,0 +1,119 @@
+// An IPv4 router: the longest prefix of the destination gives the next hop, whose table gives port and addresses.
+#include <core.p4>
+#include <v1model.p4>
+
+const bit<16> TYPE_IPV4 = 0x0800;
+
+header ethernet_t {
+    bit<48> dst;
+    bit<48> src;
+    bit<16> type;
+}
+
+header ipv4_t {
+    bit<4> version;
+    bit<4> ihl;
+    bit<8> dscp_ecn;
+    bit<16> length;
+    bit<16> id;
+    bit<3> flags;
+    bit<13> fragment;
+    bit<8> ttl;
+    bit<8> protocol;
+    bit<16> checksum;
+    bit<32> src;
+    bit<32> dst;
+}
+
+struct headers_t {
+    ethernet_t ethernet;
+    ipv4_t ipv4;
+}
+
+struct metadata_t {
+    bit<16> next_hop;
+}
+
+parser Packets(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
+    state start {
+        packet.extract(hdr.ethernet);
+        transition select(hdr.ethernet.type) {
+            TYPE_IPV4: ipv4;
+            default: accept;
+        }
+    }
+    state ipv4 {
+        packet.extract(hdr.ipv4);
+        // Packets with options go through the host's stack.
+        verify(hdr.ipv4.version == 4 && hdr.ipv4.ihl == 5, error.NoMatch);
+        transition accept;
+    }
+}
+
+control Verify(inout headers_t hdr, inout metadata_t meta) {
+    apply {
+        verify_checksum(hdr.ipv4.isValid(),
+            { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.dscp_ecn, hdr.ipv4.length, hdr.ipv4.id, hdr.ipv4.flags,
+              hdr.ipv4.fragment, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src, hdr.ipv4.dst },
+            hdr.ipv4.checksum, HashAlgorithm.csum16);
+    }
+}
+
+control Ingress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
+    action drop() {
+        mark_to_drop(std);
+    }
+
+    action via(bit<16> next_hop) {
+        meta.next_hop = next_hop;
+    }
+
+    table routes {
+        key = { hdr.ipv4.dst: lpm; }
+        actions = { via; drop; }
+        default_action = drop();
+        size = 16384;
+    }
+
+    action forward(bit<9> port, bit<48> src, bit<48> dst) {
+        std.egress_spec = port;
+        hdr.ethernet.src = src;
+        hdr.ethernet.dst = dst;
+        hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
+    }
+
+    table next_hops {
+        key = { meta.next_hop: exact; }
+        actions = { forward; drop; }
+        default_action = drop();
+    }
+
+    apply {
+        if (!hdr.ipv4.isValid() || std.parser_error != error.NoError || std.checksum_error == 1 || hdr.ipv4.ttl <= 1) {
+            drop();
+        } else if (routes.apply().hit) {
+            next_hops.apply();
+        }
+    }
+}
+
+control Egress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
+    apply {}
+}
+
+control Update(inout headers_t hdr, inout metadata_t meta) {
+    apply {
+        update_checksum(hdr.ipv4.isValid(),
+            { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.dscp_ecn, hdr.ipv4.length, hdr.ipv4.id, hdr.ipv4.flags,
+              hdr.ipv4.fragment, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src, hdr.ipv4.dst },
+            hdr.ipv4.checksum, HashAlgorithm.csum16);
+    }
+}
+
+control Deparse(packet_out packet, in headers_t hdr) {
+    apply {
+        packet.emit(hdr);
+    }
+}
+
+V1Switch(Packets(), Verify(), Ingress(), Egress(), Update(), Deparse()) main;
