@@ -278,7 +278,7 @@ impl<'a> Checker<'a, '_> {
             .filter(|(_, v)| v.is_none() && !dots && !union)
             .map(|((name, _), _)| name.as_str())
             .collect();
-        if !missing.is_empty() {
+        if !missing.is_empty() && !failed {
             let list = missing.iter().map(|m| format!("`{m}`")).collect::<Vec<_>>().join(", ");
             let message =
                 format!("no value for {} {list} of `{}`", plural(missing.len(), "field"), self.show(to));

@@ -9,7 +9,7 @@ use num_bigint::BigInt;
 use super::scope::{FunctionRef, Ordinal, Symbol, TypeSymbol};
 use super::signature::{Role, Signature};
 use super::ty::{AbstractId, CompositeId, CompositeKind, NewTy, ParamId, Ty};
-use super::value::Typed;
+use super::value::{Kind, Typed};
 use super::{Checker, Here, Place, fold, index};
 use crate::ast::{self, Declaration, DeclarationKind};
 use crate::diagnostic::Diagnostic;
@@ -61,6 +61,8 @@ pub(super) struct Pending {
     id: FunctionId,
 }
 
+/// Most operands of a constant that is not known before a constructor is called.
+const MAX_OPEN_CONSTANT: u32 = 1000;
 /// Most instantiations of generic functions.
 const MAX_INSTANTIATIONS: usize = 10_000;
 
@@ -187,9 +189,19 @@ impl<'a> Checker<'a, '_> {
             declared
         };
         let typed = self.expr(value);
-        let typed = self.coerce(typed, &declared);
+        let mut typed = self.coerce(typed, &declared);
         if !typed.known {
             self.not_constant(value.span, "the value of a constant");
+        } else if typed.value().is_none() {
+            // It depends on a constructor's parameters, and is computed wherever it is used.
+            let mut room = MAX_OPEN_CONSTANT;
+            if !small(&typed.kind, &mut room) {
+                self.error(
+                    value.span,
+                    format!("a constant that is too large: more than {MAX_OPEN_CONSTANT} operands"),
+                );
+                typed = Typed::error(value.span);
+            }
         }
         self.declare(name, Symbol::Const(Rc::new(typed)));
     }
@@ -635,6 +647,30 @@ impl<'a> Checker<'a, '_> {
         if let Some(function) = self.out.functions.get_mut(id.index()) {
             (function.params, function.body, function.result) = (params, body, result);
         }
+    }
+}
+
+/// Whether an expression has fewer parts than there is room for; takes them from it.
+fn small(kind: &Kind<'_>, room: &mut u32) -> bool {
+    match kind {
+        Kind::Expr(kind) => small_expr(kind, room),
+        _ => true,
+    }
+}
+
+fn small_expr(kind: &hir::ExprKind, room: &mut u32) -> bool {
+    use hir::ExprKind::*;
+    if *room == 0 {
+        return false;
+    }
+    *room -= 1;
+    match kind {
+        Unary(_, a) | Cast(a) | Field(a, _) | Index(a, _) | Slice(a, ..) => small_expr(&a.kind, room),
+        Binary(_, both) => small_expr(&both.0.kind, room) && small_expr(&both.1.kind, room),
+        Element(a, b) => small_expr(&a.kind, room) && small_expr(&b.kind, room),
+        Mux(parts) => [&parts.0, &parts.1, &parts.2].into_iter().all(|e| small_expr(&e.kind, room)),
+        Aggregate(parts) => parts.iter().all(|e| small_expr(&e.kind, room)),
+        _ => true,
     }
 }
 
