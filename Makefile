@@ -42,8 +42,8 @@ E2E_TESTS = $(patsubst tests/tests/%.rs,--test %,$(filter-out %/virtualization.r
 # Those that take seconds: traffic, replacing a logic, several bridges, starting and stopping.
 CHECK_TESTS := lifecycle logics graph mirror traffic
 
-# Seeds of the other one are replayed by a test of crates/control.
-FUZZ_SHORT = $(filter-out config,$(patsubst fuzz/fuzz_targets/%.rs,%,$(wildcard fuzz/fuzz_targets/*.rs)))
+# Seeds of the others are replayed by tests of crates/control and crates/p4.
+FUZZ_SHORT = $(filter-out config p4_source p4_check,$(patsubst fuzz/fuzz_targets/%.rs,%,$(wildcard fuzz/fuzz_targets/*.rs)))
 
 # install-packages,LIST: installs what of LIST is missing; asks the network only then.
 define install-packages
@@ -204,7 +204,7 @@ ovs-testsuite: $(if $(OVS_VSWITCHD)$(STOCK),,ovs-vswitchd) ## Open vSwitch's own
 .PHONY: ovs-testsuite-short
 ovs-testsuite-short: $(if $(OVS_VSWITCHD),,ovs-vswitchd) ## 40 of these cases, which have to pass
 	@$(call install-packages,$(OVS_TESTSUITE_PACKAGES))
-	tests/ovs-testsuite/run.sh $$(cat tests/ovs-testsuite/short.txt)
+	tests/ovs-testsuite/run.sh --jobs 6 $$(cat tests/ovs-testsuite/short.txt)
 
 .PHONY: ovs-testsuite-debug
 ovs-testsuite-debug: e2e
@@ -221,9 +221,9 @@ controllers: ## Ryu's and Faucet's applications drive Open vSwitch, mswitch, and
 	done
 
 .PHONY: fuzz-short
-fuzz-short: ## replay all corpora, and more for 5 s a target
+fuzz-short: ## replay all corpora, and more for 2 s a target
 	@$(call install-packages,$(BUILD_PACKAGES))
-	fuzz/run.sh 5 $(FUZZ_SHORT)
+	fuzz/run.sh 2 $(FUZZ_SHORT)
 
 .PHONY: fuzz
 fuzz: ## 5 minutes a target (SECONDS_PER_FUZZ_TARGET)

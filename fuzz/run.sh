@@ -22,9 +22,9 @@ fi
 export RUSTC_BOOTSTRAP=1
 if [[ $# -gt 0 ]]; then targets=("$@"); else mapfile -t targets < <(cargo fuzz list); fi
 
-# The control plane is compiled only for the target that needs it.
+# The control plane and the P4 front end are compiled only for the targets that need them.
 flags=
-if [[ " ${targets[*]} " != *" config "* ]]; then flags=--no-default-features; fi
+if [[ " ${targets[*]} " != *" config "* && " ${targets[*]} " != *" p4_"* ]]; then flags=--no-default-features; fi
 echo "Building the fuzz targets with the address sanitizer."
 cargo fuzz build $flags
 

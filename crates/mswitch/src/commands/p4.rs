@@ -70,7 +70,7 @@ fn check(files: &[PathBuf], source: &P4Source, json: bool) -> Result<(), Failure
 
 fn info(program: &Path, form: Form, source: &P4Source) -> Result<(), Failure> {
     let mut front = read(program, source)?;
-    let info = front.program.as_ref().map(|program| p4::info::of(program, &mut front.diagnostics));
+    let info = front.program.as_ref().map(|program| p4::info::of(program, &front.sources, &mut front.diagnostics));
     show(&front);
     let Some(info) = info.filter(|_| front.diagnostics.errors() == 0) else { return Err(Failure::differs()) };
     let bytes = p4::info::print(&info, form).map_err(Failure::new)?;

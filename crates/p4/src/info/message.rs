@@ -39,6 +39,7 @@ struct Builder<'p, 'a> {
 /// The P4Info of a program whose objects are known.
 pub(super) fn build<'p>(
     program: &'p Program,
+    sources: &Sources,
     objects: &Objects<'p>,
     diagnostics: &mut Diagnostics,
 ) -> P4Info {

@@ -9,6 +9,7 @@
 //!
 //! Times of day are microseconds. Where BMv2 leaves something undefined it is zero.
 
+use num_bigint::BigInt;
 use pipeline::ir::{self, Dest, LValue, Packet, Slot, Stmt, Via};
 
 use super::objects::{Argument, ObjectId};
@@ -320,6 +321,28 @@ impl<'h> Lower<'h> {
         }
     }
 
+    /// Whether the body of a `@field_list` names an index, as a number or as a member of an enumeration.
+    fn names_list(&self, body: &AnnotationBody, index: &Value) -> bool {
+        let Value::Integer(index) = index else { return false };
+        let member = |path: &str| -> Option<BigInt> {
+            let (name, member) = path.rsplit_once('.')?;
+            self.hir.types.iter().find_map(|ty| match ty {
+                Type::Enum(of) if of.name == name => {
+                    of.members.iter().find(|(name, ..)| name == member).map(|(_, value, _)| value.clone())
+                }
+                _ => None,
+            })
+        };
+        match body {
+            AnnotationBody::Tokens(tokens) => tokens.concat().split(',').any(|item| {
+                let digits = item.rsplit_once('w').map_or(item, |(_, digits)| digits);
+                digits.parse::<BigInt>().ok().or_else(|| member(item)).as_ref() == Some(index)
+            }),
+            AnnotationBody::Values(values) => values.contains(&Value::Integer(index.clone())),
+            AnnotationBody::KeyValues(_) => false,
+        }
+    }
+
     /// The variables of a place.
     pub(super) fn vars_of(&self, store: &Store) -> Vec<ir::VarId> {
         let var = |leaf| if let Leaf::Var(var) = leaf { Some(var) } else { None };
@@ -482,17 +505,5 @@ impl<'h> Lower<'h> {
                 self.emit(Stmt::Set(place, value));
             }
         }
-    }
-}
-
-/// Whether the body of a `@field_list` names an index.
-fn names_index(body: &AnnotationBody, index: &Value) -> bool {
-    let Value::Integer(index) = index else { return false };
-    match body {
-        AnnotationBody::Tokens(tokens) => tokens.iter().any(|token| *token == index.to_string()),
-        AnnotationBody::Values(values) => {
-            values.iter().any(|value| matches!(value, Value::Integer(i) if i == index))
-        }
-        AnnotationBody::KeyValues(_) => false,
     }
 }
