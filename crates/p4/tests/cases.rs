@@ -23,7 +23,9 @@ fn judge(path: &Path) -> String {
         Err(error) => return format!("{name}: {error}"),
     };
     match Case::parse(&text) {
-        Ok(case) => stf::run(&program, &case, &stf::Options { trace: true, ..Default::default() }).text(&name),
+        Ok(case) => {
+            stf::run(&program, &case, &stf::Options { trace: true, ..Default::default() }).text(&name)
+        }
         Err(problems) => problems.iter().map(|problem| format!("{name}:{problem}\n")).collect(),
     }
 }
@@ -32,7 +34,8 @@ fn judge(path: &Path) -> String {
 fn all_cases_pass() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut cases: Vec<PathBuf> = entries.filter(|path| path.extension().is_some_and(|e| e == "stf")).collect();
+    let mut cases: Vec<PathBuf> =
+        entries.filter(|path| path.extension().is_some_and(|e| e == "stf")).collect();
     cases.sort();
     assert!(cases.len() >= 15, "{} cases found", cases.len());
     let wrong: String = cases.iter().map(|path| judge(path)).collect();

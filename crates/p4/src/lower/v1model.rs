@@ -312,8 +312,8 @@ impl<'h> Lower<'h> {
     fn field_list_of(&self, store: &Store, ty: &Type, index: &Value, list: &mut Vec<ir::VarId>) {
         let (Store::Parts(places), Type::Struct(composite)) = (store, base(ty)) else { return };
         for (place, field) in places.iter().zip(&composite.fields) {
-            let listed =
-                field.annotations.iter().any(|a| a.name == "field_list" && names_index(&a.body, index));
+            let mut lists = field.annotations.iter().filter(|a| a.name == "field_list");
+            let listed = lists.any(|a| self.names_list(&a.body, index));
             match listed {
                 true => list.extend(self.vars_of(place)),
                 false => self.field_list_of(place, &field.ty, index, list),
