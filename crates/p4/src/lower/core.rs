@@ -21,7 +21,7 @@ impl<'h> Lower<'h> {
             self.unsupported(call.span, format!("`{name}` of this object is"));
             return Val::Nothing;
         };
-        self.object_method(object, name, call)
+        self.object_method(object, name, call, result)
     }
 
     fn packet_method(&mut self, name: &str, call: &'h Call, result: &Type) -> Val {

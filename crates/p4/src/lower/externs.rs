@@ -74,13 +74,25 @@ impl<'h> Lower<'h> {
             ("update_checksum_with_payload", [condition, data, checksum, algorithm]) => {
                 self.update_checksum(condition, data, checksum, algorithm, true);
             }
-            _ => self.unsupported(call.span, format!("the extern function `{name}` is")),
+            _ => match self.psa_function(name, args) {
+                Some(value) => return Val::Number(value),
+                None => self.unsupported(call.span, format!("the extern function `{name}` is")),
+            },
         }
         Val::Nothing
     }
 
     /// Lowers a method of an object.
-    pub(super) fn object_method(&mut self, object: ObjectId, name: &str, call: &'h Call) -> Val {
+    pub(super) fn object_method(
+        &mut self,
+        object: ObjectId,
+        name: &str,
+        call: &'h Call,
+        result: &Type,
+    ) -> Val {
+        if let Some(value) = self.psa_method(object, name, call, result) {
+            return value;
+        }
         match (self.type_name(object), name, call.args.as_slice()) {
             ("counter", "count", [index]) => {
                 let index = self.unsigned(index);
@@ -141,7 +153,7 @@ impl<'h> Lower<'h> {
         }
     }
 
-    fn counter(&mut self, object: ObjectId) -> ir::CounterId {
+    pub(super) fn counter(&mut self, object: ObjectId) -> ir::CounterId {
         if let Some(Made::Counter(counter)) = self.objects.get(object.0).and_then(|object| object.made) {
             return counter;
         }
@@ -153,7 +165,7 @@ impl<'h> Lower<'h> {
         counter
     }
 
-    fn meter(&mut self, object: ObjectId) -> ir::MeterId {
+    pub(super) fn meter(&mut self, object: ObjectId) -> ir::MeterId {
         if let Some(Made::Meter(meter)) = self.objects.get(object.0).and_then(|object| object.made) {
             return meter;
         }
@@ -165,7 +177,7 @@ impl<'h> Lower<'h> {
         meter
     }
 
-    fn register(&mut self, object: ObjectId, span: Span) -> Option<ir::RegisterId> {
+    pub(super) fn register(&mut self, object: ObjectId, span: Span) -> Option<ir::RegisterId> {
         let of = self.objects.get(object.0)?;
         if let Some(Made::Register(register)) = of.made {
             return Some(register);
@@ -240,7 +252,7 @@ impl<'h> Lower<'h> {
     }
 
     /// Lowers data for a hash.
-    fn data(&mut self, data: &'h Expr, payload: bool) -> Vec<Item> {
+    pub(super) fn data(&mut self, data: &'h Expr, payload: bool) -> Vec<Item> {
         let value = self.value(data);
         let mut items = Vec::new();
         self.items(&value, &data.ty, data.span, &mut items);
@@ -332,7 +344,7 @@ impl<'h> Lower<'h> {
         self.emit(Stmt::If(condition, code, vec![]));
     }
 
-    fn digest(&mut self, data: &'h Expr) {
+    pub(super) fn digest(&mut self, data: &'h Expr) {
         let value = self.value(data);
         let mut list = Vec::new();
         self.flatten(&value, &data.ty, data.span, &mut list);

@@ -17,6 +17,7 @@
 //! | `tables.rs`   | tables, their actions and entries                                                |
 //! | `parsers.rs`  | parser states                                                                    |
 //! | `core.rs`     | packets: `extract`, `lookahead`, `emit`, `verify`                                |
+//! | `psa.rs`      | the stages of `PSA_Switch`; `psa_objects.rs`: the objects of its programs        |
 //! | `v1model.rs`  | the stages of `V1Switch`; `externs.rs`: what its programs call                   |
 //!
 //! What programs can observe:
@@ -32,6 +33,8 @@ mod externs;
 mod leave;
 mod objects;
 mod parsers;
+mod psa;
+mod psa_objects;
 mod statements;
 mod storage;
 mod tables;
@@ -75,7 +78,7 @@ pub fn runs(program: &hir::Program) -> bool {
         Some(Type::Package(package)) => program.packages.get(package.index()),
         _ => None,
     };
-    package.is_some_and(|package| package.name == "V1Switch")
+    package.is_some_and(|package| matches!(package.name.as_str(), "V1Switch" | "PSA_Switch"))
 }
 
 /// What a variable of the program stands for.
@@ -190,10 +193,13 @@ impl<'h> Lower<'h> {
         let package = self.hir.packages.get(package.index()).map_or("", |p| p.name.as_str());
         match package {
             "V1Switch" => self.v1switch(main),
+            "PSA_Switch" => self.psa_switch(main),
             _ => {
                 let text = format!("programs for the package `{package}` do not run yet");
-                self.diagnostics
-                    .push(Diagnostic::error(main.span, text).help("`V1Switch` of v1model.p4 does"));
+                self.diagnostics.push(
+                    Diagnostic::error(main.span, text)
+                        .help("`V1Switch` of v1model.p4 and `PSA_Switch` of psa.p4 do"),
+                );
             }
         }
         if self.statements > MOST_STATEMENTS {

@@ -44,6 +44,8 @@ pub(super) enum Made {
     Register(pipeline::ir::RegisterId),
     /// A profile.
     Profile(pipeline::ir::ProfileId),
+    /// A checksum's sum.
+    Sum(pipeline::ir::VarId),
     /// The counters or meters of a table's entries.
     Direct(pipeline::ir::TableId),
 }

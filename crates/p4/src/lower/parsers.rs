@@ -27,14 +27,15 @@ pub(super) struct Graph {
 }
 
 impl<'h> Lower<'h> {
-    /// Lowers a parser whose parameters are bound.
-    pub(super) fn parser(&mut self, id: ObjectId, parser: &'h Parser) -> ir::ParserId {
+    /// Lowers a parser whose parameters are bound. `first` runs before it.
+    pub(super) fn parser(&mut self, id: ObjectId, parser: &'h Parser, first: Vec<ir::Stmt>) -> ir::ParserId {
         let outside = std::mem::take(&mut self.graph);
         self.apart(Scope::Parser, |lower| {
             lower.bind_constructor(id);
             let before = lower.here.replace(id);
             lower.frames.push(super::Frame::default());
             lower.graph.at = lower.new_state("begin");
+            lower.code = first;
             lower.states(id, parser, ir::Target::Accept);
             lower.frames.pop();
             lower.here = before;

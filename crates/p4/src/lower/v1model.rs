@@ -99,7 +99,7 @@ impl<'h> Lower<'h> {
         let [h, m, s] = [headers_store, metadata_store, standard_store].map(Binding::Store);
 
         self.bind(*parser, &[Binding::Packet, h.clone(), m.clone(), s.clone()]);
-        let parser = self.parser(*parser, declared);
+        let parser = self.parser(*parser, declared, vec![]);
 
         let verify = self.control(*verify, &[h.clone(), m.clone()], Scope::Control);
         let ingress_code = self.control(*ingress, &[h.clone(), m.clone(), s.clone()], Scope::Control);
@@ -146,14 +146,14 @@ impl<'h> Lower<'h> {
         });
     }
 
-    fn add_block(&mut self, name: &str, body: Vec<Stmt>) -> ir::BlockId {
+    pub(super) fn add_block(&mut self, name: &str, body: Vec<Stmt>) -> ir::BlockId {
         let name = self.unique(&format!("block {name}"));
         let block = self.out.declare_block(name.strip_prefix("block ").unwrap_or(&name));
         self.out.define_block(block, body);
         block
     }
 
-    fn bind(&mut self, object: ObjectId, bindings: &[Binding]) {
+    pub(super) fn bind(&mut self, object: ObjectId, bindings: &[Binding]) {
         let params = match self.objects.get(object.0).map(|object| &object.instance.ty) {
             Some(Type::Parser(id)) => self.hir.parsers.get(id.index()).map(|parser| &parser.params),
             Some(Type::Control(id)) => self.hir.controls.get(id.index()).map(|control| &control.params),
@@ -164,7 +164,7 @@ impl<'h> Lower<'h> {
         }
     }
 
-    fn control(&mut self, object: ObjectId, bindings: &[Binding], scope: Scope) -> Vec<Stmt> {
+    pub(super) fn control(&mut self, object: ObjectId, bindings: &[Binding], scope: Scope) -> Vec<Stmt> {
         self.bind(object, bindings);
         if let Some(object) = self.objects.get_mut(object.0) {
             object.applied += 1;
@@ -254,7 +254,7 @@ impl<'h> Lower<'h> {
     }
 
     /// A variable that the environment fills in.
-    fn slot(&mut self, name: &str, width: u16, slot: Slot) -> ir::VarId {
+    pub(super) fn slot(&mut self, name: &str, width: u16, slot: Slot) -> ir::VarId {
         let found = self.out.vars.iter().position(|var| var.slot == Some(slot) && var.ty.width() == width);
         match found {
             Some(i) => ir::VarId::at(i),
