@@ -4,7 +4,7 @@
 //! P4C=CHECKOUT cargo run -p mswitch-p4 --example p4info [PART]...
 //! ```
 //! P4C is a checkout of p4c. With parts of programs' names, the differences of these programs are printed in full.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

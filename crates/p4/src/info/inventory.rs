@@ -1,8 +1,8 @@
 //! What of a program a controller can address: found by a walk from `main` over what is applied.
 //!
-//! Tables that are never applied, actions that no applied table lists and no control calls, and objects in parsers and
-//! controls that are never applied are left out. Extern objects are listed whether they are used or not. The walk is bounded: many objects can
-//! share one body.
+//! Tables that are never applied are left out, as are actions that no applied table lists and no control calls, and all
+//! that is in parsers and controls that are never applied. Extern objects are listed whether they are used or not. The
+//! walk is bounded: many objects can share one body.
 
 use std::collections::HashSet;
 

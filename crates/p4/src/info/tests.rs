@@ -200,7 +200,8 @@ fn tables_have_their_resources() {
         direct_meter<bit<8>>(MeterType.bytes) d;
         @max_group_size(8) action_selector(HashAlgorithm.crc16, 64, 10) shared;
         action a() { c.count(); d.read(m.a); }
-        table t { key = { m.a: exact; m.b: selector; } actions = { a; } counters = c; meters = d; implementation = shared; }
+        table t { key = { m.a: exact; m.b: selector; } actions = { a; }
+            counters = c; meters = d; implementation = shared; }
         table u { key = { m.b: exact; } actions = { NoAction; } @name("own") implementation = action_profile(3);
             support_timeout = true; }"#,
         "t.apply(); u.apply();",
