@@ -73,6 +73,8 @@ impl<'a> Checker<'a, '_> {
         let span = typed.span;
         let legal = match (&typed.ty, to) {
             (Ty::Integer, Ty::Bit(_) | Ty::Int(_)) | (Ty::Bit(_) | Ty::Int(_), Ty::Integer) => true,
+            // An integer without a width is a value of any type with numbers.
+            (Ty::Integer, Ty::New(new)) => typed.known && new.base.is_bits(),
             (Ty::Enum(_), Ty::Bit(_) | Ty::Int(_)) => typed.ty.representation().as_ref() == Some(to),
             (Ty::Tuple(from), Ty::Tuple(parts)) => {
                 // A constant tuple with integers without a width.

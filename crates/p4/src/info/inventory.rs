@@ -9,8 +9,8 @@ use std::collections::HashSet;
 use super::arch::Arch;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::hir::{
-    Action, ActionId, Call, Callee, Expr, ExprKind, FunctionId, Program, Stmt, StmtKind, Table,
-    TableId, Type, Value, ValueSet,
+    Action, ActionId, Call, Callee, Expr, ExprKind, FunctionId, Program, Stmt, StmtKind, Table, TableId,
+    Type, Value, ValueSet,
 };
 use crate::instantiate::{Arg, MOST_NAME, ObjectId, Objects, full_name, own_name};
 use crate::source::Span;
@@ -201,7 +201,11 @@ impl<'p> Walk<'p, '_> {
             return;
         }
         self.inventory.tables.push(AppliedTable { name, scope, id, item });
+        for key in &item.keys {
+            self.expr(&key.value, scope);
+        }
         for action in &item.actions {
+            action.call.args.iter().for_each(|arg| self.expr(arg, scope));
             let id = action.call.action;
             self.list_action(id, scope, false);
             self.action(id, scope);

@@ -37,7 +37,9 @@ impl Names<'_> {
             ExprKind::LastIndex(inner) => Some(format!("{}.lastIndex", self.of(inner)?)),
             ExprKind::Element(inner, at) => Some(format!("{}[{}]", self.of(inner)?, self.of(at)?)),
             ExprKind::Slice(inner, hi, lo) => Some(format!("{}[{hi}:{lo}]", self.of(inner)?)),
-            ExprKind::Binary(BinOp::And, sides) => Some(format!("{} & {}", self.of(&sides.0)?, self.of(&sides.1)?)),
+            ExprKind::Binary(BinOp::And, sides) => {
+                Some(format!("{} & {}", self.of(&sides.0)?, self.of(&sides.1)?))
+            }
             ExprKind::Const(Value::Integer(value)) => Some(in_base(value, self.sources.text(expr.span))),
             _ => None,
         }
@@ -62,7 +64,9 @@ mod tests {
     #[test]
     fn constants_keep_their_base() {
         let value = 72.into();
-        for (written, name) in [("8w0x048", "0x48"), ("0X48", "0x48"), ("0b1001000", "0b1001000"), ("MACRO", "72")] {
+        for (written, name) in
+            [("8w0x048", "0x48"), ("0X48", "0x48"), ("0b1001000", "0b1001000"), ("MACRO", "72")]
+        {
             assert_eq!(in_base(&value, written), name);
         }
     }

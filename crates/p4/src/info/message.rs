@@ -280,7 +280,12 @@ impl<'p> Builder<'p, '_> {
         }
         // Present, if only to be empty, where there is something that could have a type, as p4c has it.
         let has_types = !self.info.tables.is_empty()
-            || self.inventory.externs.iter().filter_map(|id| self.objects.get(*id)).any(|object| object.is_declared)
+            || self
+                .inventory
+                .externs
+                .iter()
+                .filter_map(|id| self.objects.get(*id))
+                .any(|object| object.is_declared)
             || (self.inventory.calls_extern_functions && self.arch.digest_function.is_some())
             || !self.info.controller_packet_metadata.is_empty()
             || self.info.actions.iter().any(|action| !action.params.is_empty());

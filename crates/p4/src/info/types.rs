@@ -196,8 +196,9 @@ impl<'p> Types<'p> {
         let name = type_name(&ty.annotations, &ty.name);
         if !self.info.headers.contains_key(&name) {
             let fields = flatten(ty);
-            self.too_large |= fields.is_none();
-            let fields = fields.unwrap_or_default().into_iter();
+            self.parts += fields.as_ref().map_or(MOST_PARTS, Vec::len);
+            self.too_large |= self.parts > MOST_PARTS;
+            let fields = fields.filter(|_| !self.too_large).unwrap_or_default().into_iter();
             let members = fields
                 .map(|field| p4_header_type_spec::Member {
                     name: field.name,

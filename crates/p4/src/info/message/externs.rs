@@ -13,7 +13,6 @@ use crate::diagnostic::Diagnostic;
 use crate::hir::{Type, Value};
 use crate::instantiate::{Arg, Object, ObjectId};
 
-
 /// Annotations of action profiles that have fields of their own.
 const PROFILE_FIELDS: &[&str] = &["max_group_size", "selector_size_semantics", "max_member_weight"];
 

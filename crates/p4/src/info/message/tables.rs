@@ -14,7 +14,9 @@ use super::super::proto::{
 };
 use super::super::types::{bytes, flatten, type_name, width};
 use super::Builder;
-use crate::hir::{Action, ActionCall, Annotation, Composite, Direction, Table, Type, Value, ValueSet, Var, VarKind};
+use crate::hir::{
+    Action, ActionCall, Annotation, Composite, Direction, Table, Type, Value, ValueSet, Var, VarKind,
+};
 use crate::instantiate::ObjectId;
 use crate::source::Span;
 
@@ -29,7 +31,9 @@ impl<'p> Builder<'p, '_> {
         }
         let preamble = self.preamble(Prefix::Table, &table.name, &item.annotations, &[], item.span);
         let default = item.default.as_ref().map(|call| TableActionCall {
-            action_id: self.ids.id(Prefix::Action, &action_name(self.program, self.objects, scope, call.action)),
+            action_id: self
+                .ids
+                .id(Prefix::Action, &action_name(self.program, self.objects, scope, call.action)),
             arguments: self.default_arguments(call, scope),
         });
         let (implementation_id, direct_resource_ids) = self.resources(table);
@@ -225,7 +229,7 @@ impl<'p> Builder<'p, '_> {
         let given = annotations::find(&header.annotations, "controller_header").and_then(annotations::string);
         preamble.name = given.unwrap_or(name);
         preamble.alias.clone_from(&preamble.name);
-        let Some(fields) = flatten(header) else {
+        let Some(fields) = flatten(header).filter(|_| !self.types.too_large) else {
             self.types.too_large = true;
             return;
         };
