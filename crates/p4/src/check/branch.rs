@@ -21,12 +21,7 @@ struct Group<L> {
 
 impl<'a> Checker<'a, '_> {
     /// A `switch`.
-    pub(super) fn switch(
-        &mut self,
-        on: &'a ast::Expr,
-        cases: &'a [SwitchCase],
-        span: Span,
-    ) -> Option<StmtKind> {
+    pub(super) fn switch(&mut self, on: &'a ast::Expr, cases: &'a [SwitchCase]) -> Option<StmtKind> {
         let on = self.expr(on);
         self.default_is_last(cases);
         match (on.kind, on.ty.clone()) {
@@ -72,7 +67,6 @@ impl<'a> Checker<'a, '_> {
                 }
                 let (groups, default) = split(groups);
                 let on = self.finish(on);
-                let _ = span;
                 Some(StmtKind::Switch(on, groups, default))
             }
         }
@@ -265,8 +259,11 @@ impl<'a> Checker<'a, '_> {
     }
 }
 
-/// Labels with their blocks, and the default's block.
-fn split<L>(groups: Vec<Group<L>>) -> (Vec<(Vec<L>, Vec<Stmt>)>, Vec<Stmt>) {
+/// Cases of a `switch`: labels with their block.
+type Cases<L> = Vec<(Vec<L>, Vec<Stmt>)>;
+
+/// The cases, and the default's block.
+fn split<L>(groups: Vec<Group<L>>) -> (Cases<L>, Vec<Stmt>) {
     let mut cases = Vec::new();
     let mut default = Vec::new();
     for group in groups {

@@ -335,13 +335,13 @@ impl<'a> Checker<'a, '_> {
 
     fn member_value(&mut self, member: &ast::EnumMember, ty: &Ty, value: &'a ast::Expr) -> Option<BigInt> {
         let typed = self.expr(value);
-        if let (Ty::Integer, Some(Value::Integer(n))) = (&typed.ty, typed.value()) {
-            if !fold::fits(n, ty) {
-                let message =
-                    format!("value {n} of `{}` does not fit into `{}`", member.name.text, self.show(ty));
-                self.error(value.span, message);
-                return None;
-            }
+        if let (Ty::Integer, Some(Value::Integer(n))) = (&typed.ty, typed.value())
+            && !fold::fits(n, ty)
+        {
+            let message =
+                format!("value {n} of `{}` does not fit into `{}`", member.name.text, self.show(ty));
+            self.error(value.span, message);
+            return None;
         }
         let typed = self.coerce(typed, ty);
         match typed.value() {

@@ -317,10 +317,10 @@ impl<'a> Checker<'a, '_> {
         span: Span,
         make: fn(Box<hir::Expr>, u32) -> ExprKind,
     ) -> Typed<'a> {
-        if let Some(Value::List(parts)) = whole.value() {
-            if let Some(part) = parts.get(at as usize) {
-                return Typed::constant(part.clone(), ty, span);
-            }
+        if let Some(Value::List(parts)) = whole.value()
+            && let Some(part) = parts.get(at as usize)
+        {
+            return Typed::constant(part.clone(), ty, span);
         }
         let (access, known) = (whole.access, whole.known);
         let whole = self.finish(whole);
@@ -422,10 +422,10 @@ impl<'a> Checker<'a, '_> {
             (Ty::Tuple(_), None) => self.refuse(at.span, "an index of a tuple must be a constant"),
             (Ty::Stack(element, _), n) => {
                 let element = element.as_ref().clone();
-                if let (Some(Value::List(parts)), Some(n)) = (base.value(), n) {
-                    if let Some(part) = parts.get(n as usize) {
-                        return Typed::constant(part.clone(), element, span);
-                    }
+                if let (Some(Value::List(parts)), Some(n)) = (base.value(), n)
+                    && let Some(part) = parts.get(n as usize)
+                {
+                    return Typed::constant(part.clone(), element, span);
                 }
                 let at = if matches!(at.ty, Ty::Integer) { self.coerce(at, &Ty::Bit(32)) } else { at };
                 let (access, known) = (base.access, base.known && at.known);

@@ -302,11 +302,11 @@ impl<'a> Checker<'a, '_> {
         let result = self.resolve(&result, &passed.infer);
         let type_args: Vec<Ty> = passed.infer.bindings().into_iter().map(|(_, ty)| ty).collect();
         if self.out.externs.get(id.index()).is_some_and(|e| e.name == "packet_in") {
-            if name.text == "extract" {
-                if let Some(report) = type_args.first().and_then(|ty| self.second_varbit(ty, span)) {
-                    self.report(report);
-                    return Typed::error(span);
-                }
+            if name.text == "extract"
+                && let Some(report) = type_args.first().and_then(|ty| self.second_varbit(ty, span))
+            {
+                self.report(report);
+                return Typed::error(span);
             }
             if let Some(wrong) = self.packet_in_rule(&name.text, &passed.args, &type_args) {
                 return self.refuse(args.first().map_or(span, |a| a.value.span), wrong);

@@ -15,9 +15,6 @@ use crate::hir::{self, ParserId, Stmt, Target, Transition, ValueSetId};
 use crate::similar::similar;
 use crate::source::Span;
 
-/// Most elements of a value set.
-const MAX_VALUE_SET: u32 = 1 << 24;
-
 /// States by name.
 type States<'a> = HashMap<&'a str, u32>;
 
@@ -99,11 +96,11 @@ impl<'a> Checker<'a, '_> {
         let constructor_params = self.params(constructor, Role::Constructor);
         self.no_optional(constructor);
         for param in &constructor_params {
-            if let Ty::Abstract(id, _) = &param.ty {
-                if self.abstracts.get(id.0 as usize).is_some_and(|s| s.is_parser != is_parser) {
-                    let (a, b) = if is_parser { ("control", "parser") } else { ("parser", "control") };
-                    self.error(param.span, format!("a {a} cannot be an object of a {b}"));
-                }
+            if let Ty::Abstract(id, _) = &param.ty
+                && self.abstracts.get(id.0 as usize).is_some_and(|s| s.is_parser != is_parser)
+            {
+                let (a, b) = if is_parser { ("control", "parser") } else { ("parser", "control") };
+                self.error(param.span, format!("a {a} cannot be an object of a {b}"));
             }
         }
         let vars = self.param_vars(&signature.params, &params, false);
@@ -138,10 +135,8 @@ impl<'a> Checker<'a, '_> {
         let size = self.expr(size);
         if !size.known {
             self.not_constant(size.span, "the size of a value set");
-        } else if size.value().is_some() {
-            if let DeclarationKind::ValueSet(_, written) = &declaration.kind {
-                self.constant_index(written, "size", MAX_VALUE_SET);
-            }
+        } else if !matches!(size.ty, Ty::Integer | Ty::Bit(_) | Ty::Int(_) | Ty::Error) {
+            self.error(size.span, format!("a size of type `{}`, expected a number", self.show(&size.ty)));
         }
         let id = ValueSetId(index(self.out.value_sets.len()));
         let annotations = self.annotations(&declaration.annotations);

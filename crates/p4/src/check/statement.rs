@@ -86,7 +86,7 @@ impl<'a> Checker<'a, '_> {
                 }
                 Some(if is_break { StmtKind::Break } else { StmtKind::Continue })
             }
-            StatementKind::Switch(on, cases) => self.switch(on, cases, span),
+            StatementKind::Switch(on, cases) => self.switch(on, cases),
             StatementKind::For { init, condition, update, body } => {
                 Some(self.scoped(|c| c.for_loop(init, condition, update, body)))
             }

@@ -316,14 +316,12 @@ impl<'a> Checker<'a, '_> {
                     return;
                 }
                 let call = self.action_call(value, listed, "the default action");
-                if let Some(call) = &call {
-                    if let Some(entry) = listed.iter().find(|l| l.action == call.action && l.table_only) {
-                        let found = Diagnostic::error(
-                            value.span,
-                            "an action marked `@tableonly` cannot be the default",
-                        );
-                        self.report(found.also(entry.span, "marked here"));
-                    }
+                if let Some(call) = &call
+                    && let Some(entry) = listed.iter().find(|l| l.action == call.action && l.table_only)
+                {
+                    let found =
+                        Diagnostic::error(value.span, "an action marked `@tableonly` cannot be the default");
+                    self.report(found.also(entry.span, "marked here"));
                 }
                 out.default = call;
             }
@@ -428,11 +426,11 @@ impl<'a> Checker<'a, '_> {
                 self.entry_keyset(keyset, &key.kind);
             }
             let values: Option<Vec<&Value>> = keysets.iter().map(constant).collect();
-            if let Some(values) = values.filter(|_| exact) {
-                if let Some(earlier) = seen.insert(format!("{values:?}"), entry.span) {
-                    let found = Diagnostic::error(entry.span, "an entry with the keys of another");
-                    self.report(found.also(earlier, "the other one"));
-                }
+            if let Some(values) = values.filter(|_| exact)
+                && let Some(earlier) = seen.insert(format!("{values:?}"), entry.span)
+            {
+                let found = Diagnostic::error(entry.span, "an entry with the keys of another");
+                self.report(found.also(earlier, "the other one"));
             }
             let annotations = self.annotations(&entry.annotations);
             out.entries.push(hir::Entry {
