@@ -112,14 +112,14 @@ fn test(program: &Path, cases: &[PathBuf], trace: bool, source: &P4Source) -> Re
 
 /// A diagnostic for editors.
 #[derive(Debug, Serialize)]
-struct Report<'a> {
+struct Report {
     severity: &'static str,
-    message: &'a str,
-    expected: &'a str,
-    help: Option<&'a str>,
+    message: String,
+    expected: String,
+    help: Option<String>,
     #[serde(flatten)]
     place: Place,
-    related: Vec<Related<'a>>,
+    related: Vec<Related>,
 }
 
 /// Lines and columns count from 1.
@@ -133,26 +133,26 @@ struct Place {
 }
 
 #[derive(Debug, Serialize)]
-struct Related<'a> {
-    message: &'a str,
+struct Related {
+    message: String,
     #[serde(flatten)]
     place: Place,
 }
 
-impl<'a> Report<'a> {
-    fn new(sources: &Sources, diagnostic: &'a diagnostic::Diagnostic) -> Self {
+impl Report {
+    fn new(sources: &Sources, diagnostic: &diagnostic::Diagnostic) -> Self {
         let related = diagnostic.others.iter();
         Self {
             severity: match diagnostic.severity {
                 Severity::Error => "error",
                 Severity::Warning => "warning",
             },
-            message: &diagnostic.message,
-            expected: &diagnostic.label.text,
-            help: diagnostic.help.as_deref(),
+            message: diagnostic.message.clone(),
+            expected: diagnostic.label.text.clone(),
+            help: diagnostic.help.clone(),
             place: Place::new(sources, diagnostic.label.span),
             related: related
-                .map(|label| Related { message: &label.text, place: Place::new(sources, label.span) })
+                .map(|label| Related { message: label.text.clone(), place: Place::new(sources, label.span) })
                 .collect(),
         }
     }
