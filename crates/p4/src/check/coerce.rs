@@ -123,8 +123,8 @@ impl<'a> Checker<'a, '_> {
         Typed::new(ExprKind::Cast(Box::new(inner)), to.clone(), span).known(known)
     }
 
-    /// The lowest bits of an `int` that is computed from values with a width. Only operators whose lowest bits depend on
-    /// nothing but the lowest bits of their operands have them.
+    /// The lowest bits of an `int` that is computed from values with a width. Only operators whose lowest bits depend
+    /// on nothing but the lowest bits of their operands have them.
     fn narrowed(&mut self, expr: &hir::Expr, to: &Ty) -> Option<hir::Expr> {
         let (Ty::Bit(width) | Ty::Int(width)) = *to else { return None };
         let ty = self.hir(to);

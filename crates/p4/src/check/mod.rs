@@ -1,8 +1,8 @@
 //! The checker: from the syntax tree to [`hir`], or to errors that say what is wrong.
 //!
 //! One walk in the order of the program. An expression is checked bottom-up; then it is converted to the type that its
-//! place demands (`coerce`). A part that was refused has the type `Ty::Error`, which agrees with everything, so that one
-//! mistake is reported once. The body of a generic function is checked twice: where it stands, with its type parameters
+//! place demands (`coerce`). A part that was refused has the type `Ty::Error`, which agrees with everything, so that
+//! one mistake is reported once. The body of a generic function is checked twice: where it stands, with its type parameters
 //! as types of their own, for its errors; and for each list of type arguments, for its checked form.
 //!
 //! | module       | room for                                                              |

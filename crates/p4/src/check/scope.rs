@@ -96,7 +96,8 @@ impl<'a> Scopes<'a> {
         self.limit = Some(ordinal);
     }
 
-    /// Declares a name in the innermost scope. If it is taken there, it stays, and the place of its declaration is returned.
+    /// Declares a name in the innermost scope. If it is taken there, it stays, and the place of its declaration is
+    /// returned.
     pub(super) fn declare(&mut self, name: &'a str, symbol: Symbol<'a>, span: Span) -> Result<(), Span> {
         let entry = Entry { symbol, span, ordinal: self.next };
         self.next = self.next.saturating_add(1);

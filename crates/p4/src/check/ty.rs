@@ -1,8 +1,8 @@
 //! Types as the checker sees them.
 //!
 //! Beyond [`hir::Type`] there are type parameters and the types of expressions that take their type from the place
-//! where they stand: lists, structure expressions, `{#}` and `...`. Types are cheap to clone. A type is bounded in depth
-//! ([`MAX_DEPTH`]) and in size ([`MAX_LEAVES`]), so that walks over types are short and never overflow the stack.
+//! where they stand: lists, structure expressions, `{#}` and `...`. Types are cheap to clone. A type is bounded in
+//! depth ([`MAX_DEPTH`]) and in size ([`MAX_LEAVES`]), so that walks over types are short and never overflow the stack.
 
 use std::collections::HashMap;
 use std::sync::Arc;

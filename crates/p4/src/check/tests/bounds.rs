@@ -91,7 +91,12 @@ fn a_long_program_is_checked_in_little_time() {
             i % 256
         )
         .expect("a string");
-        writeln!(text, "table t{i} {{ key = {{ s.h.a: exact; s.h.b: ternary; }} actions = {{ a{i}; NoAction; }} size = 16; }}").expect("a string");
+        writeln!(
+            text,
+            "table t{i} {{ key = {{ s.h.a: exact; s.h.b: ternary; }} actions = {{ a{i}; NoAction; \
+         }} size = 16; }}"
+        )
+        .expect("a string");
     }
     text.push_str("apply {\n");
     for i in 0..1000 {

@@ -78,7 +78,8 @@ fn functions_return_their_results() {
 #[test]
 fn actions_are_called_in_controls_and_actions() {
     let program = accepted(
-        "control c(inout bit<8> x) { action a(in bit<8> y, bit<8> z) { x = y + z; } action b() { a(1, 2); } apply { a(x, 1); b(); } }",
+        "control c(inout bit<8> x) { action a(in bit<8> y, bit<8> z) { x = y + z; } action b() { a(1, 2); } \
+         apply { a(x, 1); b(); } }",
     );
     assert!(
         matches!(&program.controls[0].body[1].kind, StmtKind::Call(c) if matches!(c.callee, Callee::Action(_)))

@@ -6,7 +6,8 @@ use crate::hir::{Callee, ExprKind, StmtKind};
 #[test]
 fn controls_apply_controls() {
     let program = accepted(
-        "control inner(inout bit<8> x)(bit<8> n) { apply { x = x + n; } } control plain(inout bit<8> x) { apply { x = 1; } } \
+        "control inner(inout bit<8> x)(bit<8> n) { apply { x = x + n; } } control plain(inout bit<8> x) { \
+         apply { x = 1; } } \
          control outer(inout bit<8> x) { inner(5) i; apply { i.apply(x); plain.apply(x); plain.apply(x); } }",
     );
     let outer = program.controls.last().expect("a control");
@@ -68,7 +69,8 @@ fn controls_with_a_body_have_no_type_parameters() {
 fn names_for_the_control_plane_differ() {
     accepted("control c() { @name(\"x\") action a() {} @name(\"x\") table t { actions = { a; } } apply {} }");
     refused(
-        "control c() { @name(\"x\") action a() {}\n@name(\"x\") action b() {} table t { actions = { a; b; } } apply {} }",
+        "control c() { @name(\"x\") action a() {}\n@name(\"x\") action b() {} table t { actions = { a; b; } } \
+         apply {} }",
         &[(2, "the control plane sees the name `c.x` twice")],
     );
 }

@@ -7,7 +7,8 @@ const TYPES: &str =
 
 fn with_types(statement: &str) -> String {
     format!(
-        "{TYPES} control c(inout bit<8> x, inout bit<16> y, inout int<8> i, inout N n, inout E e, inout P p, inout bool q) {{ apply {{ {statement} }} }}"
+        "{TYPES} control c(inout bit<8> x, inout bit<16> y, inout int<8> i, inout N n, inout E e, inout P p, \
+         inout bool q) {{ apply {{ {statement} }} }}"
     )
 }
 

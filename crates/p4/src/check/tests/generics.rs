@@ -72,7 +72,8 @@ fn type_arguments_that_nothing_tells_are_written() {
 #[test]
 fn generic_structs_have_types_of_their_own() {
     let program = accepted(
-        "header H<T> { T t; } struct S<T> { H<T> h; T t; } struct Two { S<bit<8>> a; S<bit<16>> b; }\ncontrol c(inout Two t) { apply { t.a.h = { 1 }; t.b = { h = { t = 2 }, t = 3 }; } }",
+        "header H<T> { T t; } struct S<T> { H<T> h; T t; } struct Two { S<bit<8>> a; S<bit<16>> b; }\ncontrol \
+         c(inout Two t) { apply { t.a.h = { 1 }; t.b = { h = { t = 2 }, t = 3 }; } }",
     );
     let names: Vec<String> = program
         .types
@@ -102,13 +103,15 @@ fn generic_structs_have_types_of_their_own() {
 fn packages_take_their_type_arguments_from_parsers_and_controls() {
     let arch = "parser P<H>(out H h); control C<H, M>(inout H h, inout M m); package Arch<H, M>(P<H> p, C<H, M> c);\n";
     let program = accepted(&format!(
-        "{arch} struct S {{ bit<8> x; }} struct M {{}} parser p(out S s) {{ state start {{ transition accept; }} }} control c(inout S s, inout M m) {{ apply {{}} }} Arch(p(), c()) main;"
+        "{arch} struct S {{ bit<8> x; }} struct M {{}} parser p(out S s) {{ state start {{ transition accept; \
+         }} }} control c(inout S s, inout M m) {{ apply {{}} }} Arch(p(), c()) main;"
     ));
     let main = &program.instances[program.main.expect("main").index()];
     assert_eq!(main.args.len(), 2);
     refused(
         &format!(
-            "{arch} struct S {{}} struct T {{}} parser p(out S s) {{ state start {{ transition accept; }} }}\ncontrol c(inout T s, inout S m) {{ apply {{}} }}\nArch(p(), c()) main;"
+            "{arch} struct S {{}} struct T {{}} parser p(out S s) {{ state start {{ transition accept; }} \
+             }}\ncontrol c(inout T s, inout S m) {{ apply {{}} }}\nArch(p(), c()) main;"
         ),
         &[(4, "`c` cannot be used as `C<S, S>`: parameter `s` has the type `T`, expected `S`")],
     );

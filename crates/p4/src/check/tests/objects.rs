@@ -3,7 +3,8 @@
 use super::{accepted, refused};
 use crate::hir::{ExprKind, Type, Value};
 
-const EXTERNS: &str = "extern Reg<T> { Reg(bit<32> n); Reg(bit<32> n, T first); T read(in bit<32> i); void write(in bit<32> i, in T v); }\n";
+const EXTERNS: &str = "extern Reg<T> { Reg(bit<32> n); Reg(bit<32> n, T first); T read(in bit<32> i); void \
+ write(in bit<32> i, in T v); }\n";
 
 #[test]
 fn constructors_are_picked_by_their_arguments() {
@@ -54,7 +55,8 @@ fn methods_have_the_types_of_the_object() {
 fn abstract_methods_are_implemented() {
     let v = "extern V { V(); void run(); abstract bit<8> f(in bit<8> x); }\n";
     let program = accepted(&format!(
-        "{v} control c(inout bit<8> y) {{ V() v = {{ bit<8> f(in bit<8> x) {{ return x + y; }} }}; apply {{ v.run(); }} }}"
+        "{v} control c(inout bit<8> y) {{ V() v = {{ bit<8> f(in bit<8> x) {{ return x + y; }} }}; apply {{ \
+         v.run(); }} }}"
     ));
     assert_eq!(program.instances[0].methods[0].0, "f");
     refused(

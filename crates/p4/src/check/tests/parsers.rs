@@ -44,7 +44,8 @@ fn a_state_without_a_transition_fails() {
 #[test]
 fn select_has_a_keyset_for_each_value() {
     let program = accepted(&parser(
-        "state start { b.extract(s.h); transition select(s.h.a, s.h.b) { (1, _): accept; (2 .. 5, 6 &&& 7): start; default: reject; } }",
+        "state start { b.extract(s.h); transition select(s.h.a, s.h.b) { (1, _): accept; (2 .. 5, 6 &&& 7): \
+         start; default: reject; } }",
     ));
     let Transition::Select { cases, .. } = &program.parsers[0].states[0].next else { panic!() };
     assert!(matches!(cases[1].0[0], Keyset::Range(..)) && matches!(cases[1].0[1], Keyset::Mask(..)));
@@ -85,7 +86,8 @@ fn value_sets() {
         "value_set<bit<8>>(4) v; state start { transition select(s.h.a) { v: accept; _: reject; } }",
     ));
     accepted(&parser(
-        "value_set<tuple<bit<8>, bit<16>>>(4) v; state start { transition select(s.h.a, s.h.b) { v: accept; _: reject; } }",
+        "value_set<tuple<bit<8>, bit<16>>>(4) v; state start { transition select(s.h.a, s.h.b) { v: accept; \
+         _: reject; } }",
     ));
     refused(
         &parser(
@@ -122,7 +124,8 @@ fn extract_takes_headers() {
         &[(2, "`H` has no varbit field")],
     );
     refused(
-        "header H { varbit<8> x;\nvarbit<8> y; } parser p(packet_in b, out H h) { state start { b.extract(h, 8); transition accept; } }",
+        "header H { varbit<8> x;\nvarbit<8> y; } parser p(packet_in b, out H h) { state start { b.extract(h, \
+         8); transition accept; } }",
         &[(2, "a second varbit field in header `H`")],
     );
 }
@@ -141,7 +144,9 @@ fn lookahead_takes_types_of_fixed_size() {
 #[test]
 fn parsers_apply_parsers() {
     accepted(&format!(
-        "{TYPES} parser q(packet_in b, out H h) {{ state start {{ b.extract(h); transition accept; }} }} parser p(packet_in b, out S s) {{ q() inner; state start {{ inner.apply(b, s.h); q.apply(b, s.h); transition accept; }} }}"
+        "{TYPES} parser q(packet_in b, out H h) {{ state start {{ b.extract(h); transition accept; }} }} \
+         parser p(packet_in b, out S s) {{ q() inner; state start {{ inner.apply(b, s.h); q.apply(b, s.h); \
+          transition accept; }} }}"
     ));
     refused(
         "control c() { apply {} } parser p() {\nc() inner; state start { transition accept; } }",

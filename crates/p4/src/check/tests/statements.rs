@@ -35,7 +35,8 @@ fn switch_on_values() {
 fn switch_on_what_ran() {
     let table = |cases: &str| {
         format!(
-            "control c(inout bit<8> x) {{ action a() {{}} action b() {{}} action d() {{}} table t {{ actions = {{ a; b; }} default_action = a; }} apply {{ switch (t.apply().action_run) {{ {cases} }} }} }}"
+            "control c(inout bit<8> x) {{ action a() {{}} action b() {{}} action d() {{}} table t {{ actions \
+             = {{ a; b; }} default_action = a; }} apply {{ switch (t.apply().action_run) {{ {cases} }} }} }}"
         )
     };
     let program = accepted(&table("a: { x = 1; } default: { x = 2; }"));

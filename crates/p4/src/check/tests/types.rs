@@ -19,7 +19,8 @@ fn widths_are_constants_within_bounds() {
 #[test]
 fn headers_have_fields_of_fixed_form() {
     accepted(
-        "enum bit<8> E { A = 1 } struct P { bit<4> a; bool b; } header H { bit<8> a; int<4> b; E e; P p; varbit<8> v; bit<8>[2] s; }",
+        "enum bit<8> E { A = 1 } struct P { bit<4> a; bool b; } header H { bit<8> a; int<4> b; E e; P p; \
+         varbit<8> v; bit<8>[2] s; }",
     );
     refused("enum E { A }\nheader H {\nE e; }", &[(3, "field `e` of header `H` cannot have the type `E`")]);
     refused("header G {}\nheader H {\nG g; }", &[(3, "cannot have the type `G`")]);
