@@ -59,7 +59,7 @@ control Verify(inout headers_t hdr, inout metadata_t meta) {
     }
 }
 
-control Ingress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
+control Route(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
     action drop() {
         mark_to_drop(std);
     }
@@ -97,7 +97,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta, inout standard_metad
     }
 }
 
-control Egress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
+control Depart(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
     apply {}
 }
 
@@ -116,4 +116,4 @@ control Deparse(packet_out packet, in headers_t hdr) {
     }
 }
 
-V1Switch(Packets(), Verify(), Ingress(), Egress(), Update(), Deparse()) main;
+V1Switch(Packets(), Verify(), Route(), Depart(), Update(), Deparse()) main;

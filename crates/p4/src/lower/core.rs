@@ -3,7 +3,7 @@
 use pipeline::ir::{self, EmitRef, ParserOp};
 
 use super::storage::Store;
-use super::types::{base, parts, scalar};
+use super::types::{ERROR_WIDTH, base, parts, scalar};
 use super::value::Val;
 use super::{Binding, Lower, Scope};
 use crate::hir::{Call, Expr, ExprKind, Type, Value};
@@ -103,12 +103,19 @@ impl<'h> Lower<'h> {
     pub(super) fn verify(&mut self, call: &'h Call) {
         let [condition, error] = call.args.as_slice() else { return };
         let condition = self.number(condition);
-        let Some(Value::Error(error)) = self.compile_time(error) else {
-            self.unsupported(error.span, "an error that is not a constant is");
-            return;
-        };
-        let error = self.error_id(&error);
-        self.operation(ParserOp::Verify(condition, error), call.span);
+        if let Some(Value::Error(error)) = self.compile_time(error) {
+            let error = self.error_id(&error);
+            return self.operation(ParserOp::Verify(condition, error), call.span);
+        }
+        // The pipeline's operation has a fixed error: one for each that the value may be.
+        let value = self.number(error);
+        let errors = ir::ErrorId::STANDARD.len() + self.out.errors.len();
+        for id in (1..errors).map(ir::ErrorId::at) {
+            let other = value.clone().op(ir::BinOp::Ne, ir::Expr::bit(ERROR_WIDTH, id.0.into()));
+            let holds = condition.clone().op(ir::BinOp::LogicOr, other);
+            self.operation(ParserOp::Verify(holds, id), call.span);
+        }
+        self.operation(ParserOp::Verify(condition, ir::ErrorId::NONE), call.span);
     }
 }
 

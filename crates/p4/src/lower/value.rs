@@ -378,6 +378,10 @@ impl<'h> Lower<'h> {
         }
         let from = scalar(&inner.ty);
         let number = self.as_number(&value, &inner.ty);
+        if let (Type::Integer, ir::Expr::Const(constant)) = (&inner.ty, &number) {
+            // The argument for a parameter of a control that is an integer without a width.
+            return Val::Number(ir::Expr::Const(ir::Constant::of(target, &constant.value)));
+        }
         Val::Number(match from {
             Some(from) => convert(number, from, target),
             None => number,
