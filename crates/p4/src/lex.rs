@@ -3,7 +3,7 @@
 //! Invariants:
 //! - Every text can be split. What is no token of P4 becomes [`TokenKind::Unknown`]; the parser reports it if it is
 //!   used, and annotations may contain it.
-//! - A token keeps its spelling. Values of integers and strings are computed by [`integer`] and [`string`].
+//! - A token keeps its spelling. Values of integers and strings are computed by `integer` and `string`.
 //! - `>>` is two tokens, so that `A<B<C>>` needs no special case: the parser joins them in expressions.
 
 use std::sync::Arc;

@@ -4,7 +4,7 @@
 //! |----------------|-----------------------------------------------------------------------------|
 //! | [`source`]     | files and places in them                                                    |
 //! | [`diagnostic`] | errors and warnings                                                         |
-//! | [`include`]    | the core library and architectures that programs include                    |
+//! | [`mod@include`] | the core library and architectures that programs include                    |
 //! | [`preprocess`] | includes, macros and conditional parts: files into tokens                   |
 //! | [`lex`]        | tokens                                                                      |
 //! | [`parse`]      | the parser: tokens into a syntax tree                                       |

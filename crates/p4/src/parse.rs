@@ -1,12 +1,12 @@
 //! The parser: tokens into the syntax tree, by recursive descent.
 //!
 //! The grammar depends on which names are types: `f<T>(x)` may be a call or two comparisons, `(T) -x` a cast or a
-//! difference. [`names`] therefore follows the declarations.
+//! difference. `names` therefore follows the declarations.
 //!
 //! Invariants:
 //! - Nothing is deeper than [`DEEPEST`] levels: neither the recursion nor the tree, whose chains of operators count.
 //! - After an error, parsing goes on behind the statement, member or declaration that contains it.
-//! - A [`Failed`] is returned only after an error was pushed.
+//! - A `Failed` is returned only after an error was pushed.
 
 mod annotations;
 mod declarations;

@@ -70,7 +70,8 @@ fn check(files: &[PathBuf], source: &P4Source, json: bool) -> Result<(), Failure
 
 fn info(program: &Path, form: Form, source: &P4Source) -> Result<(), Failure> {
     let mut front = read(program, source)?;
-    let info = front.program.as_ref().map(|program| p4::info::of(program, &front.sources, &mut front.diagnostics));
+    let info =
+        front.program.as_ref().map(|program| p4::info::of(program, &front.sources, &mut front.diagnostics));
     show(&front);
     let Some(info) = info.filter(|_| front.diagnostics.errors() == 0) else { return Err(Failure::differs()) };
     let bytes = p4::info::print(&info, form).map_err(Failure::new)?;
@@ -90,7 +91,8 @@ fn test(program: &Path, cases: &[PathBuf], trace: bool, source: &P4Source) -> Re
         let case = match Case::parse(&text) {
             Ok(case) => case,
             Err(problems) => {
-                let lines: Vec<_> = problems.iter().map(|p| format!("{name}:{}: {}", p.line, p.message)).collect();
+                let lines: Vec<_> =
+                    problems.iter().map(|p| format!("{name}:{}: {}", p.line, p.message)).collect();
                 return Err(Failure::new(lines.join("\n")));
             }
         };
