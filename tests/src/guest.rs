@@ -168,11 +168,13 @@ impl Guest {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Waits until the guest prints `text`; returns the rest of that line. Firmware puts escape sequences in front.
+    /// Waits until the guest prints a line with `text`; returns its rest. Firmware puts escape sequences in front.
     pub fn wait_for(&mut self, text: &str, limit: Duration) -> Result<String> {
         let found = until(&format!("the guest to print `{text}`"), limit, || {
             let console = self.console();
-            let rest = console.lines().find_map(|line| line.split_once(text));
+            // The last line may still grow.
+            let whole = console.rsplit_once('\n').map_or("", |(whole, _)| whole);
+            let rest = whole.lines().find_map(|line| line.split_once(text));
             let line = rest.map(|(_, rest)| rest.trim().to_owned());
             match (line, self.process.ended()?) {
                 (None, Some(status)) => Err(Error(format!("the guest ended, {status}"))),
