@@ -128,7 +128,7 @@ check: ## for those who change a line: format, clippy, unit tests, the fastest e
 # Everything is compiled once: what would make the second time faster makes the first one slower.
 test: export CARGO_INCREMENTAL = 0
 test: export CARGO_PROFILE_DEV_DEBUG = 0
-test: lint unit generator-check loom copies instructions e2e ovs-testsuite-debug fuzz-short ## everything but the long runs
+test: lint unit generator-check loom copies instructions e2e ovs-testsuite-debug ## everything but the long runs
 
 .PHONY: lint
 lint: ## formatting, clippy and documentation, without a warning
@@ -207,8 +207,9 @@ ovs-testsuite-short: $(if $(OVS_VSWITCHD),,ovs-vswitchd) ## 40 of these cases, w
 	tests/ovs-testsuite/run.sh --jobs 6 $$(cat tests/ovs-testsuite/short.txt)
 
 .PHONY: ovs-testsuite-debug
+# These cases mostly wait, so the fuzz targets are built and run beside them.
 ovs-testsuite-debug: e2e
-	$(MAKE) ovs-testsuite-short OVS_VSWITCHD=$(CURDIR)/target/debug/ovs-vswitchd
+	$(MAKE) -j2 ovs-testsuite-short fuzz-short OVS_VSWITCHD=$(CURDIR)/target/debug/ovs-vswitchd
 
 .PHONY: controllers
 controllers: ## Ryu's and Faucet's applications drive Open vSwitch, mswitch, and mswitch in its place, with hosts in namespaces
