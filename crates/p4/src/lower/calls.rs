@@ -53,6 +53,9 @@ enum Passing {
 impl<'h> Lower<'h> {
     /// Lowers a call; returns its result.
     pub(super) fn call(&mut self, call: &'h Call, result: &'h Type) -> Val {
+        if !self.take_step() {
+            return Val::Nothing;
+        }
         match &call.callee {
             Callee::Function(id) => {
                 let Some(function) = self.hir.functions.get(id.index()) else { return Val::Nothing };

@@ -9,6 +9,9 @@ use super::Lower;
 use super::calls::FrameKind;
 use crate::hir::{Stmt, StmtKind};
 
+/// Deepest nesting in which what follows a branch still moves into the other one.
+const DEEPEST: usize = 16;
+
 /// Ways to leave a list of statements, other than at its end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Leaves {
@@ -91,7 +94,9 @@ impl<'h> Lower<'h> {
             }
             match &stmt.kind {
                 StmtKind::Return(_) | StmtKind::Break | StmtKind::Continue => self.stmt(stmt),
-                StmtKind::If(condition, yes, no) if diverges(yes) || diverges(no) => {
+                StmtKind::If(condition, yes, no)
+                    if self.nesting < DEEPEST && (diverges(yes) || diverges(no)) =>
+                {
                     let with_rest = |branch: &'h [Stmt]| -> Vec<&'h Stmt> {
                         match diverges(branch) {
                             true => branch.iter().collect(),
@@ -105,14 +110,24 @@ impl<'h> Lower<'h> {
                     let all: Vec<&'h Stmt> = body.iter().chain(rest.iter().copied()).collect();
                     self.list(&all);
                 }
-                _ => {
-                    self.arm_flags(ways);
-                    self.stmt(stmt);
-                    let condition = self.still_here(ways);
-                    self.when(condition, rest);
-                }
+                _ => self.with_flags(stmt, rest),
             }
             return;
+        }
+    }
+
+    /// Lowers a statement that may leave, and those behind it: one after the other, each up to the next that may leave.
+    fn with_flags(&mut self, stmt: &'h Stmt, rest: &[&'h Stmt]) {
+        let all = rest.iter().map(|stmt| leaves_of(stmt)).fold(leaves_of(stmt), Leaves::or);
+        self.arm_flags(all);
+        self.stmt(stmt);
+        let mut rest = rest;
+        while !rest.is_empty() {
+            let next = rest.iter().position(|stmt| self.to_lower(leaves_of(stmt)).any());
+            let (now, later) = rest.split_at(next.map_or(rest.len(), |at| at + 1));
+            let condition = self.still_here(all);
+            self.when(condition, now);
+            rest = later;
         }
     }
 

@@ -58,8 +58,10 @@ use tables::Lowered;
 use types::Layout;
 use value::Val;
 
-/// Most statements of a lowered program: inlining multiplies.
-const MOST_STATEMENTS: usize = 1 << 18;
+/// Most statements, calls and rounds of loops that are lowered: inlining multiplies.
+const MOST_WORK: usize = 1 << 18;
+/// Most variables and headers.
+const MOST_PLACES: usize = 1 << 17;
 
 /// Lowers a checked program.
 ///
@@ -131,7 +133,8 @@ struct Lower<'h> {
     /// Branches around `code`; a parser's operations cannot stand in them.
     nesting: usize,
     scope: Scope,
-    statements: usize,
+    /// Steps so far.
+    work: usize,
     names: HashMap<String, u32>,
     /// Variables that are read or written somewhere.
     used: HashSet<ir::VarId>,
@@ -159,7 +162,7 @@ impl<'h> Lower<'h> {
             graph: Graph::default(),
             nesting: 0,
             scope: Scope::Control,
-            statements: 0,
+            work: 0,
             names: HashMap::new(),
             used: HashSet::new(),
             switch: v1model::Switch::default(),
@@ -202,9 +205,11 @@ impl<'h> Lower<'h> {
                 );
             }
         }
-        if self.statements > MOST_STATEMENTS {
-            let text = format!("the inlined program has more than {MOST_STATEMENTS} statements");
-            self.diagnostics.push(Diagnostic::error(main.span, text));
+        if self.is_exhausted() {
+            let text =
+                "the program is too large: what is called stands at each call, and loops are written out";
+            let bounds = format!("at most {MOST_WORK} statements and calls, {MOST_PLACES} variables");
+            self.diagnostics.push(Diagnostic::error(main.span, text).expected(bounds));
         }
     }
 
@@ -213,10 +218,20 @@ impl<'h> Lower<'h> {
         self.diagnostics.push(Diagnostic::error(span, format!("{} not supported", what.as_ref())));
     }
 
-    /// Appends a statement. Beyond [`MOST_STATEMENTS`] nothing grows any more.
+    /// Whether the program has become too large. Nothing is lowered from then on, so that it ends.
+    fn is_exhausted(&self) -> bool {
+        self.work > MOST_WORK || self.out.vars.len() + self.out.headers.len() > MOST_PLACES
+    }
+
+    /// Counts a step of lowering; returns whether it may be taken.
+    fn take_step(&mut self) -> bool {
+        self.work += 1;
+        !self.is_exhausted()
+    }
+
+    /// Appends a statement.
     fn emit(&mut self, stmt: ir::Stmt) {
-        self.statements += 1;
-        if self.statements <= MOST_STATEMENTS {
+        if self.take_step() {
             self.code.push(stmt);
         }
     }

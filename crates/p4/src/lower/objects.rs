@@ -61,6 +61,9 @@ pub(super) enum Argument {
     Absent,
 }
 
+/// Most objects: instantiation multiplies.
+const MOST_OBJECTS: usize = 10_000;
+
 impl<'h> Lower<'h> {
     /// Makes an object and those declared in it.
     pub(super) fn instantiate(&mut self, instance: &'h Instance, prefix: &str) -> ObjectId {
@@ -70,6 +73,10 @@ impl<'h> Lower<'h> {
         };
         let args: Vec<Argument> = instance.args.iter().map(|arg| self.constructor_arg(arg, prefix)).collect();
         let id = ObjectId(self.objects.len());
+        if id.0 == MOST_OBJECTS {
+            let text = format!("the program has more than {MOST_OBJECTS} objects");
+            self.diagnostics.push(Diagnostic::error(instance.span, text));
+        }
         self.objects.push(Object {
             name: own.clone(),
             instance,
@@ -80,6 +87,7 @@ impl<'h> Lower<'h> {
             made: None,
         });
         let children: &'h [InstanceId] = match &instance.ty {
+            _ if id.0 >= MOST_OBJECTS => &[],
             Type::Parser(parser) => self.hir.parsers.get(parser.index()).map_or(&[], |p| &p.instances),
             Type::Control(control) => self.hir.controls.get(control.index()).map_or(&[], |c| &c.instances),
             _ => &[],

@@ -13,6 +13,8 @@ use super::{Binding, Lower, Scope};
 use crate::hir::{Annotation, BinOp, Expr, ExprKind, Stmt, StmtKind, Type, Value, VarId};
 use crate::source::Span;
 
+/// Deepest nesting of branches: the pipeline bounds it.
+const DEEPEST: usize = 56;
 /// Most rounds of a loop, which are all written out.
 const MOST_ROUNDS: usize = 1024;
 
@@ -25,6 +27,9 @@ impl<'h> Lower<'h> {
 
     /// Lowers a statement.
     pub(super) fn stmt(&mut self, stmt: &'h Stmt) {
+        if !self.take_step() {
+            return;
+        }
         match &stmt.kind {
             StmtKind::Declare(var, value) => self.declare(*var, value.as_ref(), stmt.span),
             StmtKind::Assign(to, value) => self.assign_to(to, value, stmt.span),
@@ -130,7 +135,12 @@ impl<'h> Lower<'h> {
             self.apply(call, ir::Applied { hit, miss, ..ir::Applied::default() });
             return;
         }
+        let span = condition.span;
         let condition = self.number(condition);
+        if self.nesting > DEEPEST {
+            return self
+                .unsupported(span, format!("a branch within {DEEPEST} others, inlined ones among them, is"));
+        }
         if self.scope == Scope::Parser
             && self.nesting == 0
             && (self.reads_packet(yes) || self.reads_packet(no))
@@ -202,6 +212,9 @@ impl<'h> Lower<'h> {
 
     /// Runs one round of a loop.
     fn round(&mut self, body: &'h [Stmt]) {
+        if !self.take_step() {
+            return;
+        }
         let ways = leaves(body);
         let still = self.still_here(ways);
         let frame = Frame { kind: FrameKind::Round, ..Frame::default() };

@@ -40,6 +40,9 @@ pub(super) enum Leaf {
 impl Lower<'_> {
     /// Makes storage for a value; `name` is what traces and tools show.
     pub(super) fn allocate(&mut self, name: &str, ty: &Type, span: Span) -> Store {
+        if self.is_exhausted() {
+            return Store::Nothing;
+        }
         match base(ty) {
             Type::Header(header) => {
                 let layout = self.layout(header, span);
