@@ -56,7 +56,7 @@ impl<'h> Lower<'h> {
         self.out.replicas = vec!["multicast".into(), "clone".into()];
         let span = main.span;
 
-        // Metadata between passes: places that both sides have, and packets carry.
+        // Metadata between passes: places that both sides have, and packets carry. Headers in it do not travel.
         let resubmit = self.param_store(*in_parser, 4, span);
         let recirculate = self.param_store(*in_parser, 5, span);
         let normal = self.param_store(*out_parser, 4, span);
@@ -98,7 +98,7 @@ impl<'h> Lower<'h> {
                 lower.emit(Stmt::Set(drop, super::leave::truth(true)));
             }
         });
-        let carried = [&clone_ingress, &resubmit, &normal].map(|store| self.carriable(store));
+        let carried = [&clone_ingress, &resubmit, &normal].map(|store| self.vars_of(store));
         let end = self.apart(Scope::Control, |lower| lower.ingress_finish(&field, carried));
         self.add_psa_stage("ingress", parser, [start, control].concat(), (deparser, end), Some(EGRESS));
 
@@ -138,7 +138,7 @@ impl<'h> Lower<'h> {
         );
         let field = self.fields_of(*out_control, 3, &output);
         let port = self.fields_of(*out_deparser, 6, &port_input)("egress_port");
-        let carried = [&clone_egress, &recirculate].map(|store| self.carriable(store));
+        let carried = [&clone_egress, &recirculate].map(|store| self.vars_of(store));
         let end = self.apart(Scope::Control, |lower| lower.egress_finish(&field, port, carried));
         self.add_psa_stage("egress", parser, control, (deparser, end), None);
     }
@@ -243,11 +243,6 @@ impl<'h> Lower<'h> {
             }
         }
         move |name: &str| fields.iter().find(|(field, _)| field == name).map(|(_, place)| place.clone())
-    }
-
-    /// The variables of metadata between passes. Headers in it do not travel.
-    fn carriable(&self, store: &Store) -> Vec<ir::VarId> {
-        self.vars_of(store)
     }
 
     fn add_psa_stage(
