@@ -365,7 +365,7 @@ impl Frame {
     }
 
     fn flood_aware(&self, batch: &mut Batch<'_>) {
-        self.flood_both(batch, batch.live_ports());
+        self.flood_both(batch, batch.live_ports(), &|_, _| true);
     }
 
     /// Sends the frame to the members of its VLAN among `ports`. Call this once for all destinations: it may edit the
@@ -375,28 +375,43 @@ impl Frame {
         batch: &mut Batch<'_>,
         ports: impl IntoIterator<Item = &'p PortIndex> + Clone,
     ) {
+        self.flood_where(batch, ports, |_, _| true);
+    }
+
+    /// Sends the frame as [`Frame::flood_among`] does, to those ports that fulfil a condition.
+    pub fn flood_where<'p>(
+        &self,
+        batch: &mut Batch<'_>,
+        ports: impl IntoIterator<Item = &'p PortIndex> + Clone,
+        takes: impl Fn(&Batch<'_>, PortIndex) -> bool,
+    ) {
         if self.aware {
-            self.flood_both(batch, ports.clone());
+            self.flood_both(batch, ports.clone(), &takes);
             let explained = if batch.is_explained() { NAMED } else { 0 };
             for port in ports.into_iter().take(explained) {
-                if !self.may_leave(batch, *port) {
+                if takes(batch, *port) && !self.may_leave(batch, *port) {
                     self.remark_exit(batch, *port);
                 }
             }
             return;
         }
         for &port in ports {
-            if port != batch.ingress() {
+            if port != batch.ingress() && takes(batch, port) {
                 batch.send(self.v, port);
             }
         }
     }
 
-    fn flood_both<'p>(&self, batch: &mut Batch<'_>, ports: impl IntoIterator<Item = &'p PortIndex> + Clone) {
-        if self.flood_form(batch, ports.clone(), self.v, self.tagged)
+    fn flood_both<'p>(
+        &self,
+        batch: &mut Batch<'_>,
+        ports: impl IntoIterator<Item = &'p PortIndex> + Clone,
+        takes: &impl Fn(&Batch<'_>, PortIndex) -> bool,
+    ) {
+        if self.flood_form(batch, ports.clone(), takes, self.v, self.tagged)
             && let Some(converted) = self.converted(batch)
         {
-            self.flood_form(batch, ports, converted, !self.tagged);
+            self.flood_form(batch, ports, takes, converted, !self.tagged);
         }
     }
 
@@ -406,12 +421,13 @@ impl Frame {
         &self,
         batch: &mut Batch<'_>,
         ports: impl IntoIterator<Item = &'p PortIndex>,
+        takes: &impl Fn(&Batch<'_>, PortIndex) -> bool,
         v: VersionId,
         tagged: bool,
     ) -> bool {
         let mut others = false;
         for &port in ports {
-            if port == batch.ingress() {
+            if port == batch.ingress() || !takes(batch, port) {
                 continue;
             }
             match batch.vlan(port).and_then(|mode| self.leaves(mode)) {

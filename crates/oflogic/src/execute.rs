@@ -235,24 +235,20 @@ impl Executor<'_> {
                 && let Some(members) = learning.destinations(batch, v, dst, frame.vid()) =>
             {
                 remark(batch, v, "it goes to members of its group and to routers", &[]);
-                for port in members.ports() {
-                    if self.ports.floods(*port) && batch.reaches(*port) {
-                        frame.flood_among(batch, &[*port]);
-                    }
-                }
+                frame.flood_where(batch, members.ports(), |batch, port| {
+                    self.ports.floods(port) && batch.reaches(port)
+                });
             }
             None if dst.is_multicast() || batch.may_flood_unknown(v) => {
                 remark(batch, v, "it is flooded", &[]);
                 let bonds = self.ports.bonds();
-                for port in self.ports.all() {
-                    let is_bonded = bonds.is_some_and(|bonds| bonds.member(*port).is_some());
-                    if !is_bonded && self.ports.floods(*port) && batch.reaches(*port) {
-                        frame.flood_among(batch, &[*port]);
-                    }
-                }
                 if let Some(bonds) = bonds {
                     self.flood_bonds(batch, v, &frame, bonds);
                 }
+                frame.flood_where(batch, self.ports.all(), |batch, port| {
+                    let is_bonded = bonds.is_some_and(|bonds| bonds.member(port).is_some());
+                    !is_bonded && self.ports.floods(port) && batch.reaches(port)
+                });
             }
             None => {}
         }
@@ -333,13 +329,16 @@ impl Executor<'_> {
         self.refuse(batch, v, port);
     }
 
-    /// Floods a packet to all bonds but the one that it came from.
+    /// Floods a packet to all bonds but the one that it came from. Each gets a version of its own, in the form that its
+    /// member takes; `v` stays as it is.
     fn flood_bonds(&self, batch: &mut Batch<'_>, v: VersionId, frame: &Frame, bonds: &Bonds) {
         let from = bonds.member(batch.ingress()).map(|member| member.bond);
         for bond in bonds.numbers().filter(|bond| Some(*bond) != from) {
             if let Some(port) = self.choose(batch, v, frame, bonds, bond)
                 && self.ports.floods(port)
                 && batch.reaches(port)
+                && let Some(own) = batch.copy(v)
+                && let Some(frame) = Vlans::of(batch).enter(batch, own)
             {
                 frame.flood_among(batch, &[port]);
             }

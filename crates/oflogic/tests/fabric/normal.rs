@@ -1,9 +1,11 @@
 //! `NORMAL`, and a bridge that stands alone.
 
-use fabric::DropReason;
+use fabric::port::VidSet;
+use fabric::{DropReason, VlanMode};
 use openflow::Mac;
 use openflow::PortNo;
 use openflow::message::{Body, PortConfig, PortMod};
+use packet::Vid;
 
 use crate::frames::{plain, tagged};
 use crate::rig::{By, Rig};
@@ -38,6 +40,37 @@ fn normal_sees_what_actions_before_it_have_made() {
     assert_eq!(rig.run(2, [plain(9, 2, 0)]).iter().map(Vec::len).collect::<Vec<_>>(), [1, 0, 1, 2]);
     assert_eq!(rig.run(1, [tagged(&plain(2, 1, 1), 7)]), [vec![], vec![plain(2, 1, 1)], vec![], vec![]]);
     assert_eq!(rig.run(3, [plain(2, 3, 2)]), [vec![], vec![plain(2, 3, 2)], vec![], vec![plain(2, 3, 2)]]);
+}
+
+#[test]
+fn each_port_gets_a_flooded_packet_in_the_form_it_takes() {
+    let vid = Vid::new(7).unwrap();
+    let mut allowed = VidSet::empty();
+    allowed.insert(7);
+    for trunk in [2, 3] {
+        let rig = Rig::new(By::Code);
+        rig.add(&["actions=NORMAL"]);
+        // With a restricted port, `NORMAL` floods port by port.
+        configure(&rig, 4, PortConfig::NO_FLOOD);
+        for (number, client) in (1..).zip(&rig.clients) {
+            let mut settings = rig.switch.settings(client.at).unwrap();
+            settings.vlan = match number == trunk {
+                true => VlanMode::Trunk { native: None, allowed: allowed.clone() },
+                false => VlanMode::Access(vid),
+            };
+            rig.switch.set_port(client.at, settings).unwrap();
+        }
+        let frame = plain(9, 1, 0);
+        rig.at(1).send([frame.clone()]);
+        rig.at(1).settle();
+        for number in 2..=3 {
+            let expected = if number == trunk { tagged(&frame, 7) } else { frame.clone() };
+            assert_eq!(rig.at(number).take(1), [expected], "port {number}, the trunk is {trunk}");
+        }
+        for number in 2..=4 {
+            assert_eq!(rig.at(number).delivered(), 0, "port {number}, the trunk is {trunk}");
+        }
+    }
 }
 
 #[test]
