@@ -1,0 +1,2 @@
+//! The logic `p4`.
+#![forbid(unsafe_code)]

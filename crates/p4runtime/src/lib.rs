@@ -1,0 +1,2 @@
+//! The server of P4Runtime.
+#![forbid(unsafe_code)]

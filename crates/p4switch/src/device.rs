@@ -1,0 +1,71 @@
+//! What a server of P4Runtime needs of a device.
+
+use std::sync::Arc;
+
+use p4runtime_proto::v1::{
+    DigestListAck, Entity, ForwardingPipelineConfig, PacketOut, StreamMessageResponse, Update,
+    write_request::Atomicity,
+};
+
+use crate::{Failure, WriteFailure};
+
+/// Receives what a device has for controllers: packets, digests, idle timeouts, errors. It must not wait.
+pub type Listener = Box<dyn Fn(StreamMessageResponse) + Send + Sync>;
+
+/// What is done with a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InstallAction {
+    /// It is checked.
+    Verify,
+    /// It is checked and kept for [`InstallAction::Commit`].
+    VerifyAndSave,
+    /// It runs from now on, without entries.
+    VerifyAndCommit,
+    /// The program that was kept runs from now on, without entries.
+    Commit,
+    /// It runs from now on; tables whose shape agrees keep their entries.
+    ReconcileAndCommit,
+}
+
+/// A device. Calls come from threads that may block; a call returns once packets see its effect.
+pub trait Device: Send + Sync {
+    /// Writes entities.
+    ///
+    /// # Errors
+    /// `FAILED_PRECONDITION` without a program; else the failures of the updates.
+    fn write(&self, updates: &[Update], atomicity: Atomicity) -> Result<(), WriteFailure>;
+
+    /// Reads entities, in parts that fit into messages: `emit` returns false if nobody wants more.
+    ///
+    /// # Errors
+    /// `FAILED_PRECONDITION` without a program; else what is wrong with the entities.
+    fn read(&self, entities: &[Entity], emit: &mut dyn FnMut(Vec<Entity>) -> bool) -> Result<(), Failure>;
+
+    /// Checks or installs a program.
+    ///
+    /// # Errors
+    /// Why it cannot run; the program before goes on.
+    fn install(
+        &self,
+        action: InstallAction,
+        config: Option<&ForwardingPipelineConfig>,
+    ) -> Result<(), Failure>;
+
+    /// The program, if there is one.
+    fn config(&self) -> Option<Arc<ForwardingPipelineConfig>>;
+
+    /// Sends a packet.
+    ///
+    /// # Errors
+    /// What is wrong with its metadata.
+    fn packet_out(&self, packet: &PacketOut) -> Result<(), Failure>;
+
+    /// A list of digests has been received.
+    ///
+    /// # Errors
+    /// There is no such digest.
+    fn acknowledge(&self, ack: &DigestListAck) -> Result<(), Failure>;
+
+    /// Sets who receives what the device has for controllers.
+    fn listen(&self, listener: Listener);
+}

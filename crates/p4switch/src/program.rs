@@ -1,0 +1,64 @@
+//! Programs: from source text to what runs.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use p4runtime_proto::P4Info;
+use pipeline::Checked;
+
+use p4::preprocess::Options;
+
+/// A program that can run.
+#[derive(Debug)]
+pub struct Program {
+    /// As the pipeline runs it.
+    pub checked: Checked,
+    /// What controllers can address.
+    pub info: Arc<P4Info>,
+    /// Warnings of the front end, rendered.
+    pub warnings: String,
+}
+
+/// Reasons why a program cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// Its file cannot be read.
+    #[error("{0}")]
+    Read(#[from] std::io::Error),
+    /// Errors in it, rendered with their places.
+    #[error("{0}")]
+    Program(String),
+}
+
+impl Program {
+    /// Reads a program's file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or the program cannot run.
+    pub fn file(path: &Path, options: &Options) -> Result<Self, LoadError> {
+        Self::of(p4::compile::file(path, options)?)
+    }
+
+    /// Compiles a program given as text.
+    ///
+    /// # Errors
+    /// The program cannot run.
+    pub fn text(name: &str, text: &str, options: &Options) -> Result<Self, LoadError> {
+        Self::of(p4::compile::text(name, text, options))
+    }
+
+    fn of(mut front: p4::compile::Front) -> Result<Self, LoadError> {
+        let checked = front.lower();
+        let info = front
+            .program
+            .as_ref()
+            .map(|program| p4::info::of(program, &front.sources, &mut front.diagnostics));
+        let text = p4::diagnostic::render(&front.sources, &front.diagnostics, false);
+        match (checked, info) {
+            (Some(checked), Some(info)) if front.diagnostics.errors() == 0 => {
+                Ok(Self { checked, info: Arc::new(info), warnings: text })
+            }
+            _ => Err(LoadError::Program(text)),
+        }
+    }
+}
