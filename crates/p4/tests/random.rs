@@ -54,5 +54,5 @@ fn code_does_what_the_interpreter_does() {
     }
     assert!(wrong.is_empty(), "{wrong}");
     // The comparison is worth something only if packets get this far.
-    assert!(sum.outputs > 100 * cases.len() && sum.hits > 10 * cases.len(), "{sum}");
+    assert!(sum.outputs > 100 * cases.len() && sum.hits > 5 * cases.len(), "{sum}");
 }
