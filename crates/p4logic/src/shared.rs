@@ -22,7 +22,7 @@ use crate::plane::Plane;
 use crate::ports::Ports;
 use crate::running::{LIMITS, Running};
 use crate::surroundings::Surroundings;
-use crate::tally::{Lost, Tally, bump};
+use crate::tally::{Lost, Tally};
 use crate::upcalls::{Purpose, Upcall};
 
 /// Upcalls processed before other users of the switch have their turn.
@@ -254,7 +254,6 @@ impl Core {
                 EffectRef::Drop(reason) => self.figures.tally.lose(Lost::of(reason)),
             }
         }
-        bump(&self.figures.tally.interpreted);
     }
 
     /// Sends a packet into the bridge; `None` if it has no injector yet.
