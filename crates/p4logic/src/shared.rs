@@ -186,7 +186,8 @@ impl Core {
             let (lists, due) = installed.switch.due_digests(nanoseconds);
             told.extend(lists.into_iter().map(Update::Digest));
             if installed.has_timeouts && control.next_search.is_none_or(|next| next <= now) {
-                told.extend(installed.switch.idle(nanoseconds).map(Update::IdleTimeoutNotification));
+                let idle = std::iter::from_fn(|| installed.switch.idle(nanoseconds));
+                told.extend(idle.map(Update::IdleTimeoutNotification));
                 control.next_search = Some(now + IDLE);
             }
             let due = due.map(|due| now + Duration::from_nanos(due.saturating_sub(nanoseconds)));

@@ -2,12 +2,14 @@
 
 use fabric::DropReason;
 use fabric::port::Caps;
-use p4runtime_proto::v1::PacketOut;
+use p4runtime_proto::v1::entity::Entity;
+use p4runtime_proto::v1::stream_message_response::Update as Told;
 use p4runtime_proto::v1::update::Type;
 use p4runtime_proto::v1::write_request::Atomicity;
+use p4runtime_proto::v1::{DigestListAck, PacketOut};
 use p4switch::{Code, Device, InstallAction, WriteFailure};
 
-use crate::entities::{group, packet_out, session, station};
+use crate::entities::{digests, group, packet_out, session, station};
 use crate::frames::{op, plain, udp};
 use crate::rig::{ALL, By, L3, OPS, Rig, config, wait_for};
 
@@ -140,7 +142,7 @@ fn what_was_written_is_read() {
     let updates: Vec<_> = (0..50).map(|n| station(&info, Type::Insert, n, 2)).collect();
     rig.write(&updates);
     let mut wanted = updates[0].entity.clone().unwrap();
-    if let Some(p4runtime_proto::v1::entity::Entity::TableEntry(entry)) = &mut wanted.entity {
+    if let Some(Entity::TableEntry(entry)) = &mut wanted.entity {
         entry.r#match.clear();
         entry.action = None;
     }
@@ -189,6 +191,62 @@ fn packets_of_a_program_that_is_gone_do_not_reach_controllers() {
     let told = *told.lock().unwrap();
     assert_eq!(told + rig.counter("upcalls_stale"), 42);
     assert!(rig.counter("upcalls_stale") >= 8, "the thread takes 32 at a time");
+}
+
+#[test]
+fn digests_go_to_controllers_in_lists() {
+    for by in ALL {
+        let rig = Rig::new(by, OPS);
+        let info = rig.info();
+        rig.write(&[digests(&info, 2, 1)]);
+        let from = |station: u8| {
+            let mut packet = op(6, 2, 0);
+            packet[11] = station;
+            packet
+        };
+        // The second list is full, the third one is due after a moment; what was told already is not told again.
+        let packets = [1, 2, 1, 3].map(from);
+        assert_eq!(rig.run(4, packets.clone())[1], packets, "{by:?}");
+        let mut told = Vec::new();
+        while told.len() < 3 {
+            match rig.told() {
+                Told::Digest(list) => {
+                    told.extend(list.data.iter().map(|data| format!("{data:?}")));
+                    let ack = DigestListAck { digest_id: list.digest_id, list_id: list.list_id };
+                    rig.logic.acknowledge(&ack).unwrap();
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(told.len(), 3);
+        // Acknowledged, it is told again.
+        rig.run(4, [from(1)]);
+        assert!(matches!(rig.told(), Told::Digest(list) if told.contains(&format!("{:?}", list.data[0]))));
+    }
+}
+
+#[test]
+fn controllers_hear_of_idle_entries() {
+    let program = OPS.replace("size = 1024;", "size = 1024; support_timeout = true;");
+    for by in ALL {
+        let rig = Rig::new(by, &program);
+        let info = rig.info();
+        let mut entry = station(&info, Type::Insert, 7, 2);
+        if let Some(Entity::TableEntry(entry)) =
+            entry.entity.as_mut().and_then(|entity| entity.entity.as_mut())
+        {
+            entry.idle_timeout_ns = 1_000_000;
+        }
+        rig.write(&[entry]);
+        let idle = |rig: &Rig| match rig.told() {
+            Told::IdleTimeoutNotification(idle) => idle.table_entry.len(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(idle(&rig), 1, "{by:?}");
+        // A packet that hits it begins a further time.
+        assert_eq!(rig.run(1, [plain(7, 0)])[1].len(), 1);
+        assert_eq!(idle(&rig), 1);
+    }
 }
 
 #[test]

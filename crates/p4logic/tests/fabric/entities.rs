@@ -84,10 +84,11 @@ pub fn session(id: u32, list: &[(u64, u32)]) -> Update {
     }))
 }
 
-/// Lists of digests of so many each.
-pub fn digests(info: &P4Info, most: i32) -> Update {
+/// Lists of digests of so many each, which wait for so many milliseconds.
+pub fn digests(info: &P4Info, most: i32, wait: i64) -> Update {
     let digest = info.digests.first().unwrap();
-    let config = Config { max_timeout_ns: 0, max_list_size: most, ack_timeout_ns: 1_000_000_000 };
+    let config =
+        Config { max_timeout_ns: wait * 1_000_000, max_list_size: most, ack_timeout_ns: 600_000_000_000 };
     let digest_id = digest.preamble.as_ref().unwrap().id;
     update(Type::Insert, Kind::DigestEntry(DigestEntry { digest_id, config: Some(config) }))
 }
