@@ -32,6 +32,6 @@ pub mod lex;
 pub mod lower;
 pub mod parse;
 pub mod preprocess;
-mod similar;
+pub mod similar;
 pub mod source;
 pub mod stf;

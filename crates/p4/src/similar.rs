@@ -4,7 +4,7 @@
 const LONGEST: usize = 64;
 
 /// The candidate most similar to a word, if one differs by few letters.
-pub(crate) fn similar<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn similar<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let length = word.chars().count();
     if length > LONGEST {
         return None;

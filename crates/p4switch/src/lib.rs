@@ -15,6 +15,7 @@
 //! | `data`       | values of P4 types                                           |
 //! | `digests`    | digests on their way to controllers                          |
 //! | `packets`    | packets from and to controllers                              |
+//! | [`text`]     | entities as text, with names                                |
 //! | `device`     | what a server needs of a device                              |
 //! | `failure`    | refusals with their codes                                    |
 #![forbid(unsafe_code)]
@@ -29,6 +30,7 @@ mod packets;
 mod program;
 mod schema;
 mod switch;
+pub mod text;
 mod unused;
 
 pub use device::{Device, InstallAction, Listener};
