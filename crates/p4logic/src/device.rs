@@ -1,5 +1,6 @@
 //! What controllers do with the logic.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
 
 use fabric::{InjectError, Injection, clock};
@@ -42,22 +43,32 @@ fn load(config: Option<&ForwardingPipelineConfig>) -> Result<Loaded, Failure> {
 
 impl Device for P4 {
     fn write(&self, updates: &[Update], atomicity: Atomicity) -> Result<(), WriteFailure> {
-        self.with(|installed| installed.switch.write(updates, atomicity, clock::nanoseconds()))?
+        let (result, has_digests) = self.with(|installed| {
+            (installed.switch.write(updates, atomicity, clock::nanoseconds()), installed.has_digests)
+        })?;
+        if has_digests {
+            // Lists may be due at another time.
+            self.core.plane.bell.ring();
+        }
+        result
     }
 
-    /// The parts are copied first: a slow reader does not hold up writes and packets for controllers.
+    /// What an entity asks for is copied first: a slow reader does not hold up writes and packets for controllers.
     fn read(&self, entities: &[Entity], emit: &mut dyn FnMut(Vec<Entity>) -> bool) -> Result<(), Failure> {
-        let mut parts = Vec::new();
-        self.with(|installed| {
-            installed.switch.read(entities, clock::nanoseconds(), &mut |part| {
-                parts.push(part);
-                true
-            })
-        })??;
-        // One after the other, so that what was taken is freed.
-        for part in parts {
-            if !emit(part) {
-                break;
+        // Also without entities, a program is needed.
+        self.with(|_| ())?;
+        for entity in entities {
+            let mut parts = VecDeque::new();
+            self.with(|installed| {
+                installed.switch.read(std::slice::from_ref(entity), clock::nanoseconds(), &mut |part| {
+                    parts.push_back(part);
+                    true
+                })
+            })??;
+            while let Some(part) = parts.pop_front() {
+                if !emit(part) {
+                    return Ok(());
+                }
             }
         }
         Ok(())
@@ -108,7 +119,9 @@ impl Device for P4 {
     }
 
     fn acknowledge(&self, ack: &DigestListAck) -> Result<(), Failure> {
-        self.with(|installed| installed.switch.acknowledge(ack))?
+        self.with(|installed| installed.switch.acknowledge(ack))??;
+        self.core.plane.bell.ring();
+        Ok(())
     }
 
     fn listen(&self, listener: Listener) {

@@ -58,9 +58,13 @@ fn rehearse(core: &Core, batch: &mut Batch<'_>) {
                 Received { len: batch.len(v), time: now, ..Received::whole(batch.header(v), number) };
             interp::rehearse(installed.switch.state(), &mut surroundings, &received, &LIMITS)
         };
-        outcome.trace.iter().filter(|event| tells(event)).for_each(|event| {
-            line(batch, v, &event.text(installed.switch.state()));
-        });
+        let mut before = None;
+        for event in &outcome.trace {
+            if tells(event) && !follows(event, before) {
+                line(batch, v, &event.text(installed.switch.state()));
+            }
+            before = Some(event);
+        }
         executor.execute(batch, v, outcome.effects.iter().map(EffectRef::of_interpreter));
     }
 }
@@ -81,6 +85,11 @@ fn tells(event: &Event) -> bool {
         | Event::Set(Place::Field(..), _) => true,
         Event::Block(_) | Event::Set(Place::Var(_), _) | Event::Effect(_) => false,
     }
+}
+
+/// Whether a step follows from the one before: an extracted header is valid.
+fn follows(event: &Event, before: Option<&Event>) -> bool {
+    matches!((event, before), (Event::Valid(header, true), Some(Event::Extract(extracted, ..))) if header == extracted)
 }
 
 /// Remarks a line, or as much of it as a remark has room for.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use match_action::Compiled;
 use p4runtime_proto::v1::ForwardingPipelineConfig;
-use p4switch::{Follower, Program, Switch};
+use p4switch::{Follower, LoadError, Program, Switch};
 use pipeline::state::{Bundle, State};
 
 use crate::running::{Running, SUBJECT};
@@ -37,6 +37,21 @@ pub(crate) struct Loaded {
     pub(crate) config: Arc<ForwardingPipelineConfig>,
 }
 
+impl Loaded {
+    /// A program with its bundle as the configuration.
+    ///
+    /// # Errors
+    /// Its file has changed or cannot be read.
+    pub(crate) fn new(program: Arc<Program>) -> Result<Self, LoadError> {
+        let config = ForwardingPipelineConfig {
+            p4info: Some((*program.info).clone()),
+            p4_device_config: program.bundle()?,
+            ..ForwardingPipelineConfig::default()
+        };
+        Ok(Self { program, config: Arc::new(config) })
+    }
+}
+
 /// A program that packets meet, or are about to.
 pub(crate) struct Installed {
     pub(crate) switch: Switch,
@@ -44,6 +59,8 @@ pub(crate) struct Installed {
     pub(crate) config: Arc<ForwardingPipelineConfig>,
     /// Whether entries may have timeouts.
     pub(crate) has_timeouts: bool,
+    /// Whether packets may make digests.
+    pub(crate) has_digests: bool,
 }
 
 impl Installed {
@@ -63,8 +80,9 @@ impl Installed {
         compiled.start(switch.state());
         switch.set_follower(Box::new(Following(compiled.clone())));
         let has_timeouts = program.checked.tables.iter().any(|table| table.timeouts);
+        let has_digests = !program.checked.digests.is_empty();
         let running = Arc::new(Running::new(number, program, compiled, cpu_port));
-        Ok(Self { switch, running, config, has_timeouts })
+        Ok(Self { switch, running, config, has_timeouts, has_digests })
     }
 }
 

@@ -22,7 +22,7 @@ use crate::plane::Plane;
 use crate::ports::Ports;
 use crate::running::{LIMITS, Running};
 use crate::surroundings::Surroundings;
-use crate::tally::{Lost, Tally, bump};
+use crate::tally::{Lost, Tally};
 use crate::upcalls::{Purpose, Upcall};
 
 /// Upcalls processed before other users of the switch have their turn.
@@ -186,7 +186,8 @@ impl Core {
             let (lists, due) = installed.switch.due_digests(nanoseconds);
             told.extend(lists.into_iter().map(Update::Digest));
             if installed.has_timeouts && control.next_search.is_none_or(|next| next <= now) {
-                told.extend(installed.switch.idle(nanoseconds).map(Update::IdleTimeoutNotification));
+                let idle = std::iter::from_fn(|| installed.switch.idle(nanoseconds));
+                told.extend(idle.map(Update::IdleTimeoutNotification));
                 control.next_search = Some(now + IDLE);
             }
             let due = due.map(|due| now + Duration::from_nanos(due.saturating_sub(nanoseconds)));
@@ -254,7 +255,6 @@ impl Core {
                 EffectRef::Drop(reason) => self.figures.tally.lose(Lost::of(reason)),
             }
         }
-        bump(&self.figures.tally.interpreted);
     }
 
     /// Sends a packet into the bridge; `None` if it has no injector yet.

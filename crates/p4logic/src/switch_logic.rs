@@ -1,7 +1,7 @@
 //! The logic as the fabric and the control plane see it.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Release;
+use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -9,8 +9,7 @@ use fabric::doorbell::{Doorbell, ThreadBell};
 use fabric::worker::{PerThread, Threads};
 use fabric::{Batch, Injector, PortIndex, PortSettings, SwitchLogic};
 use logic::{Counter, Logic, Table, TableSize};
-use p4runtime_proto::v1::ForwardingPipelineConfig;
-use p4switch::Program;
+use p4switch::{LoadError, Program};
 
 use crate::installed::{Code, Loaded};
 use crate::plane::{Local, Plane};
@@ -19,14 +18,11 @@ use crate::running::CPU_PORT;
 use crate::shared::Core;
 use crate::{explain, show};
 
-/// Stack of the logic's thread: the interpreter runs deeply nested programs there.
-const STACK: usize = 64 << 20;
-
 /// Settings of the logic.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
-    /// Program to start with, and the configuration that controllers read.
-    pub program: Option<(Arc<Program>, ForwardingPipelineConfig)>,
+    /// Program to start with. Controllers read it as a bundle.
+    pub program: Option<Arc<Program>>,
     /// Number of the port that leads to controllers; `None`: 510, or 0xfffffffd for programs whose ports have 32 bits.
     pub cpu_port: Option<u32>,
     /// Seed of random numbers.
@@ -36,9 +32,12 @@ pub struct Settings {
 /// Reasons why the logic cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Its thread does not start.
+    /// Its thread, or that of machine code, does not start.
     #[error("the thread for controllers' packets does not start: {0}")]
     Thread(#[from] std::io::Error),
+    /// The program cannot be made a bundle.
+    #[error("the program cannot be shown to controllers: {0}")]
+    Program(#[from] LoadError),
 }
 
 /// The logic `p4`. See the crate's documentation.
@@ -52,7 +51,7 @@ impl P4 {
     /// Makes the logic, without ports. Without a program it drops all packets.
     ///
     /// # Errors
-    /// Its thread does not start.
+    /// Its thread does not start, or its program cannot be made a bundle.
     pub fn new(settings: Settings) -> Result<Arc<Self>, StartError> {
         Self::make(settings, Code::Tended)
     }
@@ -83,10 +82,10 @@ impl P4 {
         };
         let ports = Ports::new(cpu_port.unwrap_or(CPU_PORT));
         let core = Arc::new(Core::new(plane, ports, code, cpu_port, seed));
-        if let Some((program, config)) = program {
-            core.commit(Loaded { program, config: Arc::new(config) }, false)?;
+        if let Some(program) = program {
+            core.commit(Loaded::new(program)?, false)?;
         }
-        let thread = std::thread::Builder::new().name("p4".into()).stack_size(STACK).spawn({
+        let thread = std::thread::Builder::new().name("p4".into()).spawn({
             let core = core.clone();
             move || core.run()
         })?;
@@ -113,6 +112,16 @@ impl P4 {
     /// The ports with their numbers.
     pub fn ports(&self) -> Vec<NumberedPort> {
         self.core.ports().numbered()
+    }
+
+    /// Has another program run, without entries, as if a controller had sent it.
+    ///
+    /// # Errors
+    /// The program cannot be made a bundle, or the thread of machine code does not start.
+    pub fn run(&self, program: Arc<Program>) -> Result<(), StartError> {
+        let _turn = self.core.installing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.core.commit(Loaded::new(program)?, false)?;
+        Ok(())
     }
 
     /// Whether no packet of a controller is on its way, and no received one is on its way to the control side.

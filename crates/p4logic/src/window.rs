@@ -60,7 +60,6 @@ impl<'a> Lengths<'a> {
     fn of(program: &'a Program, parser: &'a Parser) -> usize {
         let (known, open) = (vec![None; parser.states.len()], vec![false; parser.states.len()]);
         let mut lengths = Self { program, parser, known, open };
-        // Validation bounds the states, not the depth of this: it follows them in the order in which they end.
         for state in lengths.order() {
             let length = lengths.state(state);
             if let Some(known) = lengths.known.get_mut(state) {
@@ -171,5 +170,66 @@ fn peeks(stmt: &Stmt) -> bool {
         Stmt::Set(_, value) => ahead(value) > 0,
         Stmt::SetValid(_) | Stmt::SetInvalid(_) | Stmt::CopyHeader(..) => false,
         _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window_of(types: &str, parser: &str, ingress: &str) -> usize {
+        let text = format!(
+            "#include <v1model.p4>
+            header a_t {{ bit<112> x; }}
+            header b_t {{ bit<8> len; bit<24> y; }}
+            header v_t {{ varbit<320> o; }}
+            {types}
+            struct headers {{ a_t a; b_t b; b_t[3] s; v_t v; }}
+            struct metadata {{ bit<8> m; }}
+            parser P(packet_in b, out headers h, inout metadata meta, inout standard_metadata_t std) {{ {parser} }}
+            control V(inout headers h, inout metadata m) {{ apply {{}} }}
+            control I(inout headers h, inout metadata m, inout standard_metadata_t std) {{ apply {{ {ingress} }} }}
+            control E(inout headers h, inout metadata m, inout standard_metadata_t std) {{ apply {{}} }}
+            control C(inout headers h, inout metadata m) {{ apply {{}} }}
+            control D(packet_out b, in headers h) {{ apply {{ b.emit(h); }} }}
+            V1Switch(P(), V(), I(), E(), C(), D()) main;"
+        );
+        let program = p4switch::Program::text("p.p4", &text, &p4::preprocess::Options::default());
+        window(&program.unwrap_or_else(|error| panic!("{error}")).checked)
+    }
+
+    #[test]
+    fn the_longest_way_through_the_parser_counts() {
+        for (parser, bytes) in [
+            ("state start { transition accept; }", 0),
+            ("state start { b.extract(h.a); transition accept; }", 14),
+            (
+                "state start { b.extract(h.a); transition select(h.a.x) { 1: one; 2: two; default: accept; } }
+                 state one { b.extract(h.b); transition accept; }
+                 state two { b.extract(h.b); transition three; }
+                 state three { b.extract(h.s.next); transition accept; }",
+                22,
+            ),
+            ("state start { b.extract(h.a); transition select(b.lookahead<bit<32>>()) { default: accept; } }", 18),
+            ("state start { b.advance(80); b.extract(h.b); transition accept; }", 14),
+            ("state start { b.extract(h.b); b.extract(h.v, 32w8 * (bit<32>)h.b.len); transition accept; }", 44),
+        ] {
+            assert_eq!(window_of("", parser, ""), bytes, "{parser}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_bounded_here_is_the_largest_window() {
+        let all = "state start { b.extract(h.a); transition accept; }";
+        for (parser, ingress) in [
+            (
+                "state start { b.extract(h.s.next); transition select(h.s.last.len) { 0: accept; default: start; } }",
+                "",
+            ),
+            ("state start { b.extract(h.b); b.advance(8 * (bit<32>)h.b.len); transition accept; }", ""),
+            (all, "resubmit_preserving_field_list(1);"),
+        ] {
+            assert_eq!(window_of("", parser, ingress), WINDOW, "{parser} {ingress}");
+        }
     }
 }

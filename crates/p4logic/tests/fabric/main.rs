@@ -2,7 +2,12 @@
 //! follows from the program is tested with both kinds of machine code and with the interpreter.
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod controllers;
+mod entities;
 mod forward;
 mod frames;
+mod offloads;
 mod programs;
+mod random;
 mod rig;
+mod shown;

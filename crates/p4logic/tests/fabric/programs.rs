@@ -1,12 +1,15 @@
 //! Programs come and go.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use fabric::port::Caps;
-use p4switch::{Code, Device, InstallAction};
+use p4logic::{P4, Settings};
+use p4runtime_proto::v1::PacketOut;
+use p4switch::{Code, Device, InstallAction, Program};
 
-use crate::frames::op;
+use crate::frames::{op, plain};
 use crate::rig::{ALL, By, L3, OPS, Rig, config};
 
 /// The program `ops`, whose `arg` is a port, with other port numbers.
@@ -80,4 +83,34 @@ fn programs_are_checked_and_saved_before_they_run() {
     let failure = rig.logic.install(InstallAction::VerifyAndCommit, Some(&broken)).unwrap_err();
     assert_eq!(failure.code, Code::InvalidArgument);
     assert_eq!(rig.run(1, [op(0, 2, 0)])[1].len(), 1);
+}
+
+#[test]
+fn programs_for_psa_have_a_cpu_port_of_32_bits() {
+    for by in ALL {
+        let rig = Rig::new(by, include_str!("../programs/psa.p4"));
+        let sent = |packet: &[u8], port: u32| [&packet[..8], &port.to_be_bytes(), &packet[12..]].concat();
+        let mut packet = plain(7, 1);
+        packet[6..8].fill(0);
+        assert_eq!(rig.run(3, [packet.clone()])[2], [sent(&packet, 3)], "{by:?}");
+        rig.logic.packet_out(&PacketOut { payload: packet.clone(), metadata: vec![] }).unwrap();
+        assert_eq!(rig.at(2).take(1), [sent(&packet, 2)]);
+        packet[..6].fill(0);
+        rig.run(3, [packet.clone()]);
+        assert_eq!(rig.packet_ins::<1>()[0].payload, sent(&packet, 0xffff_fffd));
+    }
+}
+
+#[test]
+fn a_program_of_the_configuration_runs_from_the_start() {
+    let program = Program::text("p.p4", OPS, &p4::preprocess::Options::default()).unwrap();
+    let settings = Settings { program: Some(Arc::new(program)), cpu_port: Some(255), ..Settings::default() };
+    let logic = P4::new(settings).unwrap();
+    // Controllers get what they may send.
+    let config = logic.config().unwrap();
+    logic.install(InstallAction::VerifyAndCommit, Some(&config)).unwrap();
+    assert_eq!(logic.config().unwrap(), config);
+    let other = Program::text("p.p4", L3, &p4::preprocess::Options::default()).unwrap();
+    logic.run(Arc::new(other)).unwrap();
+    assert_ne!(logic.config().unwrap().p4info, config.p4info);
 }
