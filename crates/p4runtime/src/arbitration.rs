@@ -33,9 +33,8 @@ pub(crate) struct Change {
 /// Reasons for refusing a claim or a write.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
-    #[error(
-        "election id {election} of {role} is in use by another controller; each controller needs its own"
-    )]
+    // finsy looks for the words `election id` and `used`, and goes on with the next lower one.
+    #[error("election id {election} of {role} is used by another controller; each controller needs its own")]
     Duplicate { role: RoleName, election: u128 },
     #[error("{limit} roles have controllers; close the streams of one first")]
     TooManyRoles { limit: usize },
