@@ -10,7 +10,7 @@ use crate::role::RoleName;
 /// A stream.
 pub(crate) type StreamId = u64;
 
-/// A stream's part in its role.
+/// Standing of a stream in its role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// It may write.
@@ -54,9 +54,9 @@ pub(crate) enum Refusal {
 #[derive(Debug)]
 pub(crate) struct Arbitration {
     roles: BTreeMap<RoleName, Role>,
-    /// Roles that are remembered.
+    /// Most roles that are remembered besides the default role.
     limit: usize,
-    /// Counts claims.
+    /// Number of claims so far.
     now: u64,
 }
 
@@ -129,7 +129,7 @@ impl Arbitration {
         if was_primary { state.everyone() } else { Change::default() }
     }
 
-    /// Returns a stream's part in its role, and the highest election id that the role has had.
+    /// Returns a stream's standing in its role, and the highest election id that the role has had.
     pub(crate) fn standing(&self, stream: StreamId, role: &RoleName) -> (Standing, Option<u128>) {
         let Some(state) = self.roles.get(role) else { return (Standing::Vacant, None) };
         let standing = match state.primary() {
@@ -163,8 +163,8 @@ impl Arbitration {
         }
     }
 
-    /// Makes room for a role. Where all have been used up, the one is forgotten that has been without streams and claims
-    /// for longest: controllers cannot keep others out by names that they have left.
+    /// Makes room for a role. At the limit, the role without streams whose last claim is oldest is forgotten: controllers
+    /// cannot lock others out with names that they no longer use.
     fn make_room(&mut self, role: &RoleName) -> Result<(), Refusal> {
         if *role == RoleName::Default || self.roles.contains_key(role) {
             return Ok(());

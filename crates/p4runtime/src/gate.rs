@@ -73,6 +73,7 @@ impl Gate {
                     )));
                 }
                 share = self.reserve(bytes).await?;
+                received.reserve_exact((bytes + HEADER).saturating_sub(received.len()));
                 length = Some(bytes);
             }
             if received.len() > HEADER + length.unwrap_or_default() {

@@ -29,7 +29,7 @@ use crate::write_error;
 /// Version of P4Runtime.
 const VERSION: &str = "1.5.0";
 
-/// What all calls share.
+/// State shared by all calls.
 pub(crate) struct Shared {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) limits: Limits,
@@ -102,7 +102,7 @@ impl Requester {
     }
 }
 
-/// Runs what may block on a thread for that.
+/// Runs a call of the device, which may block, on a thread for blocking work.
 pub(crate) async fn blocking<T: Send + 'static>(
     call: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Status> {
@@ -122,7 +122,7 @@ impl P4Runtime for Service {
         request: Request<CapabilitiesRequest>,
     ) -> Result<Response<CapabilitiesResponse>, Status> {
         match request.into_inner().device_id {
-            // The server's own.
+            // Unset: the server's own capabilities.
             0 => {}
             device => self.0.check_device(device)?,
         }
@@ -141,7 +141,7 @@ impl P4Runtime for Service {
         let device = self.0.device.clone();
         let written = blocking(move || {
             let written = device.write(&request.updates, atomicity);
-            // Whether or not somebody waits for the answer, the next one comes only now.
+            // The turn ends here even if the caller has gone.
             drop(turn);
             written
         });
@@ -267,7 +267,7 @@ fn selected(config: &ForwardingPipelineConfig, wanted: ResponseType) -> Forwardi
     }
 }
 
-/// Reads entities, and keeps the places of the reader until it has taken all, is gone, or stalls.
+/// Reads entities. The reader keeps its places until it has taken all parts, closes the call, or stalls.
 async fn read(
     shared: Arc<Shared>,
     request: ReadRequest,
