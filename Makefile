@@ -215,9 +215,11 @@ after-tests: all-tests
 	$(MAKE) -j2 ovs-testsuite-short loom copies instructions OVS_VSWITCHD=$(CURDIR)/target/debug/ovs-vswitchd
 
 .PHONY: controllers
-controllers: ## Ryu's and Faucet's applications drive Open vSwitch, mswitch, and mswitch in its place, with hosts in namespaces
+controllers: ## Ryu's and Faucet's applications drive Open vSwitch, mswitch, and mswitch in its place, with hosts in namespaces; clients of P4Runtime
 	@$(call install-packages,$(BUILD_PACKAGES) python3-dev $(CONTROLLER_PACKAGES))
 	$(CARGO) build --locked -p mswitch -p mswitch-vswitchd
+	$(CARGO) build --locked -p mswitch-p4runtime --example serve
+	tests/controllers/p4runtime.py
 	for switch in ovs mswitch mswitch-ovs; do \
 	  for script in simple_switch_13 simple_switch_rest_13 rest_router ofctl_rest faucet; do \
 	    tests/controllers/$$script.py $$switch; \

@@ -41,3 +41,13 @@ def faucet(**files):
     programs = environment("faucet", ["faucet"]) / "bin"
     variables = {f"FAUCET_{name.upper()}": str(path) for name, path in files.items()}
     return [programs / "faucet"], {"PATH": f"{programs}:{os.environ['PATH']}", **variables}
+
+
+def finsy():
+    """Python with finsy."""
+    return environment("finsy", ["finsy", "protobuf==6.33.6"]) / "bin/python"
+
+
+def p4runtime_shell():
+    """Python with p4runtime-shell, which needs an old protobuf."""
+    return environment("p4runtime-shell", ["p4runtime-shell", "protobuf==3.20.3"]) / "bin/python"

@@ -10,7 +10,7 @@ use crate::role::RoleName;
 /// A stream.
 pub(crate) type StreamId = u64;
 
-/// A stream's part in its role.
+/// Standing of a stream in its role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// It may write.
@@ -33,9 +33,8 @@ pub(crate) struct Change {
 /// Reasons for refusing a claim or a write.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
-    #[error(
-        "election id {election} of {role} is in use by another controller; each controller needs its own"
-    )]
+    // finsy looks for the words `election id` and `used`, and goes on with the next lower one.
+    #[error("election id {election} of {role} is used by another controller; each controller needs its own")]
     Duplicate { role: RoleName, election: u128 },
     #[error("{limit} roles have controllers; close the streams of one first")]
     TooManyRoles { limit: usize },
@@ -55,9 +54,9 @@ pub(crate) enum Refusal {
 #[derive(Debug)]
 pub(crate) struct Arbitration {
     roles: BTreeMap<RoleName, Role>,
-    /// Roles that are remembered.
+    /// Most roles that are remembered besides the default role.
     limit: usize,
-    /// Counts claims.
+    /// Number of claims so far.
     now: u64,
 }
 
@@ -130,7 +129,7 @@ impl Arbitration {
         if was_primary { state.everyone() } else { Change::default() }
     }
 
-    /// Returns a stream's part in its role, and the highest election id that the role has had.
+    /// Returns a stream's standing in its role, and the highest election id that the role has had.
     pub(crate) fn standing(&self, stream: StreamId, role: &RoleName) -> (Standing, Option<u128>) {
         let Some(state) = self.roles.get(role) else { return (Standing::Vacant, None) };
         let standing = match state.primary() {
@@ -164,8 +163,8 @@ impl Arbitration {
         }
     }
 
-    /// Makes room for a role. Where all have been used up, the one is forgotten that has been without streams and claims
-    /// for longest: controllers cannot keep others out by names that they have left.
+    /// Makes room for a role. At the limit, the role without streams whose last claim is oldest is forgotten: controllers
+    /// cannot lock others out with names that they no longer use.
     fn make_room(&mut self, role: &RoleName) -> Result<(), Refusal> {
         if *role == RoleName::Default || self.roles.contains_key(role) {
             return Ok(());

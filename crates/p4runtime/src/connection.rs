@@ -36,7 +36,7 @@ pub(crate) enum Listener {
     Unix { listener: UnixListener, _file: SocketFile },
 }
 
-/// What calls know of their connection.
+/// Limits of one connection, for its calls.
 #[derive(Debug, Clone)]
 pub(crate) struct Peer {
     /// Places for streams.

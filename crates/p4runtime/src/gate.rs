@@ -1,7 +1,8 @@
 //! Reception of requests, within the memory for them.
 //!
 //! A request is received whole before it is decoded: in time, within its length, and if it is long, within the bytes that
-//! all requests share. A long one is decoded only if it names a primary as its sender, as decoding multiplies it.
+//! all requests share. Decoding multiplies a request, by up to 200 if it is made for that: a long change is decoded only
+//! if it names a primary as its sender, and a read only once it has its places.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -26,6 +27,8 @@ use crate::service::{Requester, Service, Shared};
 const HEADER: usize = 5;
 /// Longest request that needs no share of the common bytes.
 const SHORT: usize = 64 << 10;
+/// Common bytes that a byte of a long request takes if anybody may send it.
+const UNVERIFIED: usize = 32;
 /// Unit of the common bytes.
 const UNIT: usize = 1 << 10;
 
@@ -44,7 +47,9 @@ impl Gate {
         let limits = &shared.limits;
         let server = |limit| P4RuntimeServer::new(Service(shared.clone())).max_decoding_message_size(limit);
         let (calls, streams) = (server(limits.large_message.max(limits.message)), server(limits.message));
-        let bytes = Arc::new(Semaphore::new(limits.requests.max(limits.large_message).div_ceil(UNIT)));
+        // Any single request has room.
+        let bytes = limits.requests.max(limits.large_message).max(limits.message.saturating_mul(UNVERIFIED));
+        let bytes = Arc::new(Semaphore::new(bytes.div_ceil(UNIT)));
         Self { shared, calls, streams, bytes }
     }
 
@@ -72,7 +77,8 @@ impl Gate {
                         "the request has {bytes} bytes; expected at most {limit}"
                     )));
                 }
-                share = self.reserve(bytes).await?;
+                share = self.reserve(bytes, if is_change { 1 } else { UNVERIFIED }).await?;
+                received.reserve_exact((bytes + HEADER).saturating_sub(received.len()));
                 length = Some(bytes);
             }
             if received.len() > HEADER + length.unwrap_or_default() {
@@ -86,11 +92,11 @@ impl Gate {
     }
 
     /// Reserves common bytes for a request of `bytes`, if it is long.
-    async fn reserve(&self, bytes: usize) -> Result<Option<OwnedSemaphorePermit>, Status> {
+    async fn reserve(&self, bytes: usize, factor: usize) -> Result<Option<OwnedSemaphorePermit>, Status> {
         if bytes <= SHORT {
             return Ok(None);
         }
-        let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
+        let units = u32::try_from(bytes.saturating_mul(factor).div_ceil(UNIT)).unwrap_or(u32::MAX);
         let share = self.bytes.clone().acquire_many_owned(units).await;
         Ok(Some(share.map_err(|_| Status::unavailable("the server is stopping"))?))
     }
@@ -130,12 +136,20 @@ impl Call<Request<Body>> for Gate {
             return self.streams.call(request);
         }
         let is_change = matches!(method, "Write" | "SetForwardingPipelineConfig");
+        let is_read = method == "Read";
         let mut gate = self.clone();
         Box::pin(async move {
             let received = timeout(gate.shared.limits.receive, gate.receive(request, is_change)).await;
             let late =
                 |_| Err(Status::deadline_exceeded("the request did not arrive in time; try again later"));
             match received.unwrap_or_else(late) {
+                Ok((mut request, share)) if is_read => {
+                    match gate.shared.read_places(request.extensions().get(), share).await {
+                        Ok(places) => request.extensions_mut().insert(places),
+                        Err(status) => return Ok(status.into_http()),
+                    };
+                    gate.calls.call(request).await
+                }
                 Ok((request, share)) => {
                     let response = gate.calls.call(request).await;
                     drop(share);

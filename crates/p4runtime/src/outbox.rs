@@ -21,7 +21,7 @@ const SPARE: usize = 64;
 pub(crate) enum Refused {
     /// There is no room.
     Full,
-    /// Nobody reads any more.
+    /// The reader is gone, or the queue has ended.
     Closed,
 }
 
@@ -48,7 +48,7 @@ struct State<T> {
     bytes: usize,
     /// Messages that were taken.
     progress: u64,
-    /// No message comes any more; an error is for the reader.
+    /// The queue takes no further message; an error is for the reader.
     end: Option<Result<(), Status>>,
     closed: bool,
     reader: Option<Waker>,
@@ -132,18 +132,18 @@ impl<T> Outbox<T> {
         self.changed.notify_waiters();
     }
 
-    /// Messages that were taken, or `None` if nobody waits for more.
+    /// Number of messages taken, or `None` once the reader is gone or has taken the last one.
     pub(crate) fn progress(&self) -> Option<u64> {
         let state = self.state();
         (!state.is_done()).then_some(state.progress)
     }
 
-    /// Waits until nobody reads any more, or no message comes any more.
+    /// Waits until the reader is gone or the queue has ended.
     pub(crate) async fn closed(&self) {
         self.wait(State::is_over).await;
     }
 
-    /// Waits until nobody waits for messages any more.
+    /// Waits until the reader is gone or has taken the last message.
     pub(crate) async fn drained(&self) {
         self.wait(State::is_done).await;
     }

@@ -82,7 +82,7 @@ impl Server {
         let sessions = Arc::downgrade(&shared.sessions);
         shared.device.listen(Box::new(move |message| {
             if let Some(sessions) = sessions.upgrade() {
-                sessions.deliver(&message);
+                sessions.deliver(message);
             }
         }));
         let (closing, ended) = (watch::Sender::new(false), watch::Sender::new(false));
@@ -110,7 +110,7 @@ impl Server {
         &self.listening
     }
 
-    /// Counts of messages that the device had for controllers.
+    /// Counters of the device's messages to controllers.
     pub fn counters(&self) -> Counters {
         self.shared.sessions.counters()
     }

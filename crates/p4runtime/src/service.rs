@@ -29,7 +29,7 @@ use crate::write_error;
 /// Version of P4Runtime.
 const VERSION: &str = "1.5.0";
 
-/// What all calls share.
+/// State shared by all calls.
 pub(crate) struct Shared {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) limits: Limits,
@@ -66,6 +66,18 @@ impl Shared {
         self.sessions.check(&by.role, by.election)
     }
 
+    /// Waits for the places of a read.
+    pub(crate) async fn read_places(
+        &self,
+        peer: Option<&Peer>,
+        share: Option<OwnedSemaphorePermit>,
+    ) -> Result<ReadPlaces, Status> {
+        let own = peer.ok_or_else(no_connection)?.reads.clone();
+        let own = own.acquire_owned().await.map_err(|_| closed())?;
+        let place = self.reads.clone().acquire_owned().await.map_err(|_| closed())?;
+        Ok(ReadPlaces(Arc::new([Some(own), Some(place), share])))
+    }
+
     /// Waits for the turn of a request that changes the device.
     async fn turn(&self, by: &Requester) -> Result<Turn, Status> {
         self.authorize(by)?;
@@ -81,6 +93,12 @@ impl Shared {
         Ok(Turn { _turn: turn, _place: place })
     }
 }
+
+/// Places of a read, and its share of the common bytes, if it is long. They are free once all clones are dropped.
+#[derive(Clone)]
+pub(crate) struct ReadPlaces(
+    #[allow(dead_code, reason = "kept until dropped")] Arc<[Option<OwnedSemaphorePermit>; 3]>,
+);
 
 /// The right to change the device.
 struct Turn {
@@ -102,7 +120,7 @@ impl Requester {
     }
 }
 
-/// Runs what may block on a thread for that.
+/// Runs a call of the device, which may block, on a thread for blocking work.
 pub(crate) async fn blocking<T: Send + 'static>(
     call: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Status> {
@@ -122,7 +140,7 @@ impl P4Runtime for Service {
         request: Request<CapabilitiesRequest>,
     ) -> Result<Response<CapabilitiesResponse>, Status> {
         match request.into_inner().device_id {
-            // The server's own.
+            // Unset: the server's own capabilities.
             0 => {}
             device => self.0.check_device(device)?,
         }
@@ -141,7 +159,7 @@ impl P4Runtime for Service {
         let device = self.0.device.clone();
         let written = blocking(move || {
             let written = device.write(&request.updates, atomicity);
-            // Whether or not somebody waits for the answer, the next one comes only now.
+            // The turn ends here even if the caller has gone.
             drop(turn);
             written
         });
@@ -190,13 +208,12 @@ impl P4Runtime for Service {
 
     type ReadStream = Outgoing<ReadResponse>;
 
-    async fn read(&self, request: Request<ReadRequest>) -> Result<Response<Self::ReadStream>, Status> {
+    async fn read(&self, mut request: Request<ReadRequest>) -> Result<Response<Self::ReadStream>, Status> {
         self.0.check_device(request.get_ref().device_id)?;
-        let own = peer(&request)?.reads.acquire_owned().await.map_err(|_| closed())?;
-        let place = self.0.reads.clone().acquire_owned().await.map_err(|_| closed())?;
+        let places = request.extensions_mut().remove::<ReadPlaces>().ok_or_else(no_connection)?;
         let room = Room { messages: usize::MAX, bytes: self.0.limits.read_bytes };
         let (outbox, outgoing) = Outbox::new(room);
-        tokio::spawn(read(self.0.clone(), request.into_inner(), outbox, [own, place]));
+        tokio::spawn(read(self.0.clone(), request.into_inner(), outbox, places));
         Ok(Response::new(outgoing))
     }
 
@@ -207,7 +224,8 @@ impl P4Runtime for Service {
         request: Request<Streaming<StreamMessageRequest>>,
     ) -> Result<Response<Self::StreamChannelStream>, Status> {
         let Limits { streams, connection_streams, .. } = self.0.limits;
-        let own = peer(&request)?.streams.try_acquire_owned().map_err(|_| {
+        let peer = request.extensions().get::<Peer>().ok_or_else(no_connection)?;
+        let own = peer.streams.clone().try_acquire_owned().map_err(|_| {
             Status::resource_exhausted(format!(
                 "the connection has {connection_streams} streams, the most that it may have; close one first"
             ))
@@ -225,9 +243,8 @@ impl P4Runtime for Service {
     }
 }
 
-fn peer<T>(request: &Request<T>) -> Result<Peer, Status> {
-    let peer = request.extensions().get::<Peer>().cloned();
-    peer.ok_or_else(|| Status::internal("the call came on no connection; this is a bug in mswitch"))
+fn no_connection() -> Status {
+    Status::internal("the call has no connection; this is a bug in mswitch")
 }
 
 fn closed() -> Status {
@@ -267,12 +284,12 @@ fn selected(config: &ForwardingPipelineConfig, wanted: ResponseType) -> Forwardi
     }
 }
 
-/// Reads entities, and keeps the places of the reader until it has taken all, is gone, or stalls.
+/// Reads entities. The reader keeps its places until it has taken all parts, closes the call, or stalls.
 async fn read(
     shared: Arc<Shared>,
     request: ReadRequest,
     outbox: Arc<Outbox<ReadResponse>>,
-    places: [OwnedSemaphorePermit; 2],
+    places: ReadPlaces,
 ) {
     let stall = shared.limits.stall;
     let slow = || {

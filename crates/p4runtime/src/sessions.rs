@@ -1,4 +1,4 @@
-//! Controllers' streams: their part in their roles, and what the device has for them.
+//! Controllers' streams: their standing in their roles, and delivery of the device's messages.
 //!
 //! Invariants: a stream receives packets only while it is primary and knows it; one lock orders changes of primaries,
 //! their notifications and packets, and is never held while anything waits.
@@ -18,7 +18,7 @@ use crate::outbox::{Outbox, Outgoing, Refused, Room};
 use crate::role::RoleName;
 use crate::settings::Limits;
 
-/// Counts of messages that the device had for controllers.
+/// Counters of the device's messages to controllers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
     /// Messages queued for a primary.
@@ -52,7 +52,7 @@ struct State {
 struct Session {
     outbox: Arc<Outbox<StreamMessageResponse>>,
     claim: Option<Claim>,
-    /// It is primary, and was told so.
+    /// It is primary and has been told so: it receives packets.
     hears: bool,
 }
 
@@ -110,21 +110,25 @@ impl Sessions {
         self.state().arbitration.check(role, election).map_err(|refusal| status(&refusal))
     }
 
-    /// Queues what the device has for controllers, for every role's primary.
-    pub(crate) fn deliver(&self, message: &StreamMessageResponse) {
+    /// Queues a message of the device for the primary of every role.
+    pub(crate) fn deliver(&self, mut message: StreamMessageResponse) {
         let bytes = message.encoded_len();
-        let mut is_heard = false;
-        for session in self.state().streams.values().filter(|session| session.hears) {
-            is_heard = true;
-            let count = match session.outbox.push(message.clone(), bytes) {
+        let state = self.state();
+        let mut primaries = state.streams.values().filter(|session| session.hears).peekable();
+        if primaries.peek().is_none() {
+            self.unheard.fetch_add(1, Ordering::Relaxed);
+        }
+        while let Some(session) = primaries.next() {
+            let copy = match primaries.peek() {
+                Some(_) => message.clone(),
+                None => std::mem::take(&mut message),
+            };
+            let count = match session.outbox.push(copy, bytes) {
                 Ok(()) => &self.queued,
                 Err(Refused::Full) => &self.full,
                 Err(Refused::Closed) => &self.unheard,
             };
             count.fetch_add(1, Ordering::Relaxed);
-        }
-        if !is_heard {
-            self.unheard.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -147,14 +151,14 @@ impl Sessions {
 }
 
 impl State {
-    /// Notifies streams of a change, the primary excepted.
+    /// Notifies the streams that a change concerns, except the primary.
     fn notify_others(&mut self, change: &Change) {
         for id in &change.others {
             self.notify(*id);
         }
     }
 
-    /// Tells a stream its part in its role.
+    /// Tells a stream its standing.
     fn notify(&mut self, id: StreamId) {
         let Some(session) = self.streams.get_mut(&id) else { return };
         let Some(claim) = &session.claim else { return };

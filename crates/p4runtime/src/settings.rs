@@ -35,7 +35,7 @@ impl Default for Settings {
     }
 }
 
-/// Bounds of what controllers can make the server keep or wait for.
+/// Bounds on memory, connections and time that controllers can take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Connections per address.
@@ -90,7 +90,7 @@ impl Default for Limits {
             handshake: Duration::from_secs(10),
             probe: Duration::from_secs(30),
             calls: 64,
-            streams: 256,
+            streams: 64,
             connection_streams: 16,
             roles: 64,
             large_message: 64 * MIB,

@@ -100,39 +100,35 @@ async fn claimed(
 }
 
 async fn send(shared: &Arc<Shared>, seat: &Seat, packet: PacketOut) {
-    let sent = match seat.is_primary() {
-        false => Err(not_primary("send packets")),
-        true => {
-            let (device, packet) = (shared.device.clone(), packet.clone());
-            blocking(move || device.packet_out(&packet)).await.unwrap_or_else(|error| Err(bug(&error)))
-        }
+    let device = shared.device.clone();
+    let (failure, packet) = match seat.is_primary() {
+        false => (not_primary("send packets"), Some(packet)),
+        true => match blocking(move || device.packet_out(&packet).map_err(|failure| (failure, packet))).await
+        {
+            Ok(Ok(())) => return,
+            Ok(Err((failure, packet))) => (failure, Some(packet)),
+            Err(bug) => (Failure::new(bug.code(), bug.message()), None),
+        },
     };
-    if let Err(failure) = sent {
-        let details = PacketOutError { packet_out: Some(packet) };
-        report(seat, failure, stream_error::Details::PacketOut(details));
-    }
+    report(seat, failure, stream_error::Details::PacketOut(PacketOutError { packet_out: packet }));
 }
 
 async fn acknowledge(shared: &Arc<Shared>, seat: &Seat, ack: DigestListAck) {
-    let done = match seat.is_primary() {
-        false => Err(not_primary("acknowledge digests")),
-        true => {
-            let device = shared.device.clone();
-            blocking(move || device.acknowledge(&ack)).await.unwrap_or_else(|error| Err(bug(&error)))
-        }
+    let device = shared.device.clone();
+    let failure = match seat.is_primary() {
+        false => not_primary("acknowledge digests"),
+        true => match blocking(move || device.acknowledge(&ack)).await {
+            Ok(Ok(())) => return,
+            Ok(Err(failure)) => failure,
+            Err(bug) => Failure::new(bug.code(), bug.message()),
+        },
     };
-    if let Err(failure) = done {
-        let details = DigestListAckError { digest_list_ack: Some(ack) };
-        report(seat, failure, stream_error::Details::DigestListAck(details));
-    }
+    let details = DigestListAckError { digest_list_ack: Some(ack) };
+    report(seat, failure, stream_error::Details::DigestListAck(details));
 }
 
 fn not_primary(what: &str) -> Failure {
     Failure::new(Code::PermissionDenied, format!("only a primary may {what}; this controller is not one"))
-}
-
-fn bug(error: &Status) -> Failure {
-    Failure::new(error.code(), error.message())
 }
 
 /// Reports a refused message. One that finds no room is left out: the specification allows it.

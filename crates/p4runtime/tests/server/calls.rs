@@ -285,6 +285,11 @@ async fn long_requests_are_bounded_and_need_a_primary() {
     let refused = controller.write(1, long(2_000_000)).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
     assert!(refused.message().ends_with("expected at most 1048576"), "{refused:?}");
+    // A long read, and one that is too long.
+    let entities = vec![entry(9, 0); 15_000];
+    let request = ReadRequest { device_id: 1, entities, ..Default::default() };
+    let mut none = soon(controller.client.read(request)).await.unwrap().into_inner();
+    assert_eq!(soon(none.message()).await.unwrap(), None);
     let entities = vec![entry(1, 0); 100_000];
     let request = ReadRequest { device_id: 1, entities, ..Default::default() };
     let refused = soon(controller.client.read(request)).await.unwrap_err();

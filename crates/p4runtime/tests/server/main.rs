@@ -1,4 +1,4 @@
-//! A server with a device that is none, and gRPC clients.
+//! A server with a fake device, and gRPC clients.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod calls;

@@ -72,7 +72,7 @@ async fn an_election_id_is_used_once() {
     assert_eq!(status.code(), Code::InvalidArgument);
     assert_eq!(
         status.message(),
-        "election id 5 of the default role is in use by another controller; each controller needs its own"
+        "election id 5 of the default role is used by another controller; each controller needs its own"
     );
     // Its own may be repeated; another role's is another one.
     one.claim(1, None, Some(5)).await;

@@ -1,0 +1,44 @@
+#!/usr/bin/env python3
+"""Clients of P4Runtime: finsy and p4runtime-shell set a program, write entries, read them back, and send packets.
+
+They call the server at the address that the command line names, HOST:PORT, and replace its program; without one, a
+server that has no ports is started (crates/p4runtime/examples/serve.rs). It is TCP, as gRPC's library for Python names a
+Unix socket's path as the host (`:authority`), which servers in Rust refuse; `grpc.default_authority` can be set, but
+neither client does so.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import installed
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lab"))
+
+from lab import Lab, LabError, command, wait_for
+from switches import TARGET
+
+FOLDER = Path(__file__).resolve().parent / "p4runtime"
+PROGRAM = FOLDER / "program.p4"
+
+
+def scenario(lab, address):
+    if not address:
+        server = lab.start("server", [TARGET / "debug/examples/serve", "tcp:127.0.0.1:0"])
+        said = wait_for("the server listens", lambda: server.tail() or not server.is_running())
+        address = str(said).strip().rpartition("tcp:")[2]
+    mswitch = os.environ.get("MSWITCH_BIN") or TARGET / "debug/mswitch"
+    info = lab.folder / "program.p4info.txtpb"
+    info.write_text(command(str(mswitch), "p4", "info", str(PROGRAM)))
+    for client, python in (("finsy", installed.finsy()), ("shell", installed.p4runtime_shell())):
+        print(command(str(python), str(FOLDER / f"{client}_client.py"), address, str(PROGRAM), str(info)), end="")
+
+
+if len(sys.argv) > 2:
+    sys.exit(f"usage: {sys.argv[0]} [HOST:PORT]")
+try:
+    with Lab("p4rt") as lab:
+        print("p4runtime:")
+        scenario(lab, sys.argv[1] if len(sys.argv) == 2 else None)
+except LabError as error:
+    sys.exit(f"FAILED: {error}")
