@@ -1,12 +1,20 @@
-// An IPv4 router: the longest prefix of the destination gives the next hop, whose table gives port and addresses.
+// An IPv4 router: the longest prefix of the destination gives the next hop, whose table gives port, VLAN and addresses.
 #include <core.p4>
 #include <v1model.p4>
 
 const bit<16> TYPE_IPV4 = 0x0800;
+const bit<16> TYPE_VLAN = 0x8100;
 
 header ethernet_t {
     bit<48> dst;
     bit<48> src;
+    bit<16> type;
+}
+
+header vlan_t {
+    bit<3> priority;
+    bit<1> drop_eligible;
+    bit<12> id;
     bit<16> type;
 }
 
@@ -27,6 +35,7 @@ header ipv4_t {
 
 struct headers_t {
     ethernet_t ethernet;
+    vlan_t vlan;
     ipv4_t ipv4;
 }
 
@@ -38,6 +47,14 @@ parser Packets(packet_in packet, out headers_t hdr, inout metadata_t meta, inout
     state start {
         packet.extract(hdr.ethernet);
         transition select(hdr.ethernet.type) {
+            TYPE_VLAN: vlan;
+            TYPE_IPV4: ipv4;
+            default: accept;
+        }
+    }
+    state vlan {
+        packet.extract(hdr.vlan);
+        transition select(hdr.vlan.type) {
             TYPE_IPV4: ipv4;
             default: accept;
         }
@@ -75,16 +92,26 @@ control Route(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         size = 16384;
     }
 
+    // Each next hop leaves without a tag, or with that of its VLAN, whatever the packet came with.
     action forward(bit<9> port, bit<48> src, bit<48> dst) {
         std.egress_spec = port;
         hdr.ethernet.src = src;
         hdr.ethernet.dst = dst;
+        hdr.ethernet.type = TYPE_IPV4;
+        hdr.vlan.setInvalid();
         hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
+    }
+
+    action forward_tagged(bit<9> port, bit<12> vlan, bit<48> src, bit<48> dst) {
+        forward(port, src, dst);
+        hdr.ethernet.type = TYPE_VLAN;
+        hdr.vlan.setValid();
+        hdr.vlan = { 0, 0, vlan, TYPE_IPV4 };
     }
 
     table next_hops {
         key = { meta.next_hop: exact; }
-        actions = { forward; drop; }
+        actions = { forward; forward_tagged; drop; }
         default_action = drop();
     }
 

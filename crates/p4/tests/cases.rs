@@ -1,4 +1,5 @@
-//! Runs the cases in `tests/cases`, each on the program of the same name: in the interpreter and as machine code.
+//! Runs the cases in `tests/cases` and those of the examples, each on the program of the same name: in the interpreter
+//! and as machine code.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,14 +31,36 @@ fn judge(path: &Path) -> String {
     }
 }
 
+/// Cases in a folder, in order.
+fn cases(folder: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut cases: Vec<_> = entries.filter(|path| path.extension().is_some_and(|e| e == "stf")).collect();
+    cases.sort();
+    cases
+}
+
 #[test]
 fn all_cases_pass() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut cases: Vec<PathBuf> =
-        entries.filter(|path| path.extension().is_some_and(|e| e == "stf")).collect();
-    cases.sort();
-    assert!(cases.len() >= 15, "{} cases found", cases.len());
+    let cases = cases("tests/cases");
+    assert!(cases.len() >= 18, "{} cases found", cases.len());
     let wrong: String = cases.iter().map(|path| judge(path)).collect();
     assert!(wrong.is_empty(), "{wrong}");
+}
+
+#[test]
+fn all_examples_pass_and_have_a_page_that_counts_their_packets() {
+    let cases = cases("../../examples/p4");
+    assert!(cases.len() >= 8, "{} cases found", cases.len());
+    let wrong: String = cases.iter().map(|path| judge(path)).collect();
+    assert!(wrong.is_empty(), "{wrong}");
+    for case in cases {
+        let name = case.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../docs/p4/{name}.md"));
+        let page = fs::read_to_string(page).unwrap_or_default();
+        let packets = fs::read_to_string(&case).unwrap_or_default();
+        let packets = packets.lines().filter(|line| line.starts_with("packet ")).count();
+        let passed = format!("examples/p4/{name}.stf: passed, {packets} packets\n");
+        assert!(page.contains(&passed), "docs/p4/{name}.md does not end in {passed}");
+    }
 }
