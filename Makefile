@@ -34,16 +34,11 @@ OVS_TESTSUITE_PACKAGES := openvswitch-source openvswitch-switch openvswitch-comm
   openvswitch-testcontroller python3 python3-openvswitch bzip2
 BENCH_PACKAGES := $(TEST_PACKAGES) openvswitch-switch-dpdk
 
-# The end-to-end tests by name: of the whole workspace, so that what it is made of is compiled once for all of it.
-# Those that need others' daemons and many packages have a target of their own.
-E2E_TESTS = $(patsubst tests/tests/%.rs,--test %,$(filter-out %/virtualization.rs %/open_vswitch_libvirt.rs,$(wildcard tests/tests/*.rs))) \
-  $(patsubst tests/tests/%/main.rs,--test %,$(wildcard tests/tests/*/main.rs))
+# Tests that need others' daemons and many packages; `make virtualization` runs them.
+VIRTUALIZATION := --features mswitch-e2e/virtualization
 
 # Those that take seconds: traffic, replacing a logic, several bridges, starting and stopping.
 CHECK_TESTS := lifecycle logics graph mirror traffic
-
-# Seeds of the others are replayed by tests of crates/control and crates/p4.
-FUZZ_SHORT = $(filter-out config p4_source p4_check,$(patsubst fuzz/fuzz_targets/%.rs,%,$(wildcard fuzz/fuzz_targets/*.rs)))
 
 # install-packages,LIST: installs what of LIST is missing; asks the network only then.
 define install-packages
@@ -128,7 +123,7 @@ check: ## for those who change a line: format, clippy, unit tests, the fastest e
 # Everything is compiled once: what would make the second time faster makes the first one slower.
 test: export CARGO_INCREMENTAL = 0
 test: export CARGO_PROFILE_DEV_DEBUG = 0
-test: lint unit generator-check loom copies instructions e2e ovs-testsuite-debug ## everything but the long runs
+test: lint all-tests generator-check after-tests ## everything but the long runs
 
 .PHONY: lint
 lint: ## formatting, clippy and documentation, without a warning
@@ -137,13 +132,21 @@ lint: ## formatting, clippy and documentation, without a warning
 	$(CARGO) fmt --all --check
 	cd fuzz && $(CARGO) fmt --check
 	cd sdk/rust && $(CARGO) fmt --check && $(CARGO) clippy --all-targets --target-dir ../../target/sdk -- -D warnings
-	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy --workspace --all-targets $(VIRTUALIZATION) --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
 .PHONY: unit
 unit: ## unit and property tests of every crate
 	@$(call install-packages,$(BUILD_PACKAGES) $(TEST_PACKAGES))
 	$(CARGO) test --workspace --exclude mswitch-e2e --locked
+	cd sdk/rust && $(CARGO) test --locked --target-dir ../../target/sdk
+
+.PHONY: all-tests
+# In one go: parts of the workspace, or programs without tests, have other features of crates, which are compiled again.
+all-tests: generator ## unit and end-to-end tests
+	@$(call install-packages,$(BUILD_PACKAGES) $(TEST_PACKAGES))
+	$(CARGO) build --locked --workspace --bins --tests
+	$(CARGO) test --locked --workspace
 	cd sdk/rust && $(CARGO) test --locked --target-dir ../../target/sdk
 
 .PHONY: generator
@@ -175,13 +178,13 @@ instructions: ## instructions a packet, counted by callgrind, against the record
 e2e: generator ## the real daemon with real clients
 	@$(call install-packages,$(BUILD_PACKAGES) $(TEST_PACKAGES))
 	$(CARGO) build --locked --workspace --bins
-	$(CARGO) test --locked --workspace $(E2E_TESTS)
+	$(CARGO) test --locked -p mswitch-e2e
 
 .PHONY: virtualization
 virtualization: ## guests of libvirt, also with Open vSwitch's tools, and containers of Podman, as documented
 	@$(call install-packages,$(BUILD_PACKAGES) $(TEST_PACKAGES) $(VIRTUALIZATION_PACKAGES))
 	$(CARGO) build --locked --workspace --bins
-	$(CARGO) test --locked --workspace --test virtualization --test open_vswitch_libvirt
+	$(CARGO) test --locked -p mswitch-e2e $(VIRTUALIZATION) --test virtualization --test open_vswitch_libvirt
 
 .PHONY: conformance
 conformance: ## OpenFlow 1.3 cases of os-ken's switch tester: Open vSwitch, then mswitch; fails below 98 %; an hour
@@ -206,10 +209,10 @@ ovs-testsuite-short: $(if $(OVS_VSWITCHD),,ovs-vswitchd) ## 40 of these cases, w
 	@$(call install-packages,$(OVS_TESTSUITE_PACKAGES))
 	tests/ovs-testsuite/run.sh --jobs 6 $$(cat tests/ovs-testsuite/short.txt)
 
-.PHONY: ovs-testsuite-debug
-# These cases mostly wait, so the fuzz targets are built and run beside them.
-ovs-testsuite-debug: e2e
-	$(MAKE) -j2 ovs-testsuite-short fuzz-short OVS_VSWITCHD=$(CURDIR)/target/debug/ovs-vswitchd
+.PHONY: after-tests
+# Open vSwitch's cases mostly wait, so others run beside them.
+after-tests: all-tests
+	$(MAKE) -j2 ovs-testsuite-short loom copies instructions OVS_VSWITCHD=$(CURDIR)/target/debug/ovs-vswitchd
 
 .PHONY: controllers
 controllers: ## Ryu's and Faucet's applications drive Open vSwitch, mswitch, and mswitch in its place, with hosts in namespaces
@@ -222,9 +225,9 @@ controllers: ## Ryu's and Faucet's applications drive Open vSwitch, mswitch, and
 	done
 
 .PHONY: fuzz-short
-fuzz-short: ## replay all corpora, and more for 2 s a target
+fuzz-short: ## replay all corpora with the address sanitizer, and more for 10 s a target
 	@$(call install-packages,$(BUILD_PACKAGES))
-	fuzz/run.sh 2 $(FUZZ_SHORT)
+	fuzz/run.sh 10
 
 .PHONY: fuzz
 fuzz: ## 5 minutes a target (SECONDS_PER_FUZZ_TARGET)
@@ -239,7 +242,7 @@ soak: generator ## the end-to-end tests at full length: 60 s a shape, 1,000 ping
 	before=$$(cat /proc/sys/vm/nr_hugepages); trap "echo $$before >/proc/sys/vm/nr_hugepages" EXIT; \
 	  echo $$((before + 4)) >/proc/sys/vm/nr_hugepages; \
 	  $(CARGO) test --locked -p mswitch-clientmem --test hostile -- --ignored
-	MSWITCH_LONG=1 MSWITCH_BIN=$(CURDIR)/target/release/mswitch $(CARGO) test --release --locked -p mswitch-e2e
+	MSWITCH_LONG=1 MSWITCH_BIN=$(CURDIR)/target/release/mswitch $(CARGO) test --release --locked -p mswitch-e2e $(VIRTUALIZATION)
 
 .PHONY: bench
 bench: ## against the floor and Open vSwitch with DPDK, interleaved (PAIRS); idle cost

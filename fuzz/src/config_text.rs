@@ -18,7 +18,7 @@ use control::model::{self, Config};
 use control::sflow::{Collector, settings};
 use control::{cpulist, options, vlan};
 
-use crate::bytes::Bytes;
+use crate::Bytes;
 
 /// Parses an input and asserts the invariants above.
 pub fn check(data: &[u8]) {

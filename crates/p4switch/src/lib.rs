@@ -4,18 +4,30 @@
 //! in, entities out, by the ids of the P4Info. It knows neither connections nor packets on ports: `p4runtime` serves
 //! controllers, `p4logic` runs packets, and meets here as a [`Device`].
 //!
-//! | module    | room for                                                    |
-//! |-----------|-------------------------------------------------------------|
-//! | `program` | programs: from source text or a bundle to what runs          |
-//! | `switch`  | the state in P4Runtime's words                               |
-//! | `device`  | what a server needs of a device                              |
-//! | `failure` | refusals with their codes                                    |
+//! | module       | room for                                                    |
+//! |--------------|-------------------------------------------------------------|
+//! | `program`    | programs: from source text or a bundle to what runs          |
+//! | `unused`     | what programs declare and never use                          |
+//! | `schema`     | what a controller can address, by id                         |
+//! | `switch`     | the state in P4Runtime's words                               |
+//! | `journal`    | maps whose changes can be taken back                         |
+//! | `bytestring` | numbers as bytes                                             |
+//! | `data`       | values of P4 types                                           |
+//! | `packets`    | packets from and to controllers                              |
+//! | `device`     | what a server needs of a device                              |
+//! | `failure`    | refusals with their codes                                    |
 #![forbid(unsafe_code)]
 
+mod bytestring;
+mod data;
 mod device;
 mod failure;
+mod journal;
+mod packets;
 mod program;
+mod schema;
 mod switch;
+mod unused;
 
 pub use device::{Device, InstallAction, Listener};
 pub use failure::{Code, Failure, WriteFailure};

@@ -8,6 +8,8 @@ use pipeline::Checked;
 
 use p4::preprocess::Options;
 
+use crate::schema::Schema;
+
 /// A program that can run.
 #[derive(Debug)]
 pub struct Program {
@@ -17,6 +19,7 @@ pub struct Program {
     pub info: Arc<P4Info>,
     /// Warnings of the front end, rendered.
     pub warnings: String,
+    schema: Schema,
 }
 
 /// Reasons why a program cannot run.
@@ -47,6 +50,11 @@ impl Program {
         Self::of(p4::compile::text(name, text, options))
     }
 
+    /// What controllers can address, by id.
+    pub(crate) fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
     fn of(mut front: p4::compile::Front) -> Result<Self, LoadError> {
         let checked = front.lower();
         let info = front
@@ -56,7 +64,9 @@ impl Program {
         let text = p4::diagnostic::render(&front.sources, &front.diagnostics, false);
         match (checked, info) {
             (Some(checked), Some(info)) if front.diagnostics.errors() == 0 => {
-                Ok(Self { checked, info: Arc::new(info), warnings: text })
+                let checked = crate::unused::added(checked, &info);
+                let schema = Schema::of(&info, &checked);
+                Ok(Self { checked, info: Arc::new(info), warnings: text, schema })
             }
             _ => Err(LoadError::Program(text)),
         }

@@ -252,7 +252,7 @@ pub struct Profile {
     pub name: String,
     /// Actions that members may have.
     pub actions: Vec<ActionId>,
-    /// Most members and groups, together.
+    /// Most members, and most groups.
     pub size: u32,
     /// How groups choose; without it there are no groups.
     pub select: Option<Selection>,

@@ -77,6 +77,11 @@ impl Arrays {
         self.counters.get(id.index())?.cell(index)
     }
 
+    /// A counter, if it exists and has ever counted, or a cell near it has.
+    pub fn used_counter(&self, id: CounterId, index: u64) -> Option<&Stats> {
+        self.counters.get(id.index())?.used(index)
+    }
+
     /// A meter; `None`: it does not exist, or it has never been configured and colours everything green.
     pub fn meter(&self, id: MeterId, index: u64) -> Option<&MeterCell> {
         self.meters.get(id.index())?.used(index)
@@ -88,7 +93,7 @@ impl Arrays {
     }
 
     /// Configures a meter, if it exists.
-    pub(super) fn configure_meter(&self, id: MeterId, index: u64, rates: Option<Rates>, now: u64) {
+    pub fn configure_meter(&self, id: MeterId, index: u64, rates: Option<Rates>, now: u64) {
         let cell = self.meters.get(id.index()).and_then(|meters| match rates {
             Some(_) => meters.cell(index),
             None => meters.used(index),

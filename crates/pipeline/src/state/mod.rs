@@ -44,7 +44,7 @@ pub use objects::{
     Bucket, Choice, EntryStats, Expiry, Group, GroupKind, Installed, InstalledGroup, LookupCounts,
     ProfileState, Replica, Replication, TableState,
 };
-pub use update::{Bundle, Change, Update, UpdateError, UpdateProblem};
+pub use update::{Bundle, Change, Savepoint, Transaction, Update, UpdateError, UpdateProblem};
 
 /// Number of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

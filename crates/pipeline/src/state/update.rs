@@ -117,7 +117,23 @@ pub enum UpdateProblem {
     Value,
 }
 
+/// A bundle that is being made ([`State::begin`]).
+#[derive(Debug)]
+pub struct Transaction {
+    undo: Vec<Undo>,
+    changes: Vec<Change>,
+}
+
+/// A point in a bundle ([`State::savepoint`]).
+#[derive(Debug, Clone, Copy)]
+pub struct Savepoint {
+    undo: usize,
+    changes: usize,
+    next_entry: u64,
+}
+
 /// What an update replaced.
+#[derive(Debug)]
 enum Undo {
     Entry(TableId, EntryId, Option<Arc<Installed>>),
     Default(TableId, Option<ActionCall>),
@@ -138,25 +154,70 @@ impl State {
     /// # Errors
     /// The first update that does not fit.
     pub fn apply(&mut self, updates: Vec<Update>, now: u64) -> Result<Bundle, UpdateError> {
-        let first_entry = self.next_entry;
-        let (mut undo, mut changes) = (Vec::with_capacity(updates.len()), Vec::with_capacity(updates.len()));
+        let mut transaction = self.begin();
+        let start = self.savepoint(&transaction);
+        transaction.undo.reserve(updates.len());
+        transaction.changes.reserve(updates.len());
         for (index, update) in updates.into_iter().enumerate() {
-            match self.update(update, now) {
-                Ok((before, change)) => {
-                    undo.push(before);
-                    changes.extend(change);
-                }
-                Err(problem) => {
-                    undo.into_iter().rev().for_each(|before| self.put_back(before));
-                    // Nobody has seen the numbers of entries that were taken back.
-                    self.next_entry = first_entry;
-                    return Err(UpdateError { index, problem });
-                }
+            if let Err(problem) = self.change(&mut transaction, update, now) {
+                self.go_back(&mut transaction, start);
+                return Err(UpdateError { index, problem });
             }
         }
-        undo.into_iter().for_each(|done| self.finish(done, now));
+        Ok(self.commit(transaction, now))
+    }
+
+    /// Begins a bundle whose updates are given one by one. It ends with [`State::commit`] or with [`State::go_back`] to
+    /// its beginning.
+    pub fn begin(&self) -> Transaction {
+        Transaction { undo: Vec::new(), changes: Vec::new() }
+    }
+
+    /// Applies an update of a bundle; returns what it changed. Registers and meters change when the bundle is committed.
+    ///
+    /// # Errors
+    /// The update does not fit: the state and the bundle are as before.
+    pub fn change<'t>(
+        &mut self,
+        transaction: &'t mut Transaction,
+        update: Update,
+        now: u64,
+    ) -> Result<Option<&'t Change>, UpdateProblem> {
+        let (before, change) = self.update(update, now)?;
+        transaction.undo.push(before);
+        Ok(match change {
+            Some(change) => {
+                transaction.changes.push(change);
+                transaction.changes.last()
+            }
+            None => None,
+        })
+    }
+
+    /// The point that a bundle has reached.
+    pub fn savepoint(&self, transaction: &Transaction) -> Savepoint {
+        Savepoint {
+            undo: transaction.undo.len(),
+            changes: transaction.changes.len(),
+            next_entry: self.next_entry,
+        }
+    }
+
+    /// Takes back the updates since a point of the same bundle.
+    pub fn go_back(&mut self, transaction: &mut Transaction, to: Savepoint) {
+        while transaction.undo.len() > to.undo {
+            transaction.undo.pop().into_iter().for_each(|before| self.put_back(before));
+        }
+        transaction.changes.truncate(to.changes);
+        // Nobody has seen the numbers of entries that were taken back.
+        self.next_entry = to.next_entry;
+    }
+
+    /// Ends a bundle.
+    pub fn commit(&mut self, transaction: Transaction, now: u64) -> Bundle {
+        transaction.undo.into_iter().for_each(|done| self.finish(done, now));
         self.generation += 1;
-        Ok(Bundle { generation: self.generation, changes })
+        Bundle { generation: self.generation, changes: transaction.changes }
     }
 
     /// Installs what the program brings along; validation has checked it.
@@ -196,8 +257,7 @@ impl State {
                 }
                 let size = schema.size;
                 let profile = self.profiles.get_mut(id.index()).ok_or(NoObject)?;
-                let room = size as usize - profile.groups.len().min(size as usize);
-                let before = replace(&mut profile.members, member, call, room, size)?;
+                let before = replace(&mut profile.members, member, call, size as usize, size)?;
                 Ok((Undo::Member(id, member, before), Some(Change::Profile(id))))
             }
             Update::Selection(id, group, choices) => {
@@ -207,8 +267,7 @@ impl State {
                 }
                 let size = schema.size;
                 let profile = self.profiles.get_mut(id.index()).ok_or(NoObject)?;
-                let room = size as usize - profile.members.len().min(size as usize);
-                let before = replace(&mut profile.groups, group, choices, room, size)?;
+                let before = replace(&mut profile.groups, group, choices, size as usize, size)?;
                 Ok((Undo::Selection(id, group, before), Some(Change::Profile(id))))
             }
             Update::Group(id, number, group) => {

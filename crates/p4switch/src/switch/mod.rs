@@ -1,4 +1,33 @@
 //! The state of a program in P4Runtime's words.
+//!
+//! | module           | room for                                                           |
+//! |------------------|--------------------------------------------------------------------|
+//! | `work.rs`        | a write: updates one by one, taken back or committed together       |
+//! | `book.rs`        | what P4Runtime knows of entities and the pipeline does not          |
+//! | `matches.rs`     | conditions                                                          |
+//! | `action.rs`      | actions with arguments                                              |
+//! | `table.rs`       | entries and defaults of tables                                      |
+//! | `direct.rs`      | counters and meters of entries                                      |
+//! | `profile.rs`     | members and groups of action profiles                               |
+//! | `one_shot.rs`    | groups that entries bring along                                     |
+//! | `arrays.rs`      | counters, meters and registers                                      |
+//! | `replication.rs` | multicast groups and clone sessions                                 |
+//! | `settings.rs`    | value sets and digests                                              |
+//! | `read/`          | reading                                                             |
+//! | `take_over.rs`   | what another program's state had                                    |
+
+mod action;
+mod arrays;
+mod book;
+mod direct;
+mod matches;
+mod one_shot;
+mod profile;
+mod read;
+mod replication;
+mod settings;
+mod table;
+mod work;
 
 use std::sync::Arc;
 
@@ -10,6 +39,7 @@ use pipeline::ir::{Constant, DigestId};
 use pipeline::state::{Bundle, State};
 
 use crate::{Failure, Program, WriteFailure};
+use book::Book;
 
 /// Follows changes of a state, for packets: generated code. Called with each bundle, before the write returns.
 pub trait Follower: Send {
@@ -21,6 +51,7 @@ pub trait Follower: Send {
 pub struct Switch {
     program: Arc<Program>,
     state: State,
+    book: Book,
     follower: Option<Box<dyn Follower>>,
 }
 
@@ -28,7 +59,7 @@ impl Switch {
     /// A program at its start.
     pub fn new(program: Arc<Program>) -> Self {
         let state = State::new(program.checked.clone());
-        Self { program, state, follower: None }
+        Self { program, state, book: Book::default(), follower: None }
     }
 
     /// The program.
@@ -48,10 +79,13 @@ impl Switch {
 
     /// Writes entities at time `now`, nanoseconds of [`State::apply`].
     ///
+    /// All that succeed are one bundle: packets see them together. With [`Atomicity::RollbackOnError`] and
+    /// [`Atomicity::DataplaneAtomic`], nothing changes if one fails.
+    ///
     /// # Errors
     /// The result of each update.
     pub fn write(&mut self, updates: &[Update], atomicity: Atomicity, now: u64) -> Result<(), WriteFailure> {
-        unimplemented!("{updates:?} {atomicity:?} {now}")
+        work::write(self, updates, atomicity, now)
     }
 
     /// Reads entities; see [`crate::Device::read`].
@@ -64,7 +98,7 @@ impl Switch {
         now: u64,
         emit: &mut dyn FnMut(Vec<Entity>) -> bool,
     ) -> Result<(), Failure> {
-        unimplemented!("{entities:?} {now} {}", emit(vec![]))
+        read::read(self, entities, now, emit)
     }
 
     /// Writes what another program's state has, where the shapes agree: entries of tables, members, groups, multicast
@@ -79,12 +113,21 @@ impl Switch {
     /// # Errors
     /// What is wrong with its metadata.
     pub fn packet_out(&self, packet: &PacketOut) -> Result<Vec<u8>, Failure> {
-        unimplemented!("{packet:?}")
+        match (&self.program.schema().packet_out, &packet.metadata[..]) {
+            (Some(header), _) => header.encode(packet),
+            (None, []) => Ok(packet.payload.clone()),
+            (None, _) => Err(Failure::invalid(
+                "the program has no header with @controller_header(\"packet_out\"): packets have no metadata",
+            )),
+        }
     }
 
     /// A packet that left through the CPU port, for controllers.
     pub fn packet_in(&self, bytes: &[u8]) -> PacketIn {
-        unimplemented!("{bytes:?}")
+        match &self.program.schema().packet_in {
+            Some(header) => header.decode(bytes),
+            None => PacketIn { payload: bytes.to_vec(), metadata: vec![] },
+        }
     }
 
     /// Takes a digest that a packet made. Lists that are full are due ([`Switch::due_digests`]).

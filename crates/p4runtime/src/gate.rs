@@ -1,0 +1,152 @@
+//! Reception of requests, within the memory for them.
+//!
+//! A request is received whole before it is decoded: in time, within its length, and if it is long, within the bytes that
+//! all requests share. A long one is decoded only if it names a primary as its sender, as decoding multiplies it.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http_body_util::{BodyExt, Full};
+use p4runtime_proto::v1::Uint128;
+use p4runtime_proto::v1::p4_runtime_server::{P4RuntimeServer, SERVICE_NAME};
+use prost::Message;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::http::{Request, Response};
+use tonic::codegen::{Bytes, Service as Call};
+use tonic::server::NamedService;
+
+use crate::service::{Requester, Service, Shared};
+
+/// Bytes of a message's header: whether it is compressed, and its length.
+const HEADER: usize = 5;
+/// Longest request that needs no share of the common bytes.
+const SHORT: usize = 64 << 10;
+/// Unit of the common bytes.
+const UNIT: usize = 1 << 10;
+
+/// The service behind the gate.
+#[derive(Clone)]
+pub(crate) struct Gate {
+    shared: Arc<Shared>,
+    calls: P4RuntimeServer<Service>,
+    streams: P4RuntimeServer<Service>,
+    /// Units of the common bytes.
+    bytes: Arc<Semaphore>,
+}
+
+impl Gate {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        let limits = &shared.limits;
+        let server = |limit| P4RuntimeServer::new(Service(shared.clone())).max_decoding_message_size(limit);
+        let (calls, streams) = (server(limits.large_message.max(limits.message)), server(limits.message));
+        let bytes = Arc::new(Semaphore::new(limits.requests.max(limits.large_message).div_ceil(UNIT)));
+        Self { shared, calls, streams, bytes }
+    }
+
+    /// Receives a request; returns it with its share of the common bytes.
+    async fn receive(
+        &self,
+        request: Request<Body>,
+        is_change: bool,
+    ) -> Result<(Request<Body>, Option<OwnedSemaphorePermit>), Status> {
+        let limits = &self.shared.limits;
+        let limit = if is_change { limits.large_message } else { limits.message };
+        let (head, mut body) = request.into_parts();
+        let (mut received, mut share, mut length) = (Vec::new(), None, None);
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame.map_err(|error| Status::cancelled(error.to_string()))?.into_data() else {
+                continue;
+            };
+            received.extend_from_slice(&data);
+            if length.is_none()
+                && let Some([_, a, b, c, d]) = received.first_chunk::<HEADER>()
+            {
+                let bytes = u32::from_be_bytes([*a, *b, *c, *d]) as usize;
+                if bytes > limit {
+                    return Err(Status::resource_exhausted(format!(
+                        "the request has {bytes} bytes; expected at most {limit}"
+                    )));
+                }
+                share = self.reserve(bytes).await?;
+                length = Some(bytes);
+            }
+            if received.len() > HEADER + length.unwrap_or_default() {
+                return Err(Status::invalid_argument("the request is longer than its length says"));
+            }
+        }
+        if share.is_some() && is_change {
+            self.authorize(received.get(HEADER..).unwrap_or_default())?;
+        }
+        Ok((Request::from_parts(head, Body::new(Full::new(Bytes::from(received)))), share))
+    }
+
+    /// Reserves common bytes for a request of `bytes`, if it is long.
+    async fn reserve(&self, bytes: usize) -> Result<Option<OwnedSemaphorePermit>, Status> {
+        if bytes <= SHORT {
+            return Ok(None);
+        }
+        let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
+        let share = self.bytes.clone().acquire_many_owned(units).await;
+        Ok(Some(share.map_err(|_| Status::unavailable("the server is stopping"))?))
+    }
+
+    fn authorize(&self, message: &[u8]) -> Result<(), Status> {
+        let sender = Sender::decode(message).map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let Sender { device_id, role_id, election_id, role } = sender;
+        self.shared.authorize(&Requester::new(device_id, &role, role_id, election_id))
+    }
+}
+
+/// The fields that `Write` and `SetForwardingPipelineConfig` have in common.
+#[derive(Clone, PartialEq, Message)]
+struct Sender {
+    #[prost(uint64, tag = 1)]
+    device_id: u64,
+    #[prost(uint64, tag = 2)]
+    role_id: u64,
+    #[prost(message, tag = 3)]
+    election_id: Option<Uint128>,
+    #[prost(string, tag = 6)]
+    role: String,
+}
+
+impl Call<Request<Body>> for Gate {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let method = request.uri().path().rsplit('/').next().unwrap_or_default();
+        if method == "StreamChannel" {
+            return self.streams.call(request);
+        }
+        let is_change = matches!(method, "Write" | "SetForwardingPipelineConfig");
+        let mut gate = self.clone();
+        Box::pin(async move {
+            let received = timeout(gate.shared.limits.receive, gate.receive(request, is_change)).await;
+            let late =
+                |_| Err(Status::deadline_exceeded("the request did not arrive in time; try again later"));
+            match received.unwrap_or_else(late) {
+                Ok((request, share)) => {
+                    let response = gate.calls.call(request).await;
+                    drop(share);
+                    response
+                }
+                Err(status) => Ok(status.into_http()),
+            }
+        })
+    }
+}
+
+impl NamedService for Gate {
+    const NAME: &'static str = SERVICE_NAME;
+}
