@@ -108,7 +108,7 @@ pub const BRIDGE: &[Key] = &[
 pub const P4: &[Key] = &[
     key(
         "listen",
-        "list of `unix:PATH`, `tcp:ADDRESS:PORT`, `tls:ADDRESS:PORT`",
+        "list of `unix:PATH`, `tcp:ADDRESS:PORT`",
         "`unix:` and `BRIDGE.p4rt` beside the control socket",
         "Addresses where the bridge accepts P4Runtime clients; sockets have the owner, group and mode of the control socket.",
     ),
@@ -121,10 +121,15 @@ pub const P4: &[Key] = &[
     key(
         "cpu-port",
         "1 to 4294967295",
-        "`510`",
+        "510; 4294967293 for PSA",
         "P4 port number that stands for the controllers: packets sent to it become `PacketIn`, `PacketOut` comes from it.",
     ),
-    key("private-key", "path", "not set", "The server's private key in PEM, for `tls:`."),
+    key(
+        "private-key",
+        "path",
+        "not set",
+        "The server's private key in PEM; with it and `certificate`, `tcp:` addresses speak TLS.",
+    ),
     key("certificate", "path", "not set", "The server's certificate in PEM, with intermediate ones if there are some."),
     key(
         "ca-cert",

@@ -5,7 +5,7 @@ use super::report::Report;
 use super::section::Section;
 use crate::keys;
 use crate::model::LogicConfig;
-use crate::p4::settings::{P4Config, SettingError, TLS_KEYS, check_cpu_port, check_device_id, parse_file, parse_listen};
+use crate::p4::settings::{P4Config, TLS_KEYS, check_number, parse_file, parse_listen};
 use crate::p4::{LOGIC, is_p4};
 
 const LISTEN: &str = "a list of addresses such as [\"tcp:127.0.0.1:9559\"]";
@@ -37,15 +37,11 @@ pub(super) fn read(
             }
         }
     }
-    type Check = fn(i64) -> Result<u32, SettingError>;
-    let numbers: [(&str, &mut u32, Check); 2] = [
-        ("device-id", &mut config.device_id, check_device_id),
-        ("cpu-port", &mut config.cpu_port, check_cpu_port),
-    ];
-    for (key, value, check) in numbers {
+    for key in ["device-id", "cpu-port"] {
         let Some((number, span)) = section.integer(key, report) else { continue };
-        match check(number) {
-            Ok(number) => *value = number,
+        match check_number(number) {
+            Ok(number) if key == "device-id" => config.device_id = number,
+            Ok(number) => config.cpu_port = Some(number),
             Err(error) => report.add(&span, &section.context, format!("`{key}`: {error}")),
         }
     }

@@ -193,8 +193,8 @@ pub(crate) fn p4(config: &P4Config) -> Table {
     if config.device_id != default.device_id {
         table.insert("device-id".into(), i64::from(config.device_id).into());
     }
-    if config.cpu_port != default.cpu_port {
-        table.insert("cpu-port".into(), i64::from(config.cpu_port).into());
+    if let Some(number) = config.cpu_port {
+        table.insert("cpu-port".into(), i64::from(number).into());
     }
     for (key, file) in P4_TLS_KEYS.iter().zip(&config.tls) {
         if let Some(file) = file {

@@ -14,7 +14,7 @@ use logic::LogicError;
 use p4::preprocess::Options;
 use p4logic::{P4, PortFacts, Settings};
 use p4runtime::Server;
-use p4switch::{Device, InstallAction, LoadError, Program};
+use p4switch::{Device, LoadError, Program};
 use tokio::task::JoinHandle;
 
 use super::program;
@@ -72,6 +72,7 @@ impl Running {
         config: &P4Config,
         program: Option<Arc<Program>>,
     ) -> Result<Arc<Self>, String> {
+        let program = program.map(|program| (program.clone(), program.config()));
         let settings = Settings { program, cpu_port: config.cpu_port, seed: fastrand::u64(..) };
         let logic = P4::new(settings).map_err(|error| error.to_string())?;
         let running = Self { name: name.into(), place: place.clone(), logic, state: Mutex::default() };
@@ -95,7 +96,7 @@ impl Running {
     /// Has the logic run another program, which takes over what the one before has.
     pub(crate) fn replace(&self, program: Arc<Program>) -> Result<(), String> {
         let config = program.config();
-        self.logic.install(InstallAction::ReconcileAndCommit, Some(&config)).map_err(|error| error.to_string())
+        self.logic.replace(program, config).map_err(|error| error.to_string())
     }
 
     /// Applies the settings. Returns the result if anything changed. Blocks for up to a second while streams end.

@@ -11,19 +11,20 @@ use ports::bounded::within;
 /// Settings of a bridge's P4Runtime server. They have no effect while the bridge's logic is another one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct P4Config {
-    /// Addresses, without duplicates; `None`: a socket beside the control socket.
+    /// Addresses, without duplicates; `None`: a socket beside the control socket. With files for TLS, those of TCP speak
+    /// it.
     pub listen: Option<Vec<Listen>>,
     /// Device id; 0 stands for the bridge, too.
     pub device_id: u32,
-    /// Number of the port that stands for controllers.
-    pub cpu_port: u32,
+    /// Number of the port that stands for controllers; `None`: the architecture's.
+    pub cpu_port: Option<u32>,
     /// Files for clients with TLS, in the order of [`TLS_KEYS`].
     pub tls: [Option<PathBuf>; 3],
 }
 
 impl Default for P4Config {
     fn default() -> Self {
-        Self { listen: None, device_id: 1, cpu_port: p4logic::CPU_PORT, tls: [None, None, None] }
+        Self { listen: None, device_id: 1, cpu_port: None, tls: [None, None, None] }
     }
 }
 
@@ -47,9 +48,9 @@ pub enum SettingError {
     /// Too many addresses.
     #[error("{0} addresses are too many; the most are {MAX_LISTEN}")]
     TooMany(usize),
-    /// An address with TLS lacks files.
-    #[error("`{0}` needs files in PEM: set `private-key` and `certificate`")]
-    NoTlsFiles(String),
+    /// Some files for TLS are missing.
+    #[error("TLS needs `private-key` and `certificate`, both files in PEM")]
+    NoTlsFiles,
     /// TLS is not possible with the files.
     #[error("{0}")]
     Tls(String),
@@ -73,19 +74,20 @@ impl P4Config {
 
     /// Returns the files for clients with TLS; `None` if one of them is missing.
     pub fn tls_files(&self) -> Option<TlsFiles> {
-        let [Some(private_key), Some(certificate), ca_certificate] = self.tls.clone() else { return None };
-        Some(TlsFiles { private_key, certificate, ca_certificate })
+        let [Some(private_key), Some(certificate), client_ca] = self.tls.clone() else { return None };
+        Some(TlsFiles { private_key, certificate, client_ca })
     }
 
-    /// Checks the addresses together, and that those with TLS have their files. `reads`: also that the files can be
-    /// used.
+    /// Checks the addresses together, and that TLS has its files. `reads`: also that the files can be used.
     pub fn check(&self, reads: bool) -> Result<(), SettingError> {
         let listen = self.listen.as_deref().unwrap_or_default();
         if listen.len() > MAX_LISTEN {
             return Err(SettingError::TooMany(listen.len()));
         }
-        let Some(address) = listen.iter().find(|listen| listen.is_tls()) else { return Ok(()) };
-        let files = self.tls_files().ok_or_else(|| SettingError::NoTlsFiles(address.to_string()))?;
+        if self.tls.iter().all(Option::is_none) {
+            return Ok(());
+        }
+        let files = self.tls_files().ok_or(SettingError::NoTlsFiles)?;
         if !reads {
             return Ok(());
         }
@@ -115,17 +117,8 @@ pub fn parse_file(text: &str) -> Result<PathBuf, SettingError> {
     }
 }
 
-/// Checks a device id.
-pub fn check_device_id(value: i64) -> Result<u32, SettingError> {
-    positive(value)
-}
-
-/// Checks the number of the controllers' port.
-pub fn check_cpu_port(value: i64) -> Result<u32, SettingError> {
-    positive(value)
-}
-
-fn positive(value: i64) -> Result<u32, SettingError> {
+/// Checks a device id, or the number of the controllers' port.
+pub fn check_number(value: i64) -> Result<u32, SettingError> {
     u32::try_from(value).ok().filter(|value| *value > 0).ok_or(SettingError::Range(value))
 }
 
@@ -139,12 +132,10 @@ mod tests {
         assert_eq!(config.check(true), Ok(()));
         let beside = config.addresses(Path::new("/run/m/c.sock"), "br0");
         assert_eq!(beside, [Listen::Unix("/run/m/br0.p4rt".into())]);
-        config.listen = Some(vec![parse_listen("tls:127.0.0.1:9559").unwrap()]);
-        let missing = config.check(false).unwrap_err().to_string();
-        assert_eq!(
-            missing,
-            "`tls:127.0.0.1:9559` needs files in PEM: set `private-key` and `certificate`"
-        );
+        config.listen = Some(vec![parse_listen("tcp:127.0.0.1:9559").unwrap()]);
+        assert_eq!(config.check(true), Ok(()));
+        config.tls[1] = Some("/no/certificate".into());
+        assert_eq!(config.check(false), Err(SettingError::NoTlsFiles));
         config.tls = [Some("/no/key".into()), Some("/no/certificate".into()), None];
         assert_eq!(config.check(false), Ok(()));
         assert!(config.check(true).unwrap_err().to_string().starts_with("/no/key"));
@@ -158,7 +149,7 @@ mod tests {
         assert_eq!(relative, "`a.sock` is relative to the daemon's working directory; write an absolute path");
         let wrong = parse_listen("127.0.0.1:9559").unwrap_err().to_string();
         assert!(wrong.ends_with("; write for example `tcp:127.0.0.1:9559`"), "{wrong}");
-        let range = check_device_id(0).unwrap_err().to_string();
+        let range = check_number(0).unwrap_err().to_string();
         assert_eq!(range, "0 is out of range; expected 1 to 4294967295");
     }
 }
