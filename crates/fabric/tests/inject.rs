@@ -125,6 +125,28 @@ fn the_logic_sees_the_marks_of_packets() {
     assert_eq!((rig.take(2), rig.take(0)), (vec![marked.clone(), marked], vec![plain]));
 }
 
+/// Sends packets from no port, and those only, to port 2.
+struct FromNowhere;
+
+impl SwitchLogic for FromNowhere {
+    fn forward(&self, batch: &mut Batch<'_>) {
+        if batch.ingress() == PortIndex::NONE {
+            batch.packets().for_each(|v| batch.send(v, PortIndex(2)));
+        }
+    }
+}
+
+#[test]
+fn the_logic_decides_for_packets_from_no_port() {
+    let rig = Rig::new(Arc::new(FromNowhere), 3);
+    let packet = frame(1, 60);
+    rig.inject(&packet, Injection::Logic);
+    rig.inject(&frame(2, 60), Injection::At(rig.port(1)));
+    rig.wait_taken(2);
+    assert_eq!(rig.take(2), [packet]);
+    assert_eq!(rig.drops(DropReason::NoDestination), 1);
+}
+
 #[test]
 fn segments_pass_whole_and_metadata_is_checked() {
     let rig = Rig::new(Arc::new(Hub), 1);

@@ -1,30 +1,10 @@
 //! Effects of a program on a packet, the same for generated code and the interpreter.
 
 use codegen::Effects;
+use match_action::Form;
 use ofswitch::Failure;
 use pipeline::interp::{self, Dropped, Exit};
 use pipeline::ir::{Constant, DigestId};
-
-/// Bytes of an outgoing packet: new ones, then bytes `from..to` of the received packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Form<'a> {
-    pub(crate) head: &'a [u8],
-    pub(crate) from: u32,
-    pub(crate) to: u32,
-}
-
-impl Form<'_> {
-    /// Whether it is a packet of `len` bytes with this front as it was received.
-    #[inline]
-    pub(crate) fn is_received(&self, front: &[u8], len: u32) -> bool {
-        self.to == len
-            && self.head.len() == self.from as usize
-            // Most packets have no new bytes. To compare none costs more than to compare many where there is nothing
-            // behind the address: some CPUs take hundreds of cycles to suppress the fault.
-            && (self.head.is_empty()
-                || front.get(..self.head.len()).is_some_and(|front| front == self.head))
-    }
-}
 
 /// An effect of a packet's pass through the tables.
 #[derive(Debug, Clone, Copy)]

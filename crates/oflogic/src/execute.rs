@@ -7,13 +7,13 @@ use bond::lacp::pdu;
 use fabric::{Batch, DropReason, PortIndex, Text, Value, VersionId};
 use logic::Key;
 use logic::vlan::{Frame, Vlans};
+use match_action::{Form, append, replace};
 use ofswitch::{Sample, Switch};
 use packet::{MacAddr, ether};
 use pipeline::interp::{Dropped, Exit};
 
 use crate::bonds::Bonds;
-use crate::effect::{EffectRef, Form};
-use crate::headers;
+use crate::effect::EffectRef;
 use crate::plane::{Local, Plane};
 use crate::ports::PortMap;
 use crate::samples::Sampled;
@@ -437,7 +437,7 @@ impl Executor<'_> {
         }
         let Some(copy) = batch.copy(v) else { return };
         if let Some(form) = form
-            && !headers::replace(batch, copy, form.head, form.from, form.to)
+            && !replace(batch, copy, form.head, form.from, form.to)
         {
             return;
         }
@@ -464,6 +464,7 @@ impl Executor<'_> {
         let pauses = matches!(purpose, Purpose::Controllers { reason, .. } if Switch::is_pause(reason));
         let is_of_link = matches!(purpose, Purpose::Pdu | Purpose::Bpdu | Purpose::Intercepted(_));
         let pushed = self.local.upcalls.push(is_of_link, |slot| {
+            slot.clear();
             slot.purpose = purpose;
             slot.port = self.number;
             slot.data.extend_from_slice(data);
@@ -481,14 +482,6 @@ impl Executor<'_> {
         bump(&tally.lost);
         batch.discard(v, DropReason::ControllerQueue);
     }
-}
-
-/// Appends bytes `from..to` of a version, as far as they are there.
-fn append(batch: &Batch<'_>, v: VersionId, from: u32, to: u32, bytes: &mut Vec<u8>) {
-    let before = bytes.len();
-    bytes.resize(before + to.saturating_sub(from) as usize, 0);
-    let read = bytes.get_mut(before..).map_or(0, |rest| batch.read(v, from as usize, rest));
-    bytes.truncate(before + read);
 }
 
 /// Records a finding if the batch is traced.
@@ -513,7 +506,7 @@ fn version(
         return Some(v);
     }
     let version = if single { v } else { batch.copy(v)? };
-    if !is_received && !headers::replace(batch, version, form.head, form.from, form.to) {
+    if !is_received && !replace(batch, version, form.head, form.from, form.to) {
         return None;
     }
     if queue != 0 {

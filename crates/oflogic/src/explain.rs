@@ -1,11 +1,11 @@
 //! Traces of packets: matching flows and their effects.
 
 use fabric::{Batch, DropReason, Rest, SwitchLogic, Text, Value, VersionId};
+use match_action::WINDOW;
 use ofagent::SharedSwitch;
 use openflow::PortNo;
 
 use crate::effect::EffectRef;
-use crate::headers::WINDOW;
 use crate::plane::Plane;
 use crate::tree::Gate;
 

@@ -16,8 +16,7 @@
 //! - `plane`, `headers`, `effect`, `execute`, `upcalls`, `tally`: run by workers;
 //! - `samples`: packets that `sample` actions choose;
 //! - `ports`: numbers and configurations; `bonds`: several ports that are one for `NORMAL`; `tree`: ports that a
-//!   spanning tree keeps from forwarding; `engine`: machine code that follows the switch; `specialiser`: when it is made
-//!   faster;
+//!   spanning tree keeps from forwarding; `program`: machine code of the program that all bridges have;
 //! - `explain`, `show`: traces; tables and counters.
 //!
 //! # Invariants
@@ -28,7 +27,6 @@
 
 mod bonds;
 mod effect;
-mod engine;
 mod execute;
 mod explain;
 mod headers;
@@ -36,10 +34,10 @@ mod intercept;
 mod pace;
 mod plane;
 mod ports;
+mod program;
 mod samples;
 mod shared;
 mod show;
-mod specialiser;
 mod switch_logic;
 mod tally;
 mod tree;

@@ -14,15 +14,15 @@ use fabric::doorbell::{Doorbell, ThreadBell};
 use fabric::worker::PerThread;
 use fabric::{Batch, DropReason, PortIndex, Rest, SwitchLogic, VersionId};
 use logic::Learning;
+use match_action::{Compiled, Run, WINDOW};
 use ofagent::SharedSwitch;
 use ofswitch::{OnlyFlow, Surroundings};
 use openflow::PortNo;
 use pipeline::interp::Received;
 
 use crate::effect::EffectRef;
-use crate::engine::Compiled;
 use crate::execute::Executor;
-use crate::headers::{WINDOW, needs_more};
+use crate::headers::needs_more;
 use crate::ports::PortMap;
 use crate::samples::Sampler;
 use crate::tally::{Other, Tally, bump};
@@ -111,7 +111,7 @@ impl Local {
             only_normal: Cache::new(plane.only_normal.clone()),
             views: Cache::new(plane.compiled.views().clone()),
         };
-        let (upcalls, tally, reported) = (Upcalls::new(), Tally::new(), AtomicU32::new(0));
+        let (upcalls, tally, reported) = (Upcalls::default(), Tally::new(), AtomicU32::new(0));
         Self { own: Mutex::new(Own { seen, memory }), alone, upcalls, tally, reported }
     }
 
@@ -123,34 +123,6 @@ impl Local {
             self.reported.store(now.max(1), Relaxed);
         }
         may
-    }
-}
-
-/// Consecutive packets for one port, which are sent together.
-struct Run {
-    first: u16,
-    end: u16,
-    port: PortIndex,
-}
-
-impl Run {
-    const NONE: Run = Run { first: u16::MAX, end: u16::MAX, port: PortIndex::NONE };
-
-    #[inline]
-    fn add(&mut self, batch: &mut Batch<'_>, v: VersionId, port: PortIndex) {
-        let number = v.number() as u16;
-        if number == self.end && port == self.port {
-            self.end += 1;
-            return;
-        }
-        self.send(batch);
-        *self = Run { first: number, end: number + 1, port };
-    }
-
-    #[inline]
-    fn send(&mut self, batch: &mut Batch<'_>) {
-        let Run { first, end, port } = std::mem::replace(self, Run::NONE);
-        batch.send_range(first, end, port);
     }
 }
 

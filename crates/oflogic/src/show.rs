@@ -5,13 +5,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use codegen::{Form, TableInfo};
 use logic::{Counter, Table, TableSize};
+use match_action::{MOST_CODE, SLOTS};
 use ofagent::SharedSwitch;
 use ofswitch::{Limit, PerWhat};
 
-use crate::engine::MOST_CODE;
 use crate::shared::Core;
 use crate::tally::Tally;
-use crate::upcalls::SLOTS;
 
 /// Name of the table of flow tables.
 const TABLES: &str = "tables";

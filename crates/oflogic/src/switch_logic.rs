@@ -13,18 +13,19 @@ use fabric::switch::PortSnapshot;
 use fabric::worker::{MAX_WORKERS, PerThread, Threads};
 use fabric::{Batch, Injection, Injector, PortIndex, PortSettings, SwitchLogic};
 use logic::{Counter, Learning, Logic, LogicError, SnoopingSettings, State, Table, TableSize, Views};
+use match_action::Compiled;
 use ofagent::SharedSwitch;
 use ofswitch::{Limit, Settings, Switch};
 use openflow::PortNo;
 
-use crate::engine::Compiled;
 use crate::intercept::{Selector, Sink};
 use crate::plane::{Local, Plane};
 use crate::ports::{Link, NumberedPort, PortFacts, PortMap};
+use crate::program::TABLES;
 use crate::samples::Sampler;
 use crate::shared::{Core, Following, PduSink, PortWatch, Statistics};
 use crate::tree::TreeView;
-use crate::{bonds, explain, show, specialiser};
+use crate::{bonds, explain, show};
 
 /// Reasons why the logic cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -92,11 +93,9 @@ impl OpenFlow {
     fn make(settings: Settings, code: Code, stations: Option<u32>) -> Result<Arc<Self>, StartError> {
         let seed = settings.seed;
         let compiled = match code {
-            Code::Tended => {
-                specialiser::start()?;
-                specialiser::tended(|me| Compiled::new(true, Some(me)))
-            }
-            Code::Untended | Code::Nothing => Arc::new(Compiled::new(code == Code::Untended, None)),
+            Code::Tended => Compiled::tended(TABLES)?,
+            Code::Untended => Compiled::untended(TABLES),
+            Code::Nothing => Compiled::none(TABLES),
         };
         let plane = Plane {
             ports: Arc::new(ArcSwap::from_pointee(PortMap::default())),

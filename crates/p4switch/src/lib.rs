@@ -13,6 +13,7 @@
 //! | `journal`    | maps whose changes can be taken back                         |
 //! | `bytestring` | numbers as bytes                                             |
 //! | `data`       | values of P4 types                                           |
+//! | `digests`    | digests on their way to controllers                          |
 //! | `packets`    | packets from and to controllers                              |
 //! | `device`     | what a server needs of a device                              |
 //! | `failure`    | refusals with their codes                                    |
@@ -21,6 +22,7 @@
 mod bytestring;
 mod data;
 mod device;
+mod digests;
 mod failure;
 mod journal;
 mod packets;

@@ -76,9 +76,7 @@ pub(crate) struct Table {
     pub(crate) const_default: bool,
     pub(crate) timeouts: bool,
     pub(crate) counter: Option<CounterKind>,
-    pub(crate) counter_id: Option<u32>,
     pub(crate) meter: Option<MeterType>,
-    pub(crate) meter_id: Option<u32>,
     /// Why entries cannot be written.
     pub(crate) unsupported: Option<String>,
 }
@@ -180,11 +178,6 @@ pub(crate) struct Digest {
 }
 
 impl Table {
-    /// A key by its id.
-    pub(crate) fn field(&self, id: u32, near: usize) -> Option<(usize, &Field)> {
-        field(&self.fields, id, near)
-    }
-
     /// An action by its number in the pipeline.
     pub(crate) fn action_of(&self, ir: ActionId) -> Option<&Action> {
         self.actions.iter().find(|action| action.ir == ir)
@@ -239,15 +232,7 @@ impl Schema {
             let Some(at) = numbers.get(preamble.name.as_str()) else { continue };
             let Some(ir) = program.tables.get(*at) else { continue };
             let (fields, unsupported) = table_fields(table, ir, program);
-            let direct = |list: Vec<(u32, u32)>| {
-                list.into_iter().find(|(_, table)| *table == preamble.id).map(|(id, _)| id)
-            };
-            let counters = info.direct_counters.iter();
-            let counter_id =
-                direct(counters.filter_map(|c| Some((c.preamble.as_ref()?.id, c.direct_table_id))).collect());
-            let meters = info.direct_meters.iter();
-            let meter_id =
-                direct(meters.filter_map(|m| Some((m.preamble.as_ref()?.id, m.direct_table_id))).collect());
+            let has_counter = info.direct_counters.iter().any(|c| c.direct_table_id == preamble.id);
             let meter_type = info
                 .direct_meters
                 .iter()
@@ -264,10 +249,8 @@ impl Schema {
                 is_const: table.is_const_table || ir.const_entries,
                 const_default: table.const_default_action_id != 0 || ir.const_default,
                 timeouts: ir.timeouts,
-                counter: ir.counter.filter(|_| counter_id.is_some()),
-                counter_id,
+                counter: ir.counter.filter(|_| has_counter),
                 meter: meter_type.filter(|_| ir.meter.is_some()),
-                meter_id,
                 unsupported,
             };
             self.table_ids.insert(found.ir, found.id);
@@ -375,7 +358,9 @@ impl Schema {
                 };
                 (0..program.digests.len()).filter(nameless).find(free).filter(|_| struct_name.is_none())
             });
-            at.into_iter().for_each(|at| drop(self.digest_ids.insert(DigestId::at(at), preamble.id)));
+            if let Some(at) = at {
+                self.digest_ids.insert(DigestId::at(at), preamble.id);
+            }
             let found = Digest { name: preamble.name.clone(), spec: digest.type_spec.clone() };
             self.digests.insert(preamble.id, found);
         }

@@ -19,6 +19,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
 use std::thread::Thread;
+use std::time::Instant;
 
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -160,6 +161,19 @@ impl Doorbell<ThreadBell> {
         self.disarm();
     }
 
+    /// As [`Doorbell::wait`], but at most until `deadline`.
+    pub fn wait_until(&self, deadline: Instant) {
+        self.bell.belongs_here();
+        while !self.arm() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            std::thread::park_timeout(left);
+        }
+        self.disarm();
+    }
+
     /// Blocks the calling thread, always the same one, until `ready` returns a value; calls it after each ring.
     pub fn wait_for<T>(&self, mut ready: impl FnMut() -> Option<T>) -> T {
         loop {
@@ -203,6 +217,7 @@ impl SystemCall {
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::AtomicU64;
+    use std::time::Duration;
 
     use super::*;
 
@@ -229,6 +244,17 @@ mod tests {
         doorbell.ring();
         assert!(doorbell.arm(), "rung before it was armed");
         assert_eq!(woken(), 1);
+    }
+
+    #[test]
+    fn a_parking_thread_waits_until_its_deadline_or_a_ring() {
+        let doorbell = Doorbell::new(ThreadBell::new());
+        let begin = Instant::now();
+        doorbell.wait_until(begin + Duration::from_millis(5));
+        assert!(begin.elapsed() >= Duration::from_millis(5));
+        doorbell.ring();
+        doorbell.wait_until(begin + Duration::from_secs(3600));
+        assert!(begin.elapsed() < Duration::from_secs(3600));
     }
 
     #[test]

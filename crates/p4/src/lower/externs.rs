@@ -32,7 +32,7 @@ impl<'h> Lower<'h> {
                     self.emit(Stmt::Random(place, low, high));
                 }
             }
-            ("digest", [_, data]) => self.digest(data),
+            ("digest", [_, data]) => self.digest(None, data),
             ("clone", [kind, session]) => self.clone_packet(kind, session, vec![]),
             ("clone3", [kind, session, data]) => {
                 let carry = self.data_vars(data);
@@ -191,6 +191,15 @@ impl<'h> Lower<'h> {
             self.unsupported(span, "a register of structs or headers is");
             return None;
         };
+        let starts_at_zero = of.args.get(1).is_none_or(|value| match value {
+            Argument::Constant(Value::Integer(value)) => *value == num_bigint::BigInt::ZERO,
+            Argument::Constant(Value::Bool(value)) => !value,
+            _ => true,
+        });
+        if !starts_at_zero {
+            self.unsupported(span, "a register with an initial value other than 0 is");
+            return None;
+        }
         let size = self.array_size(object, 0);
         self.out.registers.push(ir::Register { name, size, ty });
         let register = ir::RegisterId::at(self.out.registers.len() - 1);
@@ -234,7 +243,7 @@ impl<'h> Lower<'h> {
             "identity" | "IDENTITY" => HashKind::Identity,
             "csum16" | "ONES_COMPLEMENT16" => HashKind::Csum16,
             "xor16" => HashKind::Xor16,
-            // Custom polynomials have none here: those of the standard hashes stand in.
+            // A control plane of BMv2 may set their polynomials; at first they are those of the standard hashes.
             "crc32_custom" => HashKind::Crc32,
             "crc16_custom" => HashKind::Crc16,
             // Any hash will do, and this one spreads well.
@@ -344,15 +353,16 @@ impl<'h> Lower<'h> {
         self.emit(Stmt::If(condition, code, vec![]));
     }
 
-    pub(super) fn digest(&mut self, data: &'h Expr) {
+    /// Lowers data for the control plane. Without a name, a digest has that of its type, as in v1model.
+    pub(super) fn digest(&mut self, name: Option<String>, data: &'h Expr) {
         let value = self.value(data);
         let mut list = Vec::new();
         self.flatten(&value, &data.ty, data.span, &mut list);
         let (values, types): (Vec<_>, Vec<_>) = list.into_iter().unzip();
-        let name = match base(&data.ty) {
+        let name = name.unwrap_or_else(|| match base(&data.ty) {
             Type::Struct(composite) | Type::Header(composite) => composite.name.clone(),
             _ => format!("digest_{}", self.out.digests.len()),
-        };
+        });
         let found = self.out.digests.iter().position(|digest| digest.name == name);
         let id = found.unwrap_or_else(|| {
             self.out.digests.push(ir::Digest { name, types });

@@ -94,7 +94,10 @@ impl<'h> Lower<'h> {
                     ty,
                 )));
             }
-            ("Digest", "pack", [data]) => self.digest(data),
+            ("Digest", "pack", [data]) => {
+                let name = self.objects.get(object.0).map(|object| object.name.clone());
+                self.digest(name, data);
+            }
             ("InternetChecksum", ..) => return self.internet_checksum(object, name, call),
             ("Checksum", ..) if self.hash_arg(object, 0, call.span) == HashKind::Csum16 => {
                 let name = if name == "update" { "add" } else { name };

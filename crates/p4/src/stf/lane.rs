@@ -6,25 +6,32 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use codegen::{Code, Effects, Engine, Views, Worker};
+use pipeline::Checked;
 use pipeline::bits::Bits;
-use pipeline::env::Env;
+use pipeline::env::{Env, Queue};
 use pipeline::interp::{self, Effect, Exit, Limits, Outcome, Received};
 use pipeline::ir::{CounterId, RegisterId, TableId};
 use pipeline::state::{Bundle, State, Update, UpdateError};
 
+use super::stack::CODE_STACK;
+
+/// Most bytes of machine code.
+const CODE: usize = 256 << 20;
 /// Most cells of an array that are compared.
 const CELLS: u32 = 1 << 16;
 
-/// Surroundings: a clock that the runner moves, and random numbers from a seed.
-#[derive(Debug, Clone)]
+/// Surroundings: a clock that the runner moves, queues, and random numbers from a seed.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct World {
     pub(super) now: u64,
+    /// State of all queues.
+    pub(super) queue: Queue,
     seed: u64,
 }
 
 impl Default for World {
     fn default() -> Self {
-        Self { now: 0, seed: 1 }
+        Self { now: 0, queue: Queue::default(), seed: 1 }
     }
 }
 
@@ -45,6 +52,10 @@ impl Env for World {
 
     fn ports(&self, _: u32, _: bool) -> Vec<u32> {
         Vec::new()
+    }
+
+    fn queue(&self, _: u32, _: u8) -> Queue {
+        self.queue
     }
 }
 
@@ -78,30 +89,50 @@ pub(super) struct Compiled {
     engine: Engine,
     views: Views,
     worker: Worker,
-    /// Whether code is made for the entries that are there before each packet.
-    specialises: bool,
+}
+
+/// Machine code, and machine code that [`Compiled::improve`] specialises.
+pub(super) fn compile(program: &Checked, limits: Limits) -> Result<[Compiled; 2], String> {
+    let options = codegen::Options { limits, code: CODE, stack: CODE_STACK };
+    let code = Arc::new(codegen::compile(program, &options).map_err(|error| error.to_string())?);
+    let lane = |name| Compiled::new(name, State::new(program.clone()), code.clone(), options);
+    Ok([lane("machine code")?, lane("specialised machine code")?])
 }
 
 impl Compiled {
-    pub(super) fn new(
+    fn new(
+        name: &'static str,
         state: State,
         code: Arc<Code>,
         options: codegen::Options,
-        specialises: bool,
     ) -> Result<Self, String> {
         let engine = Engine::with_code(&state, code, options).map_err(|error| error.to_string())?;
-        let name = if specialises { "specialised machine code" } else { "machine code" };
         let (views, worker) = (engine.views(), Worker::alone());
-        Ok(Self { name, state, world: World::default(), engine, views, worker, specialises })
+        Ok(Self { name, state, world: World::default(), engine, views, worker })
+    }
+
+    /// Makes code for the entries that are there.
+    pub(super) fn improve(&mut self) {
+        self.engine.improve();
+    }
+
+    /// Makes lookups fast.
+    pub(super) fn improve_tables(&mut self) {
+        self.engine.improve_tables();
     }
 
     pub(super) fn run(&mut self, received: &Received<'_>) -> Vec<Effect> {
-        if self.specialises {
-            self.engine.improve();
-        }
         let mut effects = Effects::default();
         self.worker.run(&self.views.load(), &mut self.world, received, &mut effects);
         effects.to_interp()
+    }
+
+    /// Effects of each packet.
+    pub(super) fn run_batch(&mut self, batch: &[Received<'_>]) -> Vec<Vec<Effect>> {
+        let (mut effects, mut fates) = (Effects::default(), Vec::new());
+        let packets = batch.iter().copied();
+        self.worker.run_batch(&self.views.load(), &mut self.world, packets, &mut effects, &mut fates);
+        effects.to_interp_each(&fates, batch.iter().map(|packet| packet.len))
     }
 
     pub(super) fn apply(&mut self, updates: Vec<Update>) -> Result<(), String> {

@@ -44,7 +44,8 @@
 //!
 //! - `parse.rs`: cases; `literal.rs`: numbers and conditions; `names.rs`: what a name means;
 //! - `configure.rs`: commands become updates of a state; `replication.rs`: multicast and mirroring;
-//! - `lane.rs`: one execution of a program; `run.rs`: all of them; `compare.rs`: outputs against expectations.
+//! - `lane.rs`: one execution of a program; `run.rs`: all of them; `compare.rs`: outputs against expectations;
+//! - `random/`: random packets and entries instead of a case's; `stack.rs`: the thread of a run.
 
 mod compare;
 mod configure;
@@ -52,8 +53,10 @@ mod lane;
 mod literal;
 mod names;
 mod parse;
+pub mod random;
 mod replication;
 mod run;
+mod stack;
 
 pub use compare::{Difference, Output};
 pub use literal::{Literal, Pattern};

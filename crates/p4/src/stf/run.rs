@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::sync::Arc;
 
 use pipeline::Checked;
 use pipeline::bits::Bits;
@@ -11,20 +10,15 @@ use pipeline::state::State;
 
 use super::compare::{Difference, Expectations, Output};
 use super::configure::{Configurator, Request};
-use super::lane::{Compiled, Interpreter, counts, text};
+use super::lane::{Compiled, Interpreter, compile, counts, text};
 use super::literal::Literal;
 use super::names::find;
 use super::parse::{Case, Command, Step};
+use super::stack::with_stack;
 
 /// Time between commands and the next packet, and between packets.
-const AFTER_COMMAND: u64 = 1_000_000_000;
+pub(super) const AFTER_COMMAND: u64 = 1_000_000_000;
 const AFTER_PACKET: u64 = 1_000;
-
-/// Stack of the thread that runs a case, and the part of it that machine code may take.
-const STACK: usize = 256 << 20;
-const CODE_STACK: usize = 128 << 20;
-/// Most bytes of machine code.
-const CODE: usize = 256 << 20;
 
 /// How a case is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,17 +82,9 @@ impl Report {
 
 /// Runs a case on a program.
 pub fn run(program: &Checked, case: &Case, options: &Options) -> Report {
-    // Generated code and the interpreter nest as deeply as the limits allow.
-    std::thread::scope(|scope| {
-        let run = || Run::new(program, options).case(case);
-        let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, run);
-        let result = thread.map_err(|error| error.to_string()).and_then(|thread| {
-            thread.join().map_err(|_| "the run ended by a panic, which is a fault of the switch".to_owned())
-        });
-        result.unwrap_or_else(|message| Report {
-            differences: vec![Difference::Command { line: 0, message }],
-            ..Report::default()
-        })
+    with_stack(|| Run::new(program, options).case(case)).unwrap_or_else(|message| Report {
+        differences: vec![Difference::Command { line: 0, message }],
+        ..Report::default()
     })
 }
 
@@ -133,23 +119,13 @@ impl<'a> Run<'a> {
             waits: true,
             report: Report::default(),
         };
-        if options.compiled
-            && let Err(reason) = run.compile()
-        {
-            run.report.differences.push(Difference::NotCompiled(reason));
+        if options.compiled {
+            match compile(program, options.limits) {
+                Ok(lanes) => run.compiled.extend(lanes),
+                Err(reason) => run.report.differences.push(Difference::NotCompiled(reason)),
+            }
         }
         run
-    }
-
-    fn compile(&mut self) -> Result<(), String> {
-        let options = codegen::Options { limits: self.options.limits, code: CODE, stack: CODE_STACK };
-        let code = codegen::compile(self.program, &options).map_err(|error| error.to_string())?;
-        let code = Arc::new(code);
-        for specialises in [false, true] {
-            let state = State::new(self.program.clone());
-            self.compiled.push(Compiled::new(state, code.clone(), options, specialises)?);
-        }
-        Ok(())
     }
 
     fn case(mut self, case: &Case) -> Report {
@@ -217,6 +193,8 @@ impl<'a> Run<'a> {
             self.report.traces.insert(line, steps);
         }
         let texts: Vec<_> = effects.iter().map(|effect| text(effect, state, &received)).collect();
+        // The second one is specialised.
+        self.compiled.iter_mut().skip(1).for_each(Compiled::improve);
         for lane in &mut self.compiled {
             lane.world.now += passed;
             let found: Vec<_> = lane.run(&received).iter().map(|e| text(e, state, &received)).collect();

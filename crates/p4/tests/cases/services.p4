@@ -73,6 +73,11 @@ control C(inout headers hdr, inout metadata meta, inout standard_metadata_t std)
             assume(hdr.h.isValid());
         } else if (hdr.h.op == 14) {
             hdr.h.r = std.packet_length << 16 | (bit<32>) (bit<16>) std.ingress_port;
+        } else if (hdr.h.op == 16) {
+            hash(hdr.h.r, HashAlgorithm.crc32_custom, 32w0, { hdr.h.data }, 64w0x100000000);
+        } else if (hdr.h.op == 17) {
+            hash(word, HashAlgorithm.crc16_custom, 16w0, { hdr.h.data }, 32w0x10000);
+            hdr.h.r = 16w0 ++ word;
         }
         bit<48> last;
         before.read(last, 0);

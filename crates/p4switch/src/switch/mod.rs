@@ -13,6 +13,7 @@
 //! | `arrays.rs`      | counters, meters and registers                                      |
 //! | `replication.rs` | multicast groups and clone sessions                                 |
 //! | `settings.rs`    | value sets and digests                                              |
+//! | `idle.rs`        | entries that no packet hits                                         |
 //! | `read/`          | reading                                                             |
 //! | `take_over.rs`   | what another program's state had                                    |
 
@@ -20,6 +21,7 @@ mod action;
 mod arrays;
 mod book;
 mod direct;
+mod idle;
 mod matches;
 mod one_shot;
 mod profile;
@@ -27,19 +29,22 @@ mod read;
 mod replication;
 mod settings;
 mod table;
+mod take_over;
 mod work;
 
 use std::sync::Arc;
 
 use p4runtime_proto::v1::{
-    DigestList, DigestListAck, Entity, IdleTimeoutNotification, PacketIn, PacketOut, Update,
+    DigestList, DigestListAck, Entity, IdleTimeoutNotification, PacketIn, PacketOut, TableEntry, Update,
     write_request::Atomicity,
 };
-use pipeline::ir::{Constant, DigestId};
-use pipeline::state::{Bundle, State};
+use pipeline::ir::{Constant, DigestId, TableId};
+use pipeline::state::{Bundle, EntryId, State};
 
-use crate::{Failure, Program, WriteFailure};
+use crate::digests::Digests;
+use crate::{Failure, Program, WriteFailure, data};
 use book::Book;
+use idle::Idle;
 
 /// Follows changes of a state, for packets: generated code. Called with each bundle, before the write returns.
 pub trait Follower: Send {
@@ -52,6 +57,8 @@ pub struct Switch {
     program: Arc<Program>,
     state: State,
     book: Book,
+    idle: Idle,
+    digests: Digests,
     follower: Option<Box<dyn Follower>>,
 }
 
@@ -59,7 +66,14 @@ impl Switch {
     /// A program at its start.
     pub fn new(program: Arc<Program>) -> Self {
         let state = State::new(program.checked.clone());
-        Self { program, state, book: Book::default(), follower: None }
+        Self {
+            program,
+            state,
+            book: Book::default(),
+            idle: Idle::default(),
+            digests: Digests::default(),
+            follower: None,
+        }
     }
 
     /// The program.
@@ -105,7 +119,7 @@ impl Switch {
     /// groups, clone sessions, registers, counters and meters, by name. Returns a line for each object that does not
     /// keep its state.
     pub fn take_over(&mut self, before: &Switch, now: u64) -> Vec<String> {
-        unimplemented!("{} {now}", before.state.generation())
+        take_over::take_over(self, before, now)
     }
 
     /// The bytes with which a controller's packet enters at the CPU port: its header, then the payload.
@@ -132,12 +146,27 @@ impl Switch {
 
     /// Takes a digest that a packet made. Lists that are full are due ([`Switch::due_digests`]).
     pub fn digest(&mut self, digest: DigestId, values: &[Constant], now: u64) {
-        unimplemented!("{digest:?} {values:?} {now}")
+        if let Some(id) = self.program.schema().digest_ids.get(&digest) {
+            self.digests.add(*id, values, now);
+        }
     }
 
     /// Lists of digests that are due at time `now`, and the time at which the next one will be.
     pub fn due_digests(&mut self, now: u64) -> (Vec<DigestList>, Option<u64>) {
-        unimplemented!("{now}")
+        let (lists, next) = self.digests.due(now);
+        let (program, digests) = (&self.program, &self.program.schema().digests);
+        let list = |list: crate::digests::List| {
+            let spec = digests.get(&list.digest).and_then(|digest| digest.spec.as_ref());
+            let data =
+                |values: &Arc<[Constant]>| data::assemble(spec, &program.info, &program.checked, values);
+            DigestList {
+                digest_id: list.digest,
+                list_id: list.list,
+                data: list.values.iter().map(data).collect(),
+                timestamp: i64::try_from(now).unwrap_or(i64::MAX),
+            }
+        };
+        (lists.into_iter().map(list).collect(), next)
     }
 
     /// A list of digests was received.
@@ -145,11 +174,27 @@ impl Switch {
     /// # Errors
     /// There is no such digest.
     pub fn acknowledge(&mut self, ack: &DigestListAck) -> Result<(), Failure> {
-        unimplemented!("{ack:?}")
+        arrays::array(&self.program.schema().digests, "digest", ack.digest_id)?;
+        self.digests.acknowledge(ack.digest_id, ack.list_id);
+        Ok(())
     }
 
-    /// Entries that have been idle for longer than their timeout, each once until a packet hits it again.
+    /// Entries that have been idle for longer than their timeout, each once until a packet hits it again. There may be
+    /// more than fit into a notification: it is called until there are none.
     pub fn idle(&mut self, now: u64) -> Option<IdleTimeoutNotification> {
-        unimplemented!("{now}")
+        let idle = self.idle.take(&self.state, now);
+        let entries: Vec<_> =
+            idle.into_iter().filter_map(|(table, id)| self.idle_entry(table, id, now)).collect();
+        let timestamp = i64::try_from(now).unwrap_or(i64::MAX);
+        (!entries.is_empty()).then_some(IdleTimeoutNotification { table_entry: entries, timestamp })
+    }
+
+    /// An idle entry without its action.
+    fn idle_entry(&self, table: TableId, id: EntryId, now: u64) -> Option<TableEntry> {
+        let schema = self.program.schema();
+        let table = schema.tables.get(schema.table_ids.get(&table)?)?;
+        let installed = self.state.table(table.ir)?.get(id)?;
+        let entry = read::Reader::of(self, now).entry(table, &TableEntry::default(), installed);
+        Some(TableEntry { action: None, ..entry })
     }
 }

@@ -15,11 +15,10 @@ use pipeline::state::{
 use super::Switch;
 use super::book::{Book, Mark};
 use crate::schema::Schema;
-use crate::{Code, Failure, Program, WriteFailure};
+use crate::{Code, Failure, WriteFailure};
 
 /// A write that goes on.
 pub(super) struct Work<'a> {
-    pub(super) program: &'a Program,
     pub(super) schema: &'a Schema,
     pub(super) state: &'a mut State,
     pub(super) book: &'a mut Book,
@@ -59,7 +58,6 @@ pub(super) fn write(
     let program = switch.program.clone();
     let transaction = switch.state.begin();
     let mut work = Work {
-        program: &program,
         schema: program.schema(),
         state: &mut switch.state,
         book: &mut switch.book,
@@ -179,8 +177,10 @@ impl Work<'_> {
 }
 
 impl Switch {
-    /// Tells followers of a bundle.
-    fn follow(&mut self, bundle: &Bundle) {
+    /// Tells those that follow the state of a bundle.
+    pub(super) fn follow(&mut self, bundle: &Bundle) {
+        self.idle.follow(&self.state, bundle, &self.book);
+        self.digests.configure(self.book.digests.iter());
         if let Some(follower) = &mut self.follower {
             follower.applied(&self.state, bundle);
         }

@@ -32,6 +32,8 @@ pub enum Injection {
     At(PortIndex),
     /// As [`Injection::At`], with a mark other than 0 that the logic may read ([`crate::Batch::injection_mark`]).
     Marked(PortIndex, u16),
+    /// Through the bridge's logic, from no port ([`PortIndex::NONE`]).
+    Logic,
     /// Straight to these ports, unchanged by logic and VLAN settings. A port that is down drops it.
     To(Vec<PortIndex>),
 }
@@ -219,6 +221,7 @@ impl Inject {
                     forward(batch, pad, tools, bridge, *port);
                     batch.mark = 0;
                 }
+                Injection::Logic => originate(batch, pad, tools, bridge, |batch| bridge.logic.forward(batch)),
                 Injection::To(ports) => originate(batch, pad, tools, bridge, |batch| {
                     for v in batch.packets() {
                         ports.iter().for_each(|port| batch.send(v, *port));

@@ -11,8 +11,8 @@ use prost::Message;
 
 use super::Switch;
 use super::book::Book;
+use crate::Failure;
 use crate::schema::Schema;
-use crate::{Failure, Program};
 use pipeline::state::State;
 
 /// Most entities of a part.
@@ -71,7 +71,6 @@ impl Parts<'_> {
 
 /// What is read from.
 pub(super) struct Reader<'a> {
-    pub(super) program: &'a Program,
     pub(super) schema: &'a Schema,
     pub(super) state: &'a State,
     pub(super) book: &'a Book,
@@ -85,8 +84,7 @@ pub(super) fn read(
     now: u64,
     emit: &mut dyn FnMut(Vec<Entity>) -> bool,
 ) -> Result<(), Failure> {
-    let program = &*switch.program;
-    let reader = Reader { program, schema: program.schema(), state: &switch.state, book: &switch.book, now };
+    let reader = Reader::of(switch, now);
     let mut parts = Parts { part: Vec::new(), bytes: 0, emit };
     for entity in entities {
         match reader.entity(entity, &mut parts) {
@@ -100,7 +98,12 @@ pub(super) fn read(
     Ok(())
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    /// Reads from a switch.
+    pub(super) fn of(switch: &'a Switch, now: u64) -> Self {
+        Self { schema: switch.program.schema(), state: &switch.state, book: &switch.book, now }
+    }
+
     fn entity(&self, entity: &Entity, parts: &mut Parts<'_>) -> Result<(), End> {
         let Some(entity) = &entity.entity else {
             return Err(Failure::invalid("an entity to read is empty").into());

@@ -6,10 +6,10 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use crate::engine::Compiled;
+use crate::compiled::Compiled;
 
 /// Time for which changes gather.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -23,7 +23,7 @@ pub(crate) fn start() -> std::io::Result<()> {
     static RUNS: Mutex<bool> = Mutex::new(false);
     let mut runs = RUNS.lock().unwrap_or_else(PoisonError::into_inner);
     if !*runs {
-        std::thread::Builder::new().name("openflow-code".into()).spawn(run)?;
+        std::thread::Builder::new().name("code".into()).spawn(run)?;
         *runs = true;
     }
     Ok(())
@@ -150,13 +150,10 @@ impl<T> Queue<T> {
     }
 }
 
-/// Makes code that knows how to wish for itself.
-pub(crate) fn tended(make: impl FnOnce(Weak<Compiled>) -> Compiled) -> Arc<Compiled> {
-    Arc::new_cyclic(|me| make(me.clone()))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     #[test]

@@ -1,6 +1,11 @@
 //! Programs: from source text to what runs.
 
-use std::path::Path;
+mod bundle;
+mod compare;
+mod config;
+
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use p4runtime_proto::P4Info;
@@ -20,6 +25,14 @@ pub struct Program {
     /// Warnings of the front end, rendered.
     pub warnings: String,
     schema: Schema,
+    origin: Origin,
+}
+
+/// Where a program was read from.
+#[derive(Debug)]
+enum Origin {
+    File(PathBuf, Options),
+    Text(String, String, Options),
 }
 
 /// Reasons why a program cannot run.
@@ -27,7 +40,7 @@ pub struct Program {
 pub enum LoadError {
     /// Its file cannot be read.
     #[error("{0}")]
-    Read(#[from] std::io::Error),
+    Read(#[from] io::Error),
     /// Errors in it, rendered with their places.
     #[error("{0}")]
     Program(String),
@@ -39,7 +52,8 @@ impl Program {
     /// # Errors
     /// The file cannot be read, or the program cannot run.
     pub fn file(path: &Path, options: &Options) -> Result<Self, LoadError> {
-        Self::of(p4::compile::file(path, options)?)
+        let origin = Origin::File(path.to_owned(), options.clone());
+        Self::of(p4::compile::file(path, options)?, origin)
     }
 
     /// Compiles a program given as text.
@@ -47,7 +61,8 @@ impl Program {
     /// # Errors
     /// The program cannot run.
     pub fn text(name: &str, text: &str, options: &Options) -> Result<Self, LoadError> {
-        Self::of(p4::compile::text(name, text, options))
+        let origin = Origin::Text(name.to_owned(), text.to_owned(), options.clone());
+        Self::of(p4::compile::text(name, text, options), origin)
     }
 
     /// What controllers can address, by id.
@@ -55,7 +70,7 @@ impl Program {
         &self.schema
     }
 
-    fn of(mut front: p4::compile::Front) -> Result<Self, LoadError> {
+    fn of(mut front: p4::compile::Front, origin: Origin) -> Result<Self, LoadError> {
         let checked = front.lower();
         let info = front
             .program
@@ -66,7 +81,7 @@ impl Program {
             (Some(checked), Some(info)) if front.diagnostics.errors() == 0 => {
                 let checked = crate::unused::added(checked, &info);
                 let schema = Schema::of(&info, &checked);
-                Ok(Self { checked, info: Arc::new(info), warnings: text, schema })
+                Ok(Self { checked, info: Arc::new(info), warnings: text, schema, origin })
             }
             _ => Err(LoadError::Program(text)),
         }

@@ -1,4 +1,4 @@
-//! Generated code that follows the switch, and the fallback to the interpreter.
+//! Machine code that follows a state, and the fallback to the interpreter.
 //!
 //! Invariant: the views that workers load are those of an engine that has followed every bundle; if a bundle cannot be
 //! followed there are no views, and the interpreter runs the program, until a new engine is made.
@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use codegen::{Code, Engine, Options, Unsupported, Views};
+use pipeline::interp::Limits;
 use pipeline::ir::{ActionId, TableId};
 use pipeline::state::{Bundle, State};
 
-use crate::specialiser::Wish;
+use crate::specialiser::{self, Wish};
 
 /// Most bytes of machine code of one bridge.
-pub(crate) const MOST_CODE: usize = 256 << 20;
+pub const MOST_CODE: usize = 256 << 20;
 /// Most bytes of machine code of the program or of one action.
 const CODE_AT_ONCE: usize = 16 << 20;
 /// Most bytes of a worker's stack that a packet may need.
@@ -23,9 +24,21 @@ const STACK: usize = 1 << 20;
 /// Shortest time between attempts to make an engine.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The engine of a switch.
+/// What is compiled.
+#[derive(Debug, Clone, Copy)]
+pub struct Subject {
+    /// Its name in messages, a plural.
+    pub name: &'static str,
+    /// Bounds of what a packet may cause.
+    pub limits: Limits,
+    /// Compiles the program of a state.
+    pub compile: fn(&State, &Options) -> Result<Arc<Code>, Unsupported>,
+}
+
+/// The machine code of a state's program.
 #[derive(Debug)]
-pub(crate) struct Compiled {
+pub struct Compiled {
+    subject: Subject,
     /// Whether code is made at all.
     enabled: bool,
     /// No packet runs code.
@@ -55,26 +68,50 @@ struct Control {
 
 /// Figures of generated code.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct CodeFigures {
+pub struct CodeFigures {
     /// Reason why the interpreter runs.
-    pub(crate) failure: Option<String>,
+    pub failure: Option<String>,
     /// Times that the interpreter has taken over.
-    pub(crate) failures: u64,
-    pub(crate) actions: usize,
-    pub(crate) bytes: usize,
+    pub failures: u64,
+    /// Actions that were defined at run time.
+    pub actions: usize,
+    /// Bytes of code.
+    pub bytes: usize,
     /// Whether packets run code that is specialised for the flows.
-    pub(crate) is_specialised: bool,
-    pub(crate) program_time: Duration,
-    pub(crate) follow_time: Duration,
-    pub(crate) special_time: Duration,
+    pub is_specialised: bool,
+    /// Time of the start, with the program's compilation.
+    pub program_time: Duration,
+    /// Time of changes since.
+    pub follow_time: Duration,
+    /// Time of the last specialisation.
+    pub special_time: Duration,
 }
 
 impl Compiled {
-    /// `tended`: itself, if a thread specialises its code.
-    pub(crate) fn new(enabled: bool, tended: Option<Weak<Self>>) -> Self {
+    /// Code that a thread specialises soon after changes.
+    ///
+    /// # Errors
+    /// The thread does not start.
+    pub fn tended(subject: Subject) -> std::io::Result<Arc<Self>> {
+        specialiser::start()?;
+        Ok(Arc::new_cyclic(|me| Self::make(subject, true, Some(me.clone()))))
+    }
+
+    /// Code that only [`Compiled::tidy`] specialises.
+    pub fn untended(subject: Subject) -> Arc<Self> {
+        Arc::new(Self::make(subject, true, None))
+    }
+
+    /// No code: the interpreter runs the program.
+    pub fn none(subject: Subject) -> Arc<Self> {
+        Arc::new(Self::make(subject, false, None))
+    }
+
+    fn make(subject: Subject, enabled: bool, tended: Option<Weak<Self>>) -> Self {
         let failure = (!enabled).then(|| "machine code is switched off".to_owned());
         let control = Mutex::new(Control { failure, ..Control::default() });
         Self {
+            subject,
             enabled,
             rests: AtomicBool::new(false),
             views: Arc::default(),
@@ -85,7 +122,7 @@ impl Compiled {
     }
 
     /// The current views: for packets.
-    pub(crate) fn views(&self) -> &Arc<ArcSwapOption<Views>> {
+    pub fn views(&self) -> &Arc<ArcSwapOption<Views>> {
         &self.views
     }
 
@@ -101,18 +138,19 @@ impl Compiled {
     }
 
     /// Compiles the program with the state's entries.
-    pub(crate) fn start(&self, state: &State) {
+    pub fn start(&self, state: &State) {
         if self.enabled {
-            self.lock().start(state, &self.views);
+            self.lock().start(&self.subject, state, &self.views);
             self.wish();
         }
     }
 
-    pub(crate) fn applied(&self, state: &State, bundle: &Bundle) {
+    /// Follows a bundle that the state has applied.
+    pub fn applied(&self, state: &State, bundle: &Bundle) {
         let control = &mut *self.lock();
         let Some(engine) = &mut control.engine else {
             if self.enabled && control.attempt.is_none_or(|attempt| attempt.elapsed() >= PATIENCE) {
-                control.start(state, &self.views);
+                control.start(&self.subject, state, &self.views);
                 self.wish();
             }
             return;
@@ -131,25 +169,26 @@ impl Compiled {
             self.wish();
         }
         if let Err(reason) = followed {
-            control.fail(reason.to_string(), &self.views);
+            control.fail(&self.subject, reason.to_string(), &self.views);
         }
     }
 
     /// Says which flags packets have from now on. Until code is specialised again, they run code that is for any.
-    pub(crate) fn expect_flags(&self, flags: u64) {
+    pub fn expect_flags(&self, flags: u64) {
         let control = &mut *self.lock();
         control.flags = flags;
         control.engine.iter_mut().for_each(|engine| engine.expect_flags(flags));
         self.wish();
     }
 
-    pub(crate) fn forgotten(&self, actions: &[ActionId]) {
+    /// Frees the code of actions that nothing uses any more.
+    pub fn forgotten(&self, actions: &[ActionId]) {
         self.lock().engine.iter_mut().for_each(|engine| engine.forget(actions));
     }
 
     /// Frees what no packet uses any more, and makes lookups faster where there is something to do: tables, whose new
     /// forms need other code, and code that has been refused before.
-    pub(crate) fn tidy(&self) {
+    pub fn tidy(&self) {
         if let Some(engine) = &mut self.lock().engine {
             engine.reclaim();
             engine.improve_tables();
@@ -158,7 +197,7 @@ impl Compiled {
     }
 
     /// Says whether packets run no code from now on: then none is specialised.
-    pub(crate) fn rest(&self, rests: bool) {
+    pub fn rest(&self, rests: bool) {
         self.rests.store(rests, Relaxed);
         if !rests {
             self.wish();
@@ -166,7 +205,7 @@ impl Compiled {
     }
 
     /// Specialises code for the flows. Packets run the code before meanwhile, and changes of flows do not wait.
-    pub(crate) fn specialise(&self) {
+    pub fn specialise(&self) {
         if self.rests.load(Relaxed) {
             return;
         }
@@ -181,7 +220,8 @@ impl Compiled {
         }
     }
 
-    pub(crate) fn figures(&self) -> CodeFigures {
+    /// Figures of the code.
+    pub fn figures(&self) -> CodeFigures {
         let control = self.lock();
         let engine = control.engine.as_ref();
         let (actions, bytes) = engine.map_or((0, 0), |engine| (engine.action_count(), engine.code_size()));
@@ -198,46 +238,34 @@ impl Compiled {
     }
 
     /// How tables are looked up.
-    pub(crate) fn tables(&self, ids: impl Iterator<Item = TableId>) -> Vec<Option<codegen::TableInfo>> {
+    pub fn tables(&self, ids: impl Iterator<Item = TableId>) -> Vec<Option<codegen::TableInfo>> {
         let control = self.lock();
         ids.map(|id| control.engine.as_ref().and_then(|engine| engine.table(id))).collect()
     }
 }
 
 impl Control {
-    fn start(&mut self, state: &State, views: &ArcSwapOption<Views>) {
+    fn start(&mut self, subject: &Subject, state: &State, views: &ArcSwapOption<Views>) {
         let begin = Instant::now();
         self.attempt = Some(begin);
-        let options = Options { limits: ofswitch::LIMITS, code: CODE_AT_ONCE, stack: STACK };
-        match program(state, &options).and_then(|code| Engine::with_code(state, code, options)) {
+        let options = Options { limits: subject.limits, code: CODE_AT_ONCE, stack: STACK };
+        match (subject.compile)(state, &options).and_then(|code| Engine::with_code(state, code, options)) {
             Ok(mut engine) => {
                 engine.expect_flags(self.flags);
                 views.store(Some(Arc::new(engine.views())));
                 (self.engine, self.failure) = (Some(engine), None);
             }
-            Err(error) => self.fail(error.to_string(), views),
+            Err(error) => self.fail(subject, error.to_string(), views),
         }
         self.program_time = begin.elapsed();
     }
 
-    fn fail(&mut self, reason: String, views: &ArcSwapOption<Views>) {
-        tracing::warn!(%reason, "no machine code for OpenFlow tables: the interpreter runs them, slowly");
+    fn fail(&mut self, subject: &Subject, reason: String, views: &ArcSwapOption<Views>) {
+        tracing::warn!(%reason, "no machine code for {}: the interpreter runs them, slowly", subject.name);
         views.store(None);
         self.engine = None;
         self.failure = Some(reason);
         self.failures += 1;
         self.attempt = Some(Instant::now());
     }
-}
-
-/// Code of the one program that all bridges have: compiling it takes much of a second.
-fn program(state: &State, options: &Options) -> Result<Arc<Code>, Unsupported> {
-    static PROGRAM: Mutex<Option<Arc<Code>>> = Mutex::new(None);
-    let mut program = PROGRAM.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(code) = &*program {
-        return Ok(code.clone());
-    }
-    let code = Arc::new(codegen::compile(state.program(), options)?);
-    *program = Some(code.clone());
-    Ok(code)
 }

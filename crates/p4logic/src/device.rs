@@ -1,0 +1,117 @@
+//! What controllers do with the logic.
+
+use std::sync::{Arc, PoisonError};
+
+use fabric::{InjectError, Injection, clock};
+use p4runtime_proto::v1::write_request::Atomicity;
+use p4runtime_proto::v1::{DigestListAck, Entity, ForwardingPipelineConfig, PacketOut, Update};
+use p4switch::{Code, Device, Failure, InstallAction, Listener, Program, WriteFailure};
+
+use crate::P4;
+use crate::installed::{Installed, Loaded};
+
+fn no_program() -> Failure {
+    Failure::new(
+        Code::FailedPrecondition,
+        "there is no program yet: set the forwarding pipeline config first",
+    )
+}
+
+impl P4 {
+    /// Uses the program that runs.
+    pub(crate) fn with<R>(&self, run: impl FnOnce(&mut Installed) -> R) -> Result<R, Failure> {
+        let mut control = self.core.control();
+        control.installed.as_mut().map(run).ok_or_else(no_program)
+    }
+
+    fn commit(&self, loaded: Loaded, reconcile: bool) -> Result<(), Failure> {
+        let failed = |error| {
+            Failure::new(Code::Internal, format!("the thread of machine code does not start: {error}"))
+        };
+        self.core.commit(loaded, reconcile).map_err(failed)
+    }
+}
+
+/// Compiles the program of a configuration.
+fn load(config: Option<&ForwardingPipelineConfig>) -> Result<Loaded, Failure> {
+    let missing = || Failure::new(Code::InvalidArgument, "the request has no config");
+    let config = config.ok_or_else(missing)?;
+    let program = Arc::new(Program::from_config(config)?);
+    Ok(Loaded { program, config: Arc::new(config.clone()) })
+}
+
+impl Device for P4 {
+    fn write(&self, updates: &[Update], atomicity: Atomicity) -> Result<(), WriteFailure> {
+        self.with(|installed| installed.switch.write(updates, atomicity, clock::nanoseconds()))?
+    }
+
+    /// The parts are copied first: a slow reader does not hold up writes and packets for controllers.
+    fn read(&self, entities: &[Entity], emit: &mut dyn FnMut(Vec<Entity>) -> bool) -> Result<(), Failure> {
+        let mut parts = Vec::new();
+        self.with(|installed| {
+            installed.switch.read(entities, clock::nanoseconds(), &mut |part| {
+                parts.push(part);
+                true
+            })
+        })??;
+        // One after the other, so that what was taken is freed.
+        for part in parts {
+            if !emit(part) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn install(
+        &self,
+        action: InstallAction,
+        config: Option<&ForwardingPipelineConfig>,
+    ) -> Result<(), Failure> {
+        let _turn = self.core.installing.lock().unwrap_or_else(PoisonError::into_inner);
+        match action {
+            InstallAction::Verify => load(config).map(drop),
+            InstallAction::VerifyAndSave => {
+                let loaded = load(config)?;
+                self.core.control().saved = Some(loaded);
+                Ok(())
+            }
+            InstallAction::VerifyAndCommit => self.commit(load(config)?, false),
+            InstallAction::Commit => {
+                let saved = self.core.control().saved.take();
+                let none =
+                    || Failure::new(Code::FailedPrecondition, "no program was saved (VERIFY_AND_SAVE)");
+                self.commit(saved.ok_or_else(none)?, false)
+            }
+            InstallAction::ReconcileAndCommit => self.commit(load(config)?, true),
+        }
+    }
+
+    fn config(&self) -> Option<Arc<ForwardingPipelineConfig>> {
+        self.with(|installed| installed.config.clone()).ok()
+    }
+
+    fn packet_out(&self, packet: &PacketOut) -> Result<(), Failure> {
+        let bytes = self.with(|installed| installed.switch.packet_out(packet))??;
+        match self.core.inject(&bytes, 0, Injection::Logic) {
+            Some(Ok(())) => Ok(()),
+            Some(Err(error)) => {
+                let code = match &error {
+                    InjectError::Full => Code::ResourceExhausted,
+                    InjectError::Length(_) | InjectError::Offload(_) => Code::InvalidArgument,
+                    InjectError::Gone => Code::Unavailable,
+                };
+                Err(Failure::new(code, error.to_string()))
+            }
+            None => Err(Failure::new(Code::Unavailable, "the bridge is not ready for packets yet")),
+        }
+    }
+
+    fn acknowledge(&self, ack: &DigestListAck) -> Result<(), Failure> {
+        self.with(|installed| installed.switch.acknowledge(ack))?
+    }
+
+    fn listen(&self, listener: Listener) {
+        self.core.listener.store(Some(Arc::new(listener)));
+    }
+}

@@ -1,0 +1,78 @@
+//! A program with its state, and what follows it for packets.
+
+use std::sync::Arc;
+
+use match_action::Compiled;
+use p4runtime_proto::v1::ForwardingPipelineConfig;
+use p4switch::{Follower, Program, Switch};
+use pipeline::state::{Bundle, State};
+
+use crate::running::{Running, SUBJECT};
+
+/// How programs are executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Code {
+    /// Machine code that a thread specialises.
+    Tended,
+    /// Machine code that ticks specialise.
+    Untended,
+    /// The interpreter.
+    Nothing,
+}
+
+impl Code {
+    fn make(self) -> std::io::Result<Arc<Compiled>> {
+        Ok(match self {
+            Code::Tended => Compiled::tended(SUBJECT)?,
+            Code::Untended => Compiled::untended(SUBJECT),
+            Code::Nothing => Compiled::none(SUBJECT),
+        })
+    }
+}
+
+/// A program with the configuration that it came from.
+#[derive(Debug, Clone)]
+pub(crate) struct Loaded {
+    pub(crate) program: Arc<Program>,
+    pub(crate) config: Arc<ForwardingPipelineConfig>,
+}
+
+/// A program that packets meet, or are about to.
+pub(crate) struct Installed {
+    pub(crate) switch: Switch,
+    pub(crate) running: Arc<Running>,
+    pub(crate) config: Arc<ForwardingPipelineConfig>,
+    /// Whether entries may have timeouts.
+    pub(crate) has_timeouts: bool,
+}
+
+impl Installed {
+    /// Compiles a program at its start.
+    ///
+    /// # Errors
+    /// The thread that specialises code does not start.
+    pub(crate) fn new(
+        loaded: Loaded,
+        code: Code,
+        number: u64,
+        cpu_port: Option<u32>,
+    ) -> std::io::Result<Self> {
+        let Loaded { program, config } = loaded;
+        let compiled = code.make()?;
+        let mut switch = Switch::new(program.clone());
+        compiled.start(switch.state());
+        switch.set_follower(Box::new(Following(compiled.clone())));
+        let has_timeouts = program.checked.tables.iter().any(|table| table.timeouts);
+        let running = Arc::new(Running::new(number, program, compiled, cpu_port));
+        Ok(Self { switch, running, config, has_timeouts })
+    }
+}
+
+/// Follows a switch for packets.
+struct Following(Arc<Compiled>);
+
+impl Follower for Following {
+    fn applied(&mut self, state: &State, bundle: &Bundle) {
+        self.0.applied(state, bundle);
+    }
+}

@@ -1,0 +1,79 @@
+//! A program as packets see it.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use match_action::{Compiled, Subject};
+use p4switch::Program;
+use pipeline::interp::Limits;
+use pipeline::ir::Slot;
+
+use crate::window::window;
+
+/// What is compiled.
+pub(crate) const SUBJECT: Subject = Subject {
+    name: "a P4 program",
+    limits: LIMITS,
+    compile: |state, options| codegen::compile(state.program(), options).map(Arc::new),
+};
+
+/// Bounds of what a packet may cause.
+pub(crate) const LIMITS: Limits = Limits {
+    steps: 100_000,
+    depth: 256,
+    parser_states: 256,
+    window: match_action::WINDOW,
+    headers: 576,
+    passes: 256,
+    rounds: 16,
+    effects: 4096,
+};
+
+/// CPU port of programs whose ports have 32 bits, as those for PSA.
+const WIDE_CPU_PORT: u32 = 0xffff_fffd;
+/// CPU port of other programs.
+pub(crate) const CPU_PORT: u32 = 510;
+
+/// A program as packets see it.
+#[derive(Debug)]
+pub(crate) struct Running {
+    /// Tells it from any other of this logic.
+    pub(crate) number: u64,
+    pub(crate) program: Arc<Program>,
+    pub(crate) compiled: Arc<Compiled>,
+    /// Port that leads to controllers.
+    pub(crate) cpu_port: u32,
+    /// Bytes of a packet that it may read.
+    pub(crate) window: usize,
+    /// Whether it sees the time to the nanosecond.
+    pub(crate) reads_time: bool,
+    /// Whether packets are segmented and their checksums completed before it sees them; see [`crate::offload`].
+    pub(crate) wants_plain: AtomicBool,
+}
+
+impl Running {
+    pub(crate) fn new(
+        number: u64,
+        program: Arc<Program>,
+        compiled: Arc<Compiled>,
+        cpu_port: Option<u32>,
+    ) -> Self {
+        let ir = &program.checked;
+        let has_slot = |wanted: &[Slot], width: u16| {
+            ir.vars
+                .iter()
+                .any(|var| var.slot.is_some_and(|slot| wanted.contains(&slot)) && var.ty.width() >= width)
+        };
+        let is_wide = has_slot(&[Slot::IngressPort], 32);
+        let has_meters = !ir.meters.is_empty() || ir.tables.iter().any(|table| table.meter.is_some());
+        Self {
+            number,
+            cpu_port: cpu_port.unwrap_or(if is_wide { WIDE_CPU_PORT } else { CPU_PORT }),
+            window: window(ir),
+            reads_time: has_meters || has_slot(&[Slot::IngressTime, Slot::StageTime], 0),
+            wants_plain: AtomicBool::new(false),
+            compiled,
+            program,
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! State that the data path, the control side and the logic's thread share.
+//!
+//! Locks are taken in this order: the fabric's (it holds it when it calls the logic), that of installations, that of the
+//! control side, that of ports. None is held while the listener is called.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwapOption;
+use fabric::{Injection, Injector, clock};
+use p4runtime_proto::v1::StreamMessageResponse;
+use p4runtime_proto::v1::stream_message_response::Update;
+use p4switch::Listener;
+use packet::Offload;
+use pipeline::interp::{self, Received};
+
+use crate::effect::EffectRef;
+use crate::installed::{Code, Installed, Loaded};
+use crate::plane::Plane;
+use crate::ports::Ports;
+use crate::running::{LIMITS, Running};
+use crate::surroundings::Surroundings;
+use crate::tally::{Lost, Tally, bump};
+use crate::upcalls::{Purpose, Upcall};
+
+/// Upcalls processed before other users of the switch have their turn.
+const TURN: usize = 32;
+/// Time between searches for entries that have been idle for long.
+const IDLE: Duration = Duration::from_millis(500);
+
+/// The shared state.
+pub(crate) struct Core {
+    pub(crate) plane: Plane,
+    pub(crate) ports: Mutex<Ports>,
+    control: Mutex<Control>,
+    /// Held while a program is installed: one after the other.
+    pub(crate) installing: Mutex<()>,
+    pub(crate) injector: ArcSwapOption<Injector>,
+    pub(crate) listener: ArcSwapOption<Listener>,
+    pub(crate) is_ending: AtomicBool,
+    pub(crate) figures: Figures,
+    code: Code,
+    cpu_port: Option<u32>,
+}
+
+/// The control side.
+#[derive(Default)]
+pub(crate) struct Control {
+    pub(crate) installed: Option<Installed>,
+    /// A program that waits to be committed.
+    pub(crate) saved: Option<Loaded>,
+    /// Number of the program installed last.
+    number: u64,
+    /// Programs that a worker may still have: the worker is not to free them.
+    retired: Vec<Arc<Running>>,
+    /// When entries that have been idle for long are searched for.
+    next_search: Option<Instant>,
+    /// State of the interpreter's random numbers.
+    random: u64,
+}
+
+/// Counters of the logic's thread and of controllers' packets.
+#[derive(Debug, Default)]
+pub(crate) struct Figures {
+    /// Packets that controllers sent, and those that found no room.
+    pub(crate) injected: AtomicU64,
+    pub(crate) not_injected: AtomicU64,
+    /// Packets and digests of programs that were replaced before controllers got them.
+    pub(crate) stale: AtomicU64,
+    /// Of packets that the interpreter runs: only the thread counts here.
+    pub(crate) tally: Tally,
+}
+
+impl std::fmt::Debug for Core {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Core").finish_non_exhaustive()
+    }
+}
+
+impl Core {
+    pub(crate) fn new(plane: Plane, ports: Ports, code: Code, cpu_port: Option<u32>, seed: u64) -> Self {
+        let control = Control { random: seed, ..Control::default() };
+        Self {
+            plane,
+            ports: Mutex::new(ports),
+            control: Mutex::new(control),
+            installing: Mutex::default(),
+            injector: ArcSwapOption::empty(),
+            listener: ArcSwapOption::empty(),
+            is_ending: AtomicBool::new(false),
+            figures: Figures::default(),
+            code,
+            cpu_port,
+        }
+    }
+
+    pub(crate) fn control(&self) -> MutexGuard<'_, Control> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn ports(&self) -> MutexGuard<'_, Ports> {
+        self.ports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the ports, and lets packets see it.
+    pub(crate) fn change_ports(&self, change: impl FnOnce(&mut Ports)) {
+        let mut ports = self.ports();
+        change(&mut ports);
+        self.plane.ports.store(Arc::new(ports.map()));
+    }
+
+    /// Lets packets meet a program from now on. With `reconcile` it takes over what it can from the one before; counts,
+    /// and values of registers, that packets change while they are copied are lost.
+    ///
+    /// # Errors
+    /// The thread that specialises code does not start.
+    pub(crate) fn commit(&self, loaded: Loaded, reconcile: bool) -> std::io::Result<()> {
+        let number = {
+            let mut control = self.control();
+            control.number += 1;
+            control.number
+        };
+        // Writes, and packets for controllers, do not wait for the compiler.
+        let mut installed = Installed::new(loaded, self.code, number, self.cpu_port)?;
+        let mut control = self.control();
+        if let (true, Some(before)) = (reconcile, &control.installed) {
+            for line in installed.switch.take_over(&before.switch, clock::nanoseconds()) {
+                tracing::info!("the new P4 program does not take over {line}");
+            }
+        }
+        let running = installed.running.clone();
+        let before = control.installed.replace(installed);
+        self.plane.running.store(Some(running));
+        control.retired.extend(before.as_ref().map(|before| before.running.clone()));
+        control.next_search = None;
+        // Its state is freed without the lock.
+        drop(control);
+        drop(before);
+        self.plane.bell.ring();
+        Ok(())
+    }
+
+    /// Frees programs that no worker has any more, and improves the code of the one that runs.
+    pub(crate) fn tidy(&self) {
+        let mut control = self.control();
+        let retired = std::mem::take(&mut control.retired);
+        let (kept, gone): (Vec<_>, Vec<_>) =
+            retired.into_iter().partition(|running| Arc::strong_count(running) > 1);
+        control.retired = kept;
+        let compiled = control.installed.as_ref().map(|installed| installed.running.compiled.clone());
+        drop(control);
+        drop(gone);
+        compiled.into_iter().for_each(|compiled| compiled.tidy());
+    }
+
+    /// Processes pending work of the thread; returns whether there may be more, and when there will be.
+    pub(crate) fn work(&self) -> (bool, Option<Instant>) {
+        let mut any = false;
+        for (_, local) in self.plane.locals.iter() {
+            let calls: Vec<_> = std::iter::from_fn(|| local.upcalls.pop()).take(TURN).collect();
+            if calls.is_empty() {
+                continue;
+            }
+            any = true;
+            let mut told = Vec::new();
+            {
+                let control = &mut *self.control();
+                calls.iter().for_each(|call| self.process(control, call, &mut told));
+            }
+            self.tell(told);
+            // Only now nothing of them is on its way.
+            calls.into_iter().for_each(|call| local.upcalls.release(call));
+        }
+        (any, self.keep_time())
+    }
+
+    /// Sends lists of digests that are due, and tells of idle entries; returns when there will be more.
+    fn keep_time(&self) -> Option<Instant> {
+        let (mut told, now) = (Vec::new(), Instant::now());
+        let next = {
+            let control = &mut *self.control();
+            let installed = control.installed.as_mut()?;
+            let nanoseconds = clock::nanoseconds();
+            let (lists, due) = installed.switch.due_digests(nanoseconds);
+            told.extend(lists.into_iter().map(Update::Digest));
+            if installed.has_timeouts && control.next_search.is_none_or(|next| next <= now) {
+                told.extend(installed.switch.idle(nanoseconds).map(Update::IdleTimeoutNotification));
+                control.next_search = Some(now + IDLE);
+            }
+            let due = due.map(|due| now + Duration::from_nanos(due.saturating_sub(nanoseconds)));
+            due.into_iter().chain(control.next_search).min()
+        };
+        self.tell(told);
+        next
+    }
+
+    fn tell(&self, updates: Vec<Update>) {
+        if let Some(listener) = &*self.listener.load() {
+            updates.into_iter().for_each(|update| listener(StreamMessageResponse { update: Some(update) }));
+        }
+    }
+
+    fn process(&self, control: &mut Control, call: &Upcall, told: &mut Vec<Update>) {
+        let Some(installed) = &mut control.installed else { return };
+        let running = installed.running.clone();
+        let is_stale = call.program != running.number;
+        match &call.purpose {
+            // Controllers read them by the P4Info of the program that runs now.
+            Purpose::Controllers | Purpose::Digest(..) if is_stale => {
+                self.figures.stale.fetch_add(1, Relaxed);
+            }
+            Purpose::Controllers => told.push(Update::Packet(installed.switch.packet_in(&call.packet))),
+            Purpose::Digest(id, values) => installed.switch.digest(*id, values, clock::nanoseconds()),
+            Purpose::Run(port) => self.interpret(control, &running, *port, &call.packet, told),
+            Purpose::Nothing => {}
+        }
+    }
+
+    /// Runs the program on a packet from a port.
+    fn interpret(
+        &self,
+        control: &mut Control,
+        running: &Running,
+        port: u32,
+        packet: &[u8],
+        told: &mut Vec<Update>,
+    ) {
+        let (Some(installed), random) = (&mut control.installed, &mut control.random) else { return };
+        let now = clock::nanoseconds();
+        let ports = self.plane.ports.load();
+        let is_live = |number| number == running.cpu_port || ports.index(number).is_some();
+        let mut surroundings = Surroundings { now, random, is_live: &is_live };
+        // What code would see of it.
+        let visible = packet.get(..running.window).unwrap_or(packet);
+        let len = u32::try_from(packet.len()).unwrap_or(u32::MAX);
+        let received = Received { visible, len, time: now, ..Received::whole(visible, port) };
+        let outcome = interp::run(installed.switch.state(), &mut surroundings, &received, &LIMITS, false);
+        for effect in outcome.effects.iter().map(EffectRef::of_interpreter) {
+            match effect {
+                EffectRef::Output { to, form, class } => {
+                    let rest = packet.get(form.from as usize..form.to as usize).unwrap_or_default();
+                    let bytes = [form.head, rest].concat();
+                    if to == running.cpu_port {
+                        told.push(Update::Packet(installed.switch.packet_in(&bytes)));
+                    } else if let Some(index) = ports.index(to) {
+                        _ = self.inject(&bytes, class.into(), Injection::To(vec![index]));
+                    } else {
+                        self.figures.tally.lose(Lost::NoPort);
+                    }
+                }
+                EffectRef::Digest(id, values) => installed.switch.digest(id, values, now),
+                EffectRef::Drop(reason) => self.figures.tally.lose(Lost::of(reason)),
+            }
+        }
+        bump(&self.figures.tally.interpreted);
+    }
+
+    /// Sends a packet into the bridge; `None` if it has no injector yet.
+    pub(crate) fn inject(
+        &self,
+        packet: &[u8],
+        class: u16,
+        to: Injection,
+    ) -> Option<Result<(), fabric::InjectError>> {
+        let injector = self.injector.load();
+        let sent =
+            injector.as_deref().map(|injector| injector.inject_in_class(packet, Offload::NONE, class, to));
+        let counter = match sent {
+            Some(Ok(())) => &self.figures.injected,
+            Some(Err(_)) | None => &self.figures.not_injected,
+        };
+        counter.fetch_add(1, Relaxed);
+        sent
+    }
+
+    /// Whether no injected packet and no upcall is on its way.
+    pub(crate) fn is_settled(&self) -> bool {
+        let injector = self.injector.load();
+        injector.as_ref().is_none_or(|injector| injector.is_idle())
+            && self.plane.locals.iter().all(|(_, local)| local.upcalls.are_idle())
+    }
+
+    /// The logic's thread: packets for controllers, digests, timeouts.
+    pub(crate) fn run(&self) {
+        while !self.is_ending.load(Acquire) {
+            match self.work() {
+                (true, _) => {}
+                (false, Some(next)) => self.plane.bell.wait_until(next),
+                (false, None) => self.plane.bell.wait(),
+            }
+        }
+    }
+}

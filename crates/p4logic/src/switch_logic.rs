@@ -1,0 +1,185 @@
+//! The logic as the fabric and the control plane see it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Release;
+use std::thread::JoinHandle;
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use fabric::doorbell::{Doorbell, ThreadBell};
+use fabric::worker::{PerThread, Threads};
+use fabric::{Batch, Injector, PortIndex, PortSettings, SwitchLogic};
+use logic::{Counter, Logic, Table, TableSize};
+use p4runtime_proto::v1::ForwardingPipelineConfig;
+use p4switch::Program;
+
+use crate::installed::{Code, Loaded};
+use crate::plane::{Local, Plane};
+use crate::ports::{NumberedPort, PortFacts, PortMap, Ports};
+use crate::running::CPU_PORT;
+use crate::shared::Core;
+use crate::{explain, show};
+
+/// Stack of the logic's thread: the interpreter runs deeply nested programs there.
+const STACK: usize = 64 << 20;
+
+/// Settings of the logic.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// Program to start with, and the configuration that controllers read.
+    pub program: Option<(Arc<Program>, ForwardingPipelineConfig)>,
+    /// Number of the port that leads to controllers; `None`: 510, or 0xfffffffd for programs whose ports have 32 bits.
+    pub cpu_port: Option<u32>,
+    /// Seed of random numbers.
+    pub seed: u64,
+}
+
+/// Reasons why the logic cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Its thread does not start.
+    #[error("the thread for controllers' packets does not start: {0}")]
+    Thread(#[from] std::io::Error),
+}
+
+/// The logic `p4`. See the crate's documentation.
+pub struct P4 {
+    pub(crate) core: Arc<Core>,
+    seed: u64,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl P4 {
+    /// Makes the logic, without ports. Without a program it drops all packets.
+    ///
+    /// # Errors
+    /// Its thread does not start.
+    pub fn new(settings: Settings) -> Result<Arc<Self>, StartError> {
+        Self::make(settings, Code::Tended)
+    }
+
+    /// Makes the logic without the thread that specialises code, which [`Logic::tick`] alone does. For comparisons.
+    ///
+    /// # Errors
+    /// As [`P4::new`].
+    pub fn untended(settings: Settings) -> Result<Arc<Self>, StartError> {
+        Self::make(settings, Code::Untended)
+    }
+
+    /// Makes the logic without machine code: the reference interpreter runs programs, slowly. For comparisons.
+    ///
+    /// # Errors
+    /// As [`P4::new`].
+    pub fn interpreted(settings: Settings) -> Result<Arc<Self>, StartError> {
+        Self::make(settings, Code::Nothing)
+    }
+
+    fn make(settings: Settings, code: Code) -> Result<Arc<Self>, StartError> {
+        let Settings { program, cpu_port, seed } = settings;
+        let plane = Plane {
+            ports: Arc::new(ArcSwap::from_pointee(PortMap::default())),
+            running: Arc::new(ArcSwapOption::empty()),
+            locals: PerThread::default(),
+            bell: Doorbell::new(ThreadBell::new()),
+        };
+        let ports = Ports::new(cpu_port.unwrap_or(CPU_PORT));
+        let core = Arc::new(Core::new(plane, ports, code, cpu_port, seed));
+        if let Some((program, config)) = program {
+            core.commit(Loaded { program, config: Arc::new(config) }, false)?;
+        }
+        let thread = std::thread::Builder::new().name("p4".into()).stack_size(STACK).spawn({
+            let core = core.clone();
+            move || core.run()
+        })?;
+        Ok(Arc::new(Self { core, seed, thread: Some(thread) }))
+    }
+
+    /// Sets how packets of controllers reach the program: the bridge's injector ([`fabric::Switch::injector`]).
+    pub fn set_injector(&self, injector: Injector) {
+        self.core.injector.store(Some(Arc::new(injector)));
+    }
+
+    /// Passes the control plane's facts about ports. To be called after ports were added: a port takes part, and has a
+    /// number, once its facts are known. Ports that are not named keep theirs. Facts that are passed before a bridge has
+    /// the logic hold from its first packet on.
+    pub fn set_ports(&self, facts: &[PortFacts]) {
+        self.core.change_ports(|ports| ports.set_facts(facts));
+    }
+
+    /// Forgets a port that is about to be removed.
+    pub fn forget_port(&self, index: PortIndex) {
+        self.core.change_ports(|ports| ports.remove(index));
+    }
+
+    /// The ports with their numbers.
+    pub fn ports(&self) -> Vec<NumberedPort> {
+        self.core.ports().numbered()
+    }
+
+    /// Whether no packet of a controller is on its way, and no received one is on its way to the control side.
+    pub fn is_settled(&self) -> bool {
+        self.core.is_settled()
+    }
+}
+
+impl Drop for P4 {
+    fn drop(&mut self) {
+        self.core.is_ending.store(true, Release);
+        self.core.plane.bell.ring();
+        if let Some(thread) = self.thread.take() {
+            // A thread that has panicked has ended, too.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl SwitchLogic for P4 {
+    fn forward(&self, batch: &mut Batch<'_>) {
+        self.core.plane.forward(batch);
+    }
+
+    fn explain(&self, batch: &mut Batch<'_>) -> bool {
+        explain::explain(&self.core, batch);
+        true
+    }
+
+    fn prepare(&self, threads: Threads) -> Result<(), String> {
+        // Different workers draw different numbers.
+        let plane = &self.core.plane;
+        let local = |number| Ok(Local::new(plane, number, self.seed.wrapping_add(number as u64)));
+        plane.locals.prepare::<String>(threads, local)
+    }
+
+    fn ports_changed(&self, ports: &[(PortIndex, Arc<PortSettings>)]) {
+        self.core.change_ports(|known| known.set_existing(ports));
+    }
+
+    fn port_removed(&self, port: PortIndex) {
+        self.core.change_ports(|ports| ports.remove(port));
+    }
+}
+
+impl Logic for P4 {
+    fn name(&self) -> &str {
+        "p4"
+    }
+
+    fn params(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
+    fn counters(&self) -> Vec<Counter> {
+        show::counters(&self.core)
+    }
+
+    fn tables(&self) -> Vec<Table> {
+        show::tables(&self.core)
+    }
+
+    fn table_sizes(&self) -> Vec<TableSize> {
+        show::sizes(&self.core)
+    }
+
+    fn tick(&self, _now_seconds: u32) {
+        self.core.tidy();
+    }
+}

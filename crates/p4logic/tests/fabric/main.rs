@@ -1,0 +1,8 @@
+//! The logic end to end: frames through a real fabric with in-memory ports, programs as controllers send them. What
+//! follows from the program is tested with both kinds of machine code and with the interpreter.
+#![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod forward;
+mod frames;
+mod programs;
+mod rig;

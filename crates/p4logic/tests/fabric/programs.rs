@@ -1,0 +1,83 @@
+//! Programs come and go.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+use fabric::port::Caps;
+use p4switch::{Code, Device, InstallAction};
+
+use crate::frames::op;
+use crate::rig::{ALL, By, L3, OPS, Rig, config};
+
+/// The program `ops`, whose `arg` is a port, with other port numbers.
+fn shifted(by: u8) -> String {
+    OPS.replace("(bit<9>)hdr.op.arg", &format!("(bit<9>)hdr.op.arg + {by}"))
+}
+
+#[test]
+fn after_an_installation_no_packet_meets_the_program_before() {
+    for by in ALL {
+        let rig = Rig::with(by, 1, Caps::default());
+        for round in 0..6u8 {
+            rig.install(&shifted(round % 3));
+            let got = rig.run(1, [op(0, 2, round)]);
+            let expected = 2 + usize::from(round % 3);
+            assert!((1..).zip(&got).all(|(n, got)| got.len() == usize::from(n == expected)), "{by:?}");
+        }
+    }
+}
+
+#[test]
+fn a_replacement_under_traffic_loses_nothing() {
+    let rig = Rig::with(By::Itself, 2, Caps::default());
+    rig.install(OPS);
+    let done = AtomicBool::new(false);
+    let sent = std::thread::scope(|scope| {
+        let send = |from: usize| {
+            let (rig, done) = (&rig, &done);
+            scope.spawn(move || {
+                let mut sent = 0;
+                while !done.load(Relaxed) {
+                    rig.at(from).send((0..32).map(|n| op(0, 3, n)));
+                    rig.at(from).settle();
+                    sent += 32;
+                }
+                sent
+            })
+        };
+        let senders = [send(1), send(2)];
+        for round in 0..20 {
+            rig.install(&shifted(round % 2));
+        }
+        done.store(true, Relaxed);
+        senders.map(|sender| sender.join().unwrap()).into_iter().sum::<usize>()
+    });
+    assert!(sent > 0);
+    assert_eq!(rig.at(3).delivered() + rig.at(4).delivered(), sent);
+}
+
+#[test]
+fn programs_are_checked_and_saved_before_they_run() {
+    let rig = Rig::with(By::Code, 1, Caps::default());
+    let install = |action, program: Option<&str>| {
+        let config = program.map(config);
+        rig.logic.install(action, config.as_ref()).map_err(|failure| failure.code)
+    };
+    assert_eq!(install(InstallAction::Commit, None), Err(Code::FailedPrecondition));
+    assert_eq!(install(InstallAction::Verify, Some(OPS)), Ok(()));
+    assert_eq!(install(InstallAction::VerifyAndCommit, None), Err(Code::InvalidArgument));
+    assert_eq!(rig.logic.config(), None);
+    assert_eq!(install(InstallAction::VerifyAndSave, Some(OPS)), Ok(()));
+    assert_eq!(rig.logic.config(), None);
+    assert_eq!(rig.run(1, [op(0, 2, 0)])[1].len(), 0);
+    assert_eq!(install(InstallAction::Commit, None), Ok(()));
+    assert_eq!(rig.logic.config().as_deref(), Some(&config(OPS)));
+    assert_eq!(rig.run(1, [op(0, 2, 0)])[1].len(), 1);
+    assert_eq!(install(InstallAction::Commit, None), Err(Code::FailedPrecondition));
+    // A program that cannot run leaves the one before.
+    let mut broken = config(L3);
+    broken.p4_device_config.truncate(2000);
+    let failure = rig.logic.install(InstallAction::VerifyAndCommit, Some(&broken)).unwrap_err();
+    assert_eq!(failure.code, Code::InvalidArgument);
+    assert_eq!(rig.run(1, [op(0, 2, 0)])[1].len(), 1);
+}

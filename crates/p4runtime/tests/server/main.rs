@@ -1,0 +1,9 @@
+//! A server with a device that is none, and gRPC clients.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+mod calls;
+mod connections;
+mod fake;
+mod streams;
+mod tls;
+mod world;
