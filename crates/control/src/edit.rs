@@ -275,7 +275,8 @@ fn add_bridge(config: &mut Config, bridge: BridgeConfig) -> Result<(), Refusal> 
     if config.bridge(&bridge.name).is_some() {
         return Err(Refusal::BridgeExists(bridge.name));
     }
-    let BridgeConfig { name, logic, ports, stations, mirrors, openflow, p4, owner, sflow, accounting } = bridge;
+    let BridgeConfig { name, logic, ports, stations, mirrors, openflow, p4, owner, sflow, accounting } =
+        bridge;
     config.bridges.push(BridgeConfig {
         logic,
         openflow,

@@ -119,18 +119,17 @@ pub const P4: &[Key] = &[
         "Device id in P4Runtime; clients that use 0 reach the bridge, too.",
     ),
     key(
-        "cpu-port",
-        "1 to 4294967295",
-        "510; 4294967293 for PSA",
-        "P4 port number that stands for the controllers: packets sent to it become `PacketIn`, `PacketOut` comes from it.",
-    ),
-    key(
         "private-key",
         "path",
         "not set",
         "The server's private key in PEM; with it and `certificate`, `tcp:` addresses speak TLS.",
     ),
-    key("certificate", "path", "not set", "The server's certificate in PEM, with intermediate ones if there are some."),
+    key(
+        "certificate",
+        "path",
+        "not set",
+        "The server's certificate in PEM, with intermediate ones if there are some.",
+    ),
     key(
         "ca-cert",
         "path",
@@ -262,7 +261,7 @@ pub const PORT: &[Key] = &[
     key("openflow-port", "1 to 65279", "the lowest free one", "Its number in OpenFlow."),
     key(
         "p4-port",
-        "0 to 4294966015",
+        "0 to 65535",
         "the lowest free one from 1",
         "Its number in P4 programs; v1model has room for 0 to 510.",
     ),

@@ -4,7 +4,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use logic::{Chain, Kind, Logic, LogicDescription, LogicError};
-use p4switch::Program;
 use ports::bounded::{Unfinished, within};
 
 use crate::openflow::{self, LOGIC, with_openflow};
@@ -42,7 +41,7 @@ pub(crate) fn check(name: &str, params: &[(String, String)]) -> Result<(), Logic
 }
 
 /// Loads the program of a logic that is `p4` or `p4:FILE`.
-pub(crate) fn load_p4(name: &str, params: &[(String, String)]) -> Result<Option<Arc<Program>>, LogicError> {
+pub(crate) fn load_p4(name: &str, params: &[(String, String)]) -> Result<p4::Loaded, LogicError> {
     let (file, given) = (name.to_owned(), params.to_vec());
     bounded(name, params, move || p4::load(&file, &given))
 }

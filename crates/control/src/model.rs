@@ -147,13 +147,15 @@ impl BridgeConfig {
     /// Returns two ports that have the same number, if there are some, with the key of that number.
     pub fn same_number(&self) -> Option<(&'static str, &PortConfig, &PortConfig)> {
         let openflow: fn(&PortConfig) -> Option<u32> = |port| port.openflow_port.map(u32::from);
-        [("openflow-port", openflow), ("p4-port", |port| port.p4_port)].into_iter().find_map(|(key, number)| {
-            let numbered = || self.ports.iter().filter(|port| number(port).is_some());
-            numbered().enumerate().find_map(|(at, port)| {
-                let first = numbered().take(at).find(|first| number(first) == number(port))?;
-                Some((key, first, port))
-            })
-        })
+        [("openflow-port", openflow), ("p4-port", |port| port.p4_port.map(u32::from))].into_iter().find_map(
+            |(key, number)| {
+                let numbered = || self.ports.iter().filter(|port| number(port).is_some());
+                numbered().enumerate().find_map(|(at, port)| {
+                    let first = numbered().take(at).find(|first| number(first) == number(port))?;
+                    Some((key, first, port))
+                })
+            },
+        )
     }
 }
 
@@ -208,7 +210,7 @@ pub struct PortConfig {
     /// Its number with logic `openflow`; `None`: the lowest free one.
     pub openflow_port: Option<u16>,
     /// Its number with a P4 program; `None`: the lowest free one from 1.
-    pub p4_port: Option<u32>,
+    pub p4_port: Option<u16>,
     /// The bond that it is a member of, with logic `openflow`; who owns the bridge looks after the bond.
     pub bond: Option<String>,
     /// Whether it takes part in the bridge's spanning tree, with logic `openflow`; who owns the bridge runs the
@@ -219,7 +221,8 @@ pub struct PortConfig {
 impl PortConfig {
     /// Creates a port. An MTU that only the type's options set becomes the port's MTU.
     pub fn new(settings: PortSettings, spec: Spec) -> Self {
-        let mut port = Self { settings, spec, openflow_port: None, p4_port: None, bond: None, in_tree: false };
+        let mut port =
+            Self { settings, spec, openflow_port: None, p4_port: None, bond: None, in_tree: false };
         match port.spec.mtu() {
             _ if port.settings.mtu != 0 => port.set_mtu(port.settings.mtu),
             Some(mtu) => port.set_mtu(mtu),
@@ -254,7 +257,7 @@ pub enum ValueError {
     #[error("{0} is not an OpenFlow port number; expected 1 to {MAX_OPENFLOW_PORT}")]
     OpenFlowPort(i64),
     /// A P4 port number out of range.
-    #[error("{0} is not a P4 port number; expected 0 to {MAX_P4_PORT}")]
+    #[error("{0} is not a P4 port number; expected 0 to 65535")]
     P4Port(i64),
     /// A group address.
     #[error("{0} is a group address; expected the address of a station")]
@@ -293,13 +296,9 @@ pub fn check_openflow_port(number: i64) -> Result<u16, ValueError> {
         .ok_or(ValueError::OpenFlowPort(number))
 }
 
-/// The largest P4 port number: numbers above belong to the ports of the switch itself (P4Runtime 1.5, `SdnPort`).
-pub const MAX_P4_PORT: u32 = 0xffff_feff;
-
 /// Checks the P4 number of a port.
-pub fn check_p4_port(number: i64) -> Result<u32, ValueError> {
-    let number_of = u32::try_from(number).ok().filter(|number| *number <= MAX_P4_PORT);
-    number_of.ok_or(ValueError::P4Port(number))
+pub fn check_p4_port(number: i64) -> Result<u16, ValueError> {
+    u16::try_from(number).map_err(|_| ValueError::P4Port(number))
 }
 
 /// Checks the VLAN of a station; 0 means none.

@@ -1,19 +1,26 @@
 //! Bridges with the logic `p4`: what is theirs besides ports.
 //!
-//! [`settings`] has `[bridge.p4]`, `running` the program and the server of a bridge that follows it, `describe` the
-//! logic's description.
+//! [`settings`] has `[bridge.p4]`, `load` reads the logic's parameters and its program, `running` has the program and the
+//! server of a bridge, `describe` the logic's description.
 
 mod describe;
+mod load;
 mod running;
 pub mod settings;
 
 pub use settings::P4Config;
 
 pub(crate) use describe::{describe, with_p4};
-pub(crate) use running::{Running, load};
+pub(crate) use load::{Loaded, load};
+pub(crate) use running::Running;
 
 /// Name of the logic; `p4:FILE` names a program, too.
 pub const LOGIC: &str = "p4";
+
+/// Parameters of the logic.
+const CPU_PORT: &str = "cpu-port";
+const INCLUDE: &str = "include";
+const DEFINE: &str = "define";
 
 /// Returns whether a logic is this one, with or without a program.
 pub fn is_p4(name: &str) -> bool {

@@ -322,9 +322,8 @@ impl Pass<'_> {
             }
         }
         let Some(port) = running.ports.get_mut(name) else { return };
-        let facts = |config: &PortConfig| {
-            (config.openflow_port, config.p4_port, config.bond.clone(), config.in_tree)
-        };
+        let facts =
+            |config: &PortConfig| (config.openflow_port, config.p4_port, config.bond.clone(), config.in_tree);
         if facts(&port.config) != facts(wanted) {
             // The logic is told at the end of the pass.
             port.config.openflow_port = wanted.openflow_port;

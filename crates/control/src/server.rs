@@ -27,8 +27,8 @@ use crate::events;
 use crate::file::{self, Depth, Edited, Secrets};
 use crate::logic_state::LogicView;
 use crate::model::{
-    BridgeConfig, DaemonConfig, LogicConfig, PortConfig, StationConfig, check_mtu, check_openflow_port, check_p4_port,
-    check_vlan, parse_admin,
+    BridgeConfig, DaemonConfig, LogicConfig, PortConfig, StationConfig, check_mtu, check_openflow_port,
+    check_p4_port, check_vlan, parse_admin,
 };
 use crate::openflow::settings::{
     OpenFlowChange, SettingError, parse_controllers, parse_datapath_id, parse_fail_mode, parse_versions,

@@ -364,9 +364,9 @@ impl State {
         let LogicConfig { name, params } = &config.logic;
         let failed = |error: String| Refusal::Other(format!("logic `{name}`: {error}"));
         if p4::is_p4(name) {
-            let program = logics::load_p4(name, params)?;
+            let loaded = logics::load_p4(name, params)?;
             let running =
-                p4::Running::start(&self.place, &config.name, &config.p4, program).map_err(failed)?;
+                p4::Running::start(&self.place, &config.name, &config.p4, loaded).map_err(failed)?;
             return Ok(BuiltLogic { logic: running.logic().clone(), openflow: None, p4: Some(running) });
         }
         if name != LOGIC {
@@ -454,10 +454,11 @@ impl State {
     /// Replaces a bridge's logic. The new logic takes over the state of the old one and gets the static stations of
     /// `wanted`. If these do not fit, the old logic stays in use.
     pub(crate) fn set_logic(&self, bridge: &mut Bridge, wanted: &BridgeConfig) -> Result<(), Refusal> {
-        if let (Some(p4), true) = (&bridge.p4, p4::is_p4(&wanted.logic.name)) {
-            if let Some(program) = logics::load_p4(&wanted.logic.name, &wanted.logic.params)? {
-                p4.replace(program).map_err(Refusal::Other)?;
-            }
+        if let (Some(p4), true) = (&bridge.p4, p4::is_p4(&wanted.logic.name))
+            && p4
+                .replace(&logics::load_p4(&wanted.logic.name, &wanted.logic.params)?)
+                .map_err(Refusal::Other)?
+        {
             bridge.config = wanted.logic.clone();
             return Ok(());
         }

@@ -556,7 +556,7 @@ pub(crate) struct PortAdd {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_279))]
     pub(crate) openflow_port: Option<u32>,
     /// The port's number in P4 programs [default: the lowest free one from 1]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=4_294_966_015))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=65_535))]
     pub(crate) p4_port: Option<u32>,
     /// Option of the type by its key in the configuration file; commas separate list items
     #[arg(long = "opt", value_name = "KEY=VALUE", value_parser = key_value)]

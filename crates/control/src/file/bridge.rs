@@ -79,8 +79,7 @@ pub(super) fn read(
     check_host_ports(&bridge, &port_names, &hosts, report);
     if let Some((key, first, second)) = bridge.same_number() {
         let (first, second) = (&first.settings.name, &second.settings.name);
-        let message =
-            format!("ports `{first}` and `{second}` have the same `{key}`; give each its own");
+        let message = format!("ports `{first}` and `{second}` have the same `{key}`; give each its own");
         report.add(&section.span, &section.context, message);
     }
     for table in section.tables("mirror", "bridge.mirror", report) {

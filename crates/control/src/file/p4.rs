@@ -5,7 +5,7 @@ use super::report::Report;
 use super::section::Section;
 use crate::keys;
 use crate::model::LogicConfig;
-use crate::p4::settings::{P4Config, TLS_KEYS, check_number, parse_file, parse_listen};
+use crate::p4::settings::{P4Config, TLS_KEYS, check_device_id, parse_file, parse_listen};
 use crate::p4::{LOGIC, is_p4};
 
 const LISTEN: &str = "a list of addresses such as [\"tcp:127.0.0.1:9559\"]";
@@ -37,12 +37,10 @@ pub(super) fn read(
             }
         }
     }
-    for key in ["device-id", "cpu-port"] {
-        let Some((number, span)) = section.integer(key, report) else { continue };
-        match check_number(number) {
-            Ok(number) if key == "device-id" => config.device_id = number,
-            Ok(number) => config.cpu_port = Some(number),
-            Err(error) => report.add(&span, &section.context, format!("`{key}`: {error}")),
+    if let Some((number, span)) = section.integer("device-id", report) {
+        match check_device_id(number) {
+            Ok(number) => config.device_id = number,
+            Err(error) => report.add(&span, &section.context, format!("`device-id`: {error}")),
         }
     }
     for (key, file) in TLS_KEYS.iter().zip(&mut config.tls) {

@@ -193,9 +193,6 @@ pub(crate) fn p4(config: &P4Config) -> Table {
     if config.device_id != default.device_id {
         table.insert("device-id".into(), i64::from(config.device_id).into());
     }
-    if let Some(number) = config.cpu_port {
-        table.insert("cpu-port".into(), i64::from(number).into());
-    }
     for (key, file) in P4_TLS_KEYS.iter().zip(&config.tls) {
         if let Some(file) = file {
             table.insert((*key).into(), file.display().to_string().into());

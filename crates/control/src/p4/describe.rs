@@ -1,8 +1,8 @@
 //! The description of the logic, and its name in messages about unknown ones.
 
-use logic::{LogicDescription, LogicError};
+use logic::{LogicDescription, LogicError, ParamDescription, ParamKind};
 
-use super::{LOGIC, is_p4};
+use super::{CPU_PORT, DEFINE, INCLUDE, LOGIC, is_p4};
 use crate::suggest;
 
 /// Describes the logic.
@@ -10,8 +10,24 @@ pub(crate) fn describe() -> LogicDescription {
     LogicDescription {
         name: LOGIC.into(),
         summary: "a P4 program, of a file (p4:FILE) or from a P4Runtime controller; set up by `[bridge.p4]`".into(),
+        params: vec![
+            ParamDescription::new(
+                CPU_PORT,
+                ParamKind::Number { min: 1, max: u32::MAX.into(), unit: String::new() },
+                "P4 port number of the controllers: packets sent to it become PacketIn, PacketOut comes from it",
+            )
+            .optional("510, or 4294967293 for PSA"),
+            ParamDescription::new(INCLUDE, text(), "folders of included files, with `:` between them")
+                .optional("the folder of the program's file"),
+            ParamDescription::new(DEFINE, text(), "macros such as `DEBUG` or `SIZE=64`, with `,` between them")
+                .optional("none"),
+        ],
         ..LogicDescription::default()
     }
+}
+
+fn text() -> ParamKind {
+    ParamKind::Text { max: 4096 }
 }
 
 /// Adds the logic to the known ones of an error, or says why it cannot be used there.

@@ -5,31 +5,26 @@
 //!   and controllers stay connected. A program that cannot run changes nothing.
 //! - A change of addresses, of the device id or of TLS restarts the server alone.
 
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fabric::SwitchError;
 use fabric::switch::BridgeId;
-use logic::LogicError;
-use p4::preprocess::Options;
 use p4logic::{P4, PortFacts, Settings};
 use p4runtime::Server;
-use p4switch::{Device, LoadError, Program};
+use p4switch::Device;
 use tokio::task::JoinHandle;
 
-use super::program;
+use super::load::Loaded;
 use super::settings::P4Config;
 use crate::openflow::Place;
 use crate::state::Bridge;
-
-/// Most bytes of an error in a program.
-const MOST_TEXT: usize = 4000;
 
 /// A running bridge.
 pub(crate) struct Running {
     name: String,
     place: Place,
     logic: Arc<P4>,
+    cpu_port: Option<u32>,
     state: Mutex<State>,
 }
 
@@ -43,39 +38,19 @@ struct State {
     stopping: Option<JoinHandle<()>>,
 }
 
-/// Loads the program that the name of a logic has; `None` if it has none.
-pub(crate) fn load(name: &str, params: &[(String, String)]) -> Result<Option<Arc<Program>>, LogicError> {
-    if let Some((param, _)) = params.first() {
-        let (logic, param) = (super::LOGIC.into(), param.clone());
-        return Err(LogicError::UnknownParam { logic, param, nearest: None, known: Vec::new() });
-    }
-    let Some(file) = program(name) else { return Ok(None) };
-    let refused = |error: LoadError| {
-        let mut message = match error {
-            LoadError::Program(text) => format!("the program cannot run\n{text}"),
-            other => other.to_string(),
-        };
-        if message.len() > MOST_TEXT {
-            message.truncate(message.floor_char_boundary(MOST_TEXT));
-            message.push_str("\n… `mswitch p4 check` shows all of it");
-        }
-        LogicError::Module { file: name.into(), message: message.trim_end().into() }
-    };
-    Program::file(Path::new(file), &Options::default()).map(|program| Some(Arc::new(program))).map_err(refused)
-}
-
 impl Running {
     /// Makes the logic with its server.
     pub(crate) fn start(
         place: &Place,
         name: &str,
         config: &P4Config,
-        program: Option<Arc<Program>>,
+        loaded: Loaded,
     ) -> Result<Arc<Self>, String> {
-        let program = program.map(|program| (program.clone(), program.config()));
-        let settings = Settings { program, cpu_port: config.cpu_port, seed: fastrand::u64(..) };
+        let Loaded { program, cpu_port } = loaded;
+        let settings = Settings { program, cpu_port, seed: fastrand::u64(..) };
         let logic = P4::new(settings).map_err(|error| error.to_string())?;
-        let running = Self { name: name.into(), place: place.clone(), logic, state: Mutex::default() };
+        let (name, place, state) = (name.into(), place.clone(), Mutex::default());
+        let running = Self { name, place, logic, cpu_port, state };
         {
             let mut state = running.lock();
             state.server = Some(running.start_server(config)?);
@@ -93,10 +68,16 @@ impl Running {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the logic run another program, which takes over what the one before has.
-    pub(crate) fn replace(&self, program: Arc<Program>) -> Result<(), String> {
-        let config = program.config();
-        self.logic.replace(program, config).map_err(|error| error.to_string())
+    /// Has the logic run another program, which takes over the state of the one before. Returns false if that takes
+    /// another logic.
+    pub(crate) fn replace(&self, loaded: &Loaded) -> Result<bool, String> {
+        if loaded.cpu_port != self.cpu_port {
+            return Ok(false);
+        }
+        if let Some((program, config)) = &loaded.program {
+            self.logic.replace(program.clone(), config.clone()).map_err(|error| error.to_string())?;
+        }
+        Ok(true)
     }
 
     /// Applies the settings. Returns the result if anything changed. Blocks for up to a second while streams end.
@@ -111,11 +92,6 @@ impl Running {
     }
 
     fn apply(&self, state: &mut State, wanted: &P4Config) -> Result<(), String> {
-        self.logic.set_cpu_port(wanted.cpu_port);
-        let serves = |config: &P4Config| P4Config { cpu_port: wanted.cpu_port, ..config.clone() };
-        if state.server.is_some() && state.applied.as_ref().is_some_and(|it| serves(it) == *wanted) {
-            return Ok(());
-        }
         if let Some(server) = state.server.take() {
             self.place.runtime.block_on(server.shutdown());
         }
@@ -162,11 +138,8 @@ impl Running {
 
     /// Tells the logic of the bridge's ports.
     pub(crate) fn tell_ports(&self, bridge: &Bridge) {
-        let facts = |port: &crate::state::Port| PortFacts {
-            index: port.at.port,
-            number: port.config.p4_port,
-            is_up: self.place.switch.counters(port.at).is_ok_and(|counters| counters.up),
-        };
+        let facts =
+            |port: &crate::state::Port| PortFacts { index: port.at.port, number: port.config.p4_port };
         self.logic.set_ports(&bridge.ports.values().map(facts).collect::<Vec<_>>());
     }
 }

@@ -16,15 +16,13 @@ pub struct P4Config {
     pub listen: Option<Vec<Listen>>,
     /// Device id; 0 stands for the bridge, too.
     pub device_id: u32,
-    /// Number of the port that stands for controllers; `None`: the architecture's.
-    pub cpu_port: Option<u32>,
     /// Files for clients with TLS, in the order of [`TLS_KEYS`].
     pub tls: [Option<PathBuf>; 3],
 }
 
 impl Default for P4Config {
     fn default() -> Self {
-        Self { listen: None, device_id: 1, cpu_port: None, tls: [None, None, None] }
+        Self { listen: None, device_id: 1, tls: [None, None, None] }
     }
 }
 
@@ -117,8 +115,8 @@ pub fn parse_file(text: &str) -> Result<PathBuf, SettingError> {
     }
 }
 
-/// Checks a device id, or the number of the controllers' port.
-pub fn check_number(value: i64) -> Result<u32, SettingError> {
+/// Checks a device id.
+pub fn check_device_id(value: i64) -> Result<u32, SettingError> {
     u32::try_from(value).ok().filter(|value| *value > 0).ok_or(SettingError::Range(value))
 }
 
@@ -146,10 +144,13 @@ mod tests {
     #[test]
     fn errors_name_the_remedy() {
         let relative = parse_listen("unix:a.sock").unwrap_err().to_string();
-        assert_eq!(relative, "`a.sock` is relative to the daemon's working directory; write an absolute path");
+        assert_eq!(
+            relative,
+            "`a.sock` is relative to the daemon's working directory; write an absolute path"
+        );
         let wrong = parse_listen("127.0.0.1:9559").unwrap_err().to_string();
         assert!(wrong.ends_with("; write for example `tcp:127.0.0.1:9559`"), "{wrong}");
-        let range = check_number(0).unwrap_err().to_string();
+        let range = check_device_id(0).unwrap_err().to_string();
         assert_eq!(range, "0 is out of range; expected 1 to 4294967295");
     }
 }

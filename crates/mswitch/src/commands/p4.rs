@@ -66,7 +66,10 @@ pub(super) async fn ask(client: &mut Client, command: P4Command) -> Result<(), F
             (bridge, words.chain(group.map(|group| group.to_string())).chain(ports).collect(), output)
         }
         // These need no daemon.
-        P4Command::Check { .. } | P4Command::Info { .. } | P4Command::Test { .. } | P4Command::Compile { .. } => {
+        P4Command::Check { .. }
+        | P4Command::Info { .. }
+        | P4Command::Test { .. }
+        | P4Command::Compile { .. } => {
             return Ok(());
         }
     };
@@ -75,16 +78,17 @@ pub(super) async fn ask(client: &mut Client, command: P4Command) -> Result<(), F
 }
 
 fn compile(program: &Path, output: &Path, source: &P4Source) -> Result<(), Failure> {
-    let loaded = Program::file(program, &options(source));
-    let loaded = loaded.map_err(|error| match error {
+    let refused = |error| match error {
         LoadError::Read(error) => Failure::from(error).about(program.display()),
         LoadError::Program(text) => {
             eprint!("{text}");
             Failure::differs()
         }
-    })?;
+    };
+    let loaded = Program::file(program, &options(source)).map_err(refused)?;
     eprint!("{}", loaded.warnings);
-    fs::write(output, loaded.bundle()).map_err(|error| Failure::from(error).about(output.display()))
+    let bundle = loaded.bundle().map_err(refused)?;
+    fs::write(output, bundle).map_err(|error| Failure::from(error).about(output.display()))
 }
 
 fn options(source: &P4Source) -> Options {

@@ -129,7 +129,11 @@ impl Controller {
     }
 
     /// Writes under an election id of the default role of device 1.
-    pub(crate) async fn write(&mut self, election: u64, updates: Vec<Update>) -> Result<WriteResponse, Status> {
+    pub(crate) async fn write(
+        &mut self,
+        election: u64,
+        updates: Vec<Update>,
+    ) -> Result<WriteResponse, Status> {
         let election_id = Some(Uint128 { high: 0, low: election });
         let request = WriteRequest { device_id: 1, election_id, updates, ..WriteRequest::default() };
         Ok(soon(self.client.write(request)).await?.into_inner())
