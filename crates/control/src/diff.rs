@@ -213,6 +213,7 @@ pub fn between(from: &Config, to: &Config) -> Vec<Difference> {
 fn default_of(object: &Object, config: &Config, key: &str) -> Option<String> {
     let (key, table) = match (key.split_once('.'), object) {
         (Some(("openflow", key)), Object::Bridge(_)) => (key, Some(keys::OPENFLOW)),
+        (Some(("p4", key)), Object::Bridge(_)) => (key, Some(keys::P4)),
         _ => (key, None),
     };
     let of_object = match object {
@@ -263,6 +264,7 @@ fn objects(config: &Config, other: &Config) -> BTreeMap<Object, (Keys, Option<St
         let name = &bridge.name;
         let mut alone = write::bridge_alone(bridge);
         alone.insert("openflow".into(), Value::Table(write::openflow(&bridge.openflow)));
+        alone.insert("p4".into(), Value::Table(write::p4(&bridge.p4)));
         found.insert(Object::Bridge(name.clone()), (texts(alone), None));
         let others = other.bridge(name).map(|other| other.ports.as_slice()).unwrap_or_default();
         // Comparing the port at the same index first is fast: ports rarely change their order.

@@ -275,10 +275,12 @@ fn add_bridge(config: &mut Config, bridge: BridgeConfig) -> Result<(), Refusal> 
     if config.bridge(&bridge.name).is_some() {
         return Err(Refusal::BridgeExists(bridge.name));
     }
-    let BridgeConfig { name, logic, ports, stations, mirrors, openflow, owner, sflow, accounting } = bridge;
+    let BridgeConfig { name, logic, ports, stations, mirrors, openflow, p4, owner, sflow, accounting } =
+        bridge;
     config.bridges.push(BridgeConfig {
         logic,
         openflow,
+        p4,
         owner,
         sflow,
         accounting,
@@ -345,8 +347,8 @@ fn insert_port(config: &mut Config, bridge: &str, port: PortConfig) -> Result<()
     }
     let there = find(config, bridge)?;
     there.ports.push(port);
-    if let Some((first, _)) = there.same_openflow_port() {
-        let message = format!("port \"{}\" has its `openflow-port`; choose another one", first.settings.name);
+    if let Some((key, first, _)) = there.same_number() {
+        let message = format!("port \"{}\" has its `{key}`; choose another one", first.settings.name);
         return Err(Refusal::Port { bridge: bridge.into(), port: name, message });
     }
     Ok(())

@@ -8,6 +8,7 @@ mod edit;
 mod mirror;
 mod mistyped;
 mod openflow;
+mod p4;
 mod patches;
 mod port;
 mod protection;

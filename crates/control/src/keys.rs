@@ -101,6 +101,41 @@ pub const BRIDGE: &[Key] = &[
         "defaults",
         "Its OpenFlow connections, for logic `openflow`.",
     ),
+    key("p4", "table `[bridge.p4]`", "defaults", "Its P4Runtime server, for logic `p4`."),
+];
+
+/// `[bridge.p4]`.
+pub const P4: &[Key] = &[
+    key(
+        "listen",
+        "list of `unix:PATH`, `tcp:ADDRESS:PORT`",
+        "`unix:` and `BRIDGE.p4rt` beside the control socket",
+        "Addresses where the bridge accepts P4Runtime clients; sockets have the owner, group and mode of the control socket.",
+    ),
+    key(
+        "device-id",
+        "1 to 4294967295",
+        "`1`",
+        "Device id in P4Runtime; clients that use 0 reach the bridge, too.",
+    ),
+    key(
+        "private-key",
+        "path",
+        "not set",
+        "The server's private key in PEM; with it and `certificate`, `tcp:` addresses speak TLS.",
+    ),
+    key(
+        "certificate",
+        "path",
+        "not set",
+        "The server's certificate in PEM, with intermediate ones if there are some.",
+    ),
+    key(
+        "ca-cert",
+        "path",
+        "not set",
+        "Certificates in PEM of the authorities that vouch for clients; if not set, clients need none.",
+    ),
 ];
 
 /// `[bridge.openflow]`.
@@ -224,6 +259,12 @@ pub const PORT: &[Key] = &[
         "Allowed source IP addresses, also in ARP and neighbour discovery.",
     ),
     key("openflow-port", "1 to 65279", "the lowest free one", "Its number in OpenFlow."),
+    key(
+        "p4-port",
+        "0 to 65535",
+        "the lowest free one from 1",
+        "Its number in P4 programs; v1model has room for 0 to 510.",
+    ),
 ];
 
 /// `[[bridge.station]]`.
@@ -270,6 +311,7 @@ pub fn reference() -> String {
         ("[sflow]", SFLOW),
         ("[[bridge]]", BRIDGE),
         ("[bridge.openflow]", OPENFLOW),
+        ("[bridge.p4]", P4),
         ("[[bridge.port]]", PORT),
         ("[[bridge.station]]", STATION),
         ("[[bridge.mirror]]", MIRROR),

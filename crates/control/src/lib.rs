@@ -19,6 +19,7 @@
 //! - [`stuck`] finds modules that do not return;
 //! - `share_warnings` warns of ports that reached their share of a MAC table;
 //! - [`openflow`](mod@openflow) runs the connections of OpenFlow bridges: controllers, `ovs-ofctl`, observers;
+//! - [`p4`](mod@p4) runs the programs and P4Runtime servers of P4 bridges;
 //! - [`logging`] is what the logs of all daemons have in common;
 //! - [`metrics`] serves the counters to Prometheus, [`drops`] explains the reasons for drops;
 //! - [`options`] reads the options of port types, [`protection`] the protections of a port; [`vlan`], [`rate`] and
@@ -58,6 +59,7 @@ pub mod model;
 pub mod notify;
 pub mod openflow;
 pub mod options;
+pub mod p4;
 pub mod protection;
 pub mod proto;
 pub mod rate;

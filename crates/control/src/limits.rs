@@ -4,12 +4,13 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::model::{BridgeConfig, Config};
 use crate::openflow::LOGIC;
+use crate::p4::is_p4;
 
 /// Files that the daemon itself has open: sockets, epolls, eventfds, logs. A generous estimate.
 const BASE: u64 = 64;
 
-/// Files of a bridge with OpenFlow: two sockets, with a reserve for connections.
-const PER_OPENFLOW: u64 = 4;
+/// Files of a bridge with OpenFlow or P4Runtime: two sockets, with a reserve for connections.
+const PER_SERVER: u64 = 4;
 
 /// The limit of open files is too low for the number of ports.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -26,8 +27,9 @@ pub struct LimitError {
 /// Raises `RLIMIT_NOFILE` to the hard limit, and the hard limit itself only if a configuration needs it.
 pub fn raise_for(config: &Config) -> Result<(), LimitError> {
     let of_bridge = |bridge: &BridgeConfig| {
-        let openflow = if bridge.logic.name == LOGIC { PER_OPENFLOW } else { 0 };
-        openflow + bridge.ports.iter().map(|port| port.spec.files()).sum::<u64>()
+        let is_served = bridge.logic.name == LOGIC || is_p4(&bridge.logic.name);
+        let served = if is_served { PER_SERVER } else { 0 };
+        served + bridge.ports.iter().map(|port| port.spec.files()).sum::<u64>()
     };
     raise(config.ports() as u64, BASE + config.bridges.iter().map(of_bridge).sum::<u64>())
 }

@@ -12,7 +12,7 @@ use logic::{
 
 use crate::refusal::Refusal;
 use crate::state::Bridge;
-use crate::{logics, openflow, proto};
+use crate::{logics, openflow, p4, proto};
 
 /// Describes the logic with this name, or all logics if the name is empty.
 pub(crate) fn types(name: &str) -> Result<proto::LogicTypes, Refusal> {
@@ -22,7 +22,8 @@ pub(crate) fn types(name: &str) -> Result<proto::LogicTypes, Refusal> {
     }
     let (files, singles): (Vec<&logic::Kind>, Vec<_>) = logics::KINDS.iter().partition(|kind| kind.is_file());
     let singles = singles.iter().filter_map(|kind| (kind.describe)(kind.prefix).ok());
-    let built_in = logic::LIST.iter().map(|info| info.describe()).chain([openflow::describe()]);
+    let built_in =
+        logic::LIST.iter().map(|info| info.describe()).chain([openflow::describe(), p4::describe()]);
     let modules = files.iter().map(|kind| proto::LogicType {
         name: kind.label(),
         summary: kind.summary.into(),

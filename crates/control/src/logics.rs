@@ -7,6 +7,7 @@ use logic::{Chain, Kind, Logic, LogicDescription, LogicError};
 use ports::bounded::{Unfinished, within};
 
 use crate::openflow::{self, LOGIC, with_openflow};
+use crate::p4::{self, with_p4};
 
 /// Logics of other crates: `pcap-filter`, and the kinds of modules.
 pub(crate) const KINDS: &[Kind] = &{
@@ -24,6 +25,9 @@ const BUILD_LIMIT: Duration = Duration::from_secs(30);
 
 /// Checks that the logic called `name` exists and accepts the parameters.
 pub(crate) fn check(name: &str, params: &[(String, String)]) -> Result<(), LogicError> {
+    if p4::is_p4(name) {
+        return load_p4(name, params).map(drop);
+    }
     match (name, params.first()) {
         (LOGIC, None) => Ok(()),
         (LOGIC, Some((param, _))) => Err(LogicError::UnknownParam {
@@ -36,10 +40,16 @@ pub(crate) fn check(name: &str, params: &[(String, String)]) -> Result<(), Logic
     }
 }
 
-/// Builds the logic called `name`, which is not [`LOGIC`]: that one has a bridge.
+/// Loads the program of a logic that is `p4` or `p4:FILE`.
+pub(crate) fn load_p4(name: &str, params: &[(String, String)]) -> Result<p4::Loaded, LogicError> {
+    let (file, given) = (name.to_owned(), params.to_vec());
+    bounded(name, params, move || p4::load(&file, &given))
+}
+
+/// Builds the logic called `name`, which has no connections: [`LOGIC`] and `p4` have a bridge.
 pub(crate) fn build(name: &str, params: &[(String, String)]) -> Result<Arc<dyn Logic>, LogicError> {
     let (file, given) = (name.to_owned(), params.to_vec());
-    bounded(name, params, move || logic::build(&file, &given, KINDS)).map_err(with_openflow)
+    bounded(name, params, move || logic::build(&file, &given, KINDS)).map_err(with_connections)
 }
 
 /// Describes the logic called `name`.
@@ -47,8 +57,16 @@ pub(crate) fn describe(name: &str) -> Result<LogicDescription, LogicError> {
     if name == LOGIC {
         return Ok(openflow::describe());
     }
+    if p4::is_p4(name) {
+        return Ok(p4::describe());
+    }
     let file = name.to_owned();
-    bounded(name, &[], move || logic::describe(&file, KINDS)).map_err(with_openflow)
+    bounded(name, &[], move || logic::describe(&file, KINDS)).map_err(with_connections)
+}
+
+/// Adds the logics with connections to what an error knows.
+fn with_connections(error: LogicError) -> LogicError {
+    with_p4(with_openflow(error))
 }
 
 /// Does `work`, which loads the logic called `name`, within the time limit.

@@ -9,6 +9,7 @@ use ports::{Access, OpenError, Spec};
 use crate::accounting::AccountingConfig;
 use crate::metrics;
 use crate::openflow::OpenFlowConfig;
+use crate::p4::P4Config;
 use crate::sflow::SflowConfig;
 
 /// Default path of the control socket.
@@ -120,6 +121,8 @@ pub struct BridgeConfig {
     pub mirrors: Vec<Mirror>,
     /// Its OpenFlow connections.
     pub openflow: OpenFlowConfig,
+    /// Its P4Runtime server.
+    pub p4: P4Config,
     /// Its owner.
     pub owner: Owner,
     /// sFlow export of this bridge alone, in place of the switch's. Only a database has it.
@@ -131,9 +134,9 @@ pub struct BridgeConfig {
 impl BridgeConfig {
     /// Creates an empty bridge with the default logic.
     pub fn new(name: &str) -> Self {
-        let (ports, stations, mirrors, openflow, owner, sflow, accounting) = Default::default();
+        let (ports, stations, mirrors, openflow, p4, owner, sflow, accounting) = Default::default();
         let (name, logic) = (name.into(), LogicConfig::default());
-        Self { name, logic, ports, stations, mirrors, openflow, owner, sflow, accounting }
+        Self { name, logic, ports, stations, mirrors, openflow, p4, owner, sflow, accounting }
     }
 
     /// Returns the port with this name.
@@ -141,13 +144,18 @@ impl BridgeConfig {
         self.ports.iter().find(|port| port.settings.name == name)
     }
 
-    /// Returns two ports that have the same OpenFlow number, if there are some.
-    pub fn same_openflow_port(&self) -> Option<(&PortConfig, &PortConfig)> {
-        let numbered = || self.ports.iter().filter(|port| port.openflow_port.is_some());
-        numbered().enumerate().find_map(|(at, port)| {
-            let first = numbered().take(at).find(|first| first.openflow_port == port.openflow_port)?;
-            Some((first, port))
-        })
+    /// Returns two ports that have the same number, if there are some, with the key of that number.
+    pub fn same_number(&self) -> Option<(&'static str, &PortConfig, &PortConfig)> {
+        let openflow: fn(&PortConfig) -> Option<u32> = |port| port.openflow_port.map(u32::from);
+        [("openflow-port", openflow), ("p4-port", |port| port.p4_port.map(u32::from))].into_iter().find_map(
+            |(key, number)| {
+                let numbered = || self.ports.iter().filter(|port| number(port).is_some());
+                numbered().enumerate().find_map(|(at, port)| {
+                    let first = numbered().take(at).find(|first| number(first) == number(port))?;
+                    Some((key, first, port))
+                })
+            },
+        )
     }
 }
 
@@ -201,6 +209,8 @@ pub struct PortConfig {
     pub spec: Spec,
     /// Its number with logic `openflow`; `None`: the lowest free one.
     pub openflow_port: Option<u16>,
+    /// Its number with a P4 program; `None`: the lowest free one from 1.
+    pub p4_port: Option<u16>,
     /// The bond that it is a member of, with logic `openflow`; who owns the bridge looks after the bond.
     pub bond: Option<String>,
     /// Whether it takes part in the bridge's spanning tree, with logic `openflow`; who owns the bridge runs the
@@ -211,7 +221,8 @@ pub struct PortConfig {
 impl PortConfig {
     /// Creates a port. An MTU that only the type's options set becomes the port's MTU.
     pub fn new(settings: PortSettings, spec: Spec) -> Self {
-        let mut port = Self { settings, spec, openflow_port: None, bond: None, in_tree: false };
+        let mut port =
+            Self { settings, spec, openflow_port: None, p4_port: None, bond: None, in_tree: false };
         match port.spec.mtu() {
             _ if port.settings.mtu != 0 => port.set_mtu(port.settings.mtu),
             Some(mtu) => port.set_mtu(mtu),
@@ -245,6 +256,9 @@ pub enum ValueError {
     /// An OpenFlow port number out of range.
     #[error("{0} is not an OpenFlow port number; expected 1 to {MAX_OPENFLOW_PORT}")]
     OpenFlowPort(i64),
+    /// A P4 port number out of range.
+    #[error("{0} is not a P4 port number; expected 0 to 65535")]
+    P4Port(i64),
     /// A group address.
     #[error("{0} is a group address; expected the address of a station")]
     Group(MacAddr),
@@ -280,6 +294,11 @@ pub fn check_openflow_port(number: i64) -> Result<u16, ValueError> {
         .ok()
         .filter(|number| (1..=MAX_OPENFLOW_PORT).contains(number))
         .ok_or(ValueError::OpenFlowPort(number))
+}
+
+/// Checks the P4 number of a port.
+pub fn check_p4_port(number: i64) -> Result<u16, ValueError> {
+    u16::try_from(number).map_err(|_| ValueError::P4Port(number))
 }
 
 /// Checks the VLAN of a station; 0 means none.

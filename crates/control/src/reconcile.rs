@@ -186,6 +186,9 @@ impl Pass<'_> {
                     // Controllers hear that it is gone, and not first that its link is down.
                     openflow.logic().forget_port(port.at.port);
                 }
+                if let Some(p4) = &running.p4 {
+                    p4.logic().forget_port(port.at.port);
+                }
                 let removed = self.state.remove_port(port);
                 self.record(object(wanted, &name), Action::Remove, removed);
             }
@@ -276,7 +279,7 @@ impl Pass<'_> {
         }
         self.add_stations(running, wanted);
         self.set_mirrors(running, wanted);
-        if let Some(done) = self.state.follow_openflow(running, wanted) {
+        if let Some(done) = self.state.follow_connections(running, wanted) {
             self.record(object(), Action::Change, done);
         }
     }
@@ -319,10 +322,12 @@ impl Pass<'_> {
             }
         }
         let Some(port) = running.ports.get_mut(name) else { return };
-        let facts = |config: &PortConfig| (config.openflow_port, config.bond.clone(), config.in_tree);
+        let facts =
+            |config: &PortConfig| (config.openflow_port, config.p4_port, config.bond.clone(), config.in_tree);
         if facts(&port.config) != facts(wanted) {
             // The logic is told at the end of the pass.
             port.config.openflow_port = wanted.openflow_port;
+            port.config.p4_port = wanted.p4_port;
             port.config.bond.clone_from(&wanted.bond);
             port.config.in_tree = wanted.in_tree;
             self.record::<Refusal>(object(bridge, name), Action::Change, Ok(()));

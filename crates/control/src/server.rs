@@ -28,7 +28,7 @@ use crate::file::{self, Depth, Edited, Secrets};
 use crate::logic_state::LogicView;
 use crate::model::{
     BridgeConfig, DaemonConfig, LogicConfig, PortConfig, StationConfig, check_mtu, check_openflow_port,
-    check_vlan, parse_admin,
+    check_p4_port, check_vlan, parse_admin,
 };
 use crate::openflow::settings::{
     OpenFlowChange, SettingError, parse_controllers, parse_datapath_id, parse_fail_mode, parse_versions,
@@ -237,7 +237,8 @@ fn port_config(request: &proto::AddPortRequest) -> Result<PortConfig, Refusal> {
     let spec =
         options::from_text(&request.r#type, &request.options).map_err(|error| refused(error.to_string()))?;
     let openflow_port = request.openflow_port.map(|number| check_openflow_port(number.into())).transpose()?;
-    Ok(PortConfig { openflow_port, ..PortConfig::new(settings, spec) })
+    let p4_port = request.p4_port.map(|number| check_p4_port(number.into())).transpose()?;
+    Ok(PortConfig { openflow_port, p4_port, ..PortConfig::new(settings, spec) })
 }
 
 fn mac_table<'a>(bridge: &'a Bridge, name: &str) -> Result<&'a dyn MacTable, Refusal> {

@@ -31,6 +31,7 @@ use crate::host_port;
 use crate::logics;
 use crate::model::{BridgeConfig, DEFAULT_SOCKET, LogicConfig, Owner, PortConfig, StationConfig};
 use crate::openflow::{self, Flows, LOGIC, Place, Running};
+use crate::p4;
 use crate::refusal::Refusal;
 use crate::sflow;
 use crate::share_warnings::{self, ShareWarnings};
@@ -57,6 +58,8 @@ pub struct Bridge {
     pub logic: Arc<dyn Logic>,
     /// Its OpenFlow connections, with the logic `openflow`.
     pub(crate) openflow: Option<Arc<Running>>,
+    /// Its P4Runtime server, with the logic `p4`.
+    pub(crate) p4: Option<Arc<p4::Running>>,
     /// Its ports by name.
     pub ports: BTreeMap<String, Port>,
     /// The static stations in its logic's MAC table.
@@ -198,7 +201,18 @@ pub struct State {
 }
 
 /// A bridge's logic, and its connections if it speaks OpenFlow.
-type BuiltLogic = (Arc<dyn Logic>, Option<Arc<Running>>);
+struct BuiltLogic {
+    logic: Arc<dyn Logic>,
+    openflow: Option<Arc<Running>>,
+    p4: Option<Arc<p4::Running>>,
+}
+
+impl BuiltLogic {
+    fn join(&self, bridge: BridgeId) -> Result<(), SwitchError> {
+        self.openflow.iter().try_for_each(|openflow| openflow.join(bridge))?;
+        self.p4.iter().try_for_each(|p4| p4.join(bridge))
+    }
+}
 
 impl State {
     /// Starts without bridges, on a running switch.
@@ -320,12 +334,11 @@ impl State {
 
     /// Adds an empty bridge. `others` are the existing bridges.
     pub(crate) fn add_bridge(&self, config: &BridgeConfig, others: &Bridges) -> Result<Bridge, Refusal> {
-        let (logic, openflow) = self.build_logic(config)?;
-        self.watched.add(&config.name, &logic);
-        let id = self.switch.add_bridge(&config.name, logic.clone() as Arc<dyn SwitchLogic>)?;
-        if let Some(openflow) = &openflow {
-            openflow.join(id)?;
-        }
+        let built = self.build_logic(config)?;
+        self.watched.add(&config.name, &built.logic);
+        let id = self.switch.add_bridge(&config.name, built.logic.clone() as Arc<dyn SwitchLogic>)?;
+        built.join(id)?;
+        let BuiltLogic { logic, openflow, p4 } = built;
         let (ports, stations, mirrors, not_taken_over) = Default::default();
         let taken: BTreeSet<u32> = others.values().map(|bridge| bridge.number).collect();
         let number = (0..).find(|number| !taken.contains(number)).unwrap_or_default();
@@ -337,6 +350,7 @@ impl State {
             config,
             logic,
             openflow,
+            p4,
             ports,
             stations,
             mirrors,
@@ -348,22 +362,32 @@ impl State {
     /// Builds the logic of a bridge, with its connections if it has some.
     fn build_logic(&self, config: &BridgeConfig) -> Result<BuiltLogic, Refusal> {
         let LogicConfig { name, params } = &config.logic;
+        let failed = |error: String| Refusal::Other(format!("logic `{name}`: {error}"));
+        if p4::is_p4(name) {
+            let loaded = logics::load_p4(name, params)?;
+            let running =
+                p4::Running::start(&self.place, &config.name, &config.p4, loaded).map_err(failed)?;
+            return Ok(BuiltLogic { logic: running.logic().clone(), openflow: None, p4: Some(running) });
+        }
         if name != LOGIC {
-            return Ok((logics::build(name, params)?, None));
+            return Ok(BuiltLogic { logic: logics::build(name, params)?, openflow: None, p4: None });
         }
         logics::check(name, params)?;
-        let running = Running::start(&self.place, &config.name, &config.openflow)
-            .map_err(|error| Refusal::Other(format!("logic `{LOGIC}`: {error}")))?;
-        Ok((running.logic().clone(), Some(running)))
+        let running = Running::start(&self.place, &config.name, &config.openflow).map_err(failed)?;
+        Ok(BuiltLogic { logic: running.logic().clone(), openflow: Some(running), p4: None })
     }
 
-    /// Tells the logic of a bridge about its ports, and applies its OpenFlow settings. Returns the result if these
-    /// changed.
-    pub(crate) fn follow_openflow(
+    /// Tells the logic of a bridge about its ports, and applies its settings of OpenFlow or P4Runtime. Returns the
+    /// result if these changed.
+    pub(crate) fn follow_connections(
         &self,
         bridge: &Bridge,
         wanted: &BridgeConfig,
     ) -> Option<Result<(), String>> {
+        if let Some(p4) = &bridge.p4 {
+            p4.tell_ports(bridge);
+            return p4.follow(&wanted.p4);
+        }
         let openflow = bridge.openflow.as_ref()?;
         self.tell_ports(openflow, &wanted.name, bridge);
         openflow.follow(&wanted.openflow)
@@ -378,6 +402,9 @@ impl State {
     pub(crate) fn tell_link(&self, bridge: &str, port: &str) {
         self.place.changed.send_replace(());
         let bridges = self.bridges();
+        if let Some((found, p4)) = bridges.get(bridge).and_then(|it| Some((it, it.p4.as_ref()?))) {
+            return p4.tell_ports(found);
+        }
         let found = bridges.get(bridge).and_then(|bridge| Some((bridge.owner, bridge.openflow.as_ref()?)));
         let Some((owner, openflow)) = found else { return };
         if let Ok(port) = find_port(&bridges, bridge, port) {
@@ -397,6 +424,9 @@ impl State {
         if let Some(openflow) = &bridge.openflow {
             let ends = self.ending.load(Relaxed);
             openflow.stop(if ends { Flows::Stay } else { Flows::Go });
+        }
+        if let Some(p4) = &bridge.p4 {
+            p4.stop();
         }
         counted.iter().for_each(|counters| self.keep(counters));
         Ok(())
@@ -424,11 +454,23 @@ impl State {
     /// Replaces a bridge's logic. The new logic takes over the state of the old one and gets the static stations of
     /// `wanted`. If these do not fit, the old logic stays in use.
     pub(crate) fn set_logic(&self, bridge: &mut Bridge, wanted: &BridgeConfig) -> Result<(), Refusal> {
-        let (logic, openflow) = self.build_logic(wanted)?;
+        if let (Some(p4), true) = (&bridge.p4, p4::is_p4(&wanted.logic.name))
+            && p4
+                .replace(&logics::load_p4(&wanted.logic.name, &wanted.logic.params)?)
+                .map_err(Refusal::Other)?
+        {
+            bridge.config = wanted.logic.clone();
+            return Ok(());
+        }
+        let built = self.build_logic(wanted)?;
+        built.join(bridge.id)?;
+        let BuiltLogic { logic, openflow, p4 } = built;
+        // The first packets meet a logic that knows its ports.
         if let Some(openflow) = &openflow {
-            openflow.join(bridge.id)?;
-            // The first packets meet a logic that knows its ports.
             self.tell_ports(openflow, &wanted.name, bridge);
+        }
+        if let Some(p4) = &p4 {
+            p4.tell_ports(bridge);
         }
         for station in &wanted.stations {
             if let (Some(table), Some(port)) = (logic.views().stations, bridge.ports.get(&station.port)) {
@@ -452,6 +494,9 @@ impl State {
         bridge.config = wanted.logic.clone();
         if let Some(before) = std::mem::replace(&mut bridge.openflow, openflow) {
             before.stop(Flows::Go);
+        }
+        if let Some(before) = std::mem::replace(&mut bridge.p4, p4) {
+            before.stop();
         }
         Ok(())
     }
@@ -520,6 +565,9 @@ impl State {
         for openflow in bridges.values().filter_map(|bridge| bridge.openflow.as_ref()) {
             openflow.begin_stop();
         }
+        for p4 in bridges.values().filter_map(|bridge| bridge.p4.as_ref()) {
+            p4.begin_stop();
+        }
         for open in every(&bridges).filter_map(|(_, _, port)| port.open.as_ref()) {
             open.begin_close();
         }
@@ -586,6 +634,9 @@ impl State {
         let Some(port) = running.ports.remove(name) else { return Ok(()) };
         if let Some(openflow) = &running.openflow {
             openflow.logic().forget_port(port.at.port);
+        }
+        if let Some(p4) = &running.p4 {
+            p4.logic().forget_port(port.at.port);
         }
         self.remove_port(port)
     }

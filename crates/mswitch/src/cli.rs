@@ -84,7 +84,7 @@ pub(crate) enum Command {
     /// Benchmarks: mswitch beside other switches on this machine
     #[command(subcommand)]
     Bench(BenchCommand),
-    /// P4 programs: check and test them, without a daemon
+    /// P4 programs: check and test them; tables, counters and registers of those that run
     #[command(subcommand)]
     P4(P4Command),
     /// Print a shell completion script for commands, options and the running daemon's objects
@@ -238,6 +238,78 @@ pub(crate) enum P4Command {
         #[command(flatten)]
         source: P4Source,
     },
+    /// Write what P4Runtime controllers push: a program with all that it includes
+    #[command(after_help = examples!("mswitch p4 compile /etc/mswitch/router.p4 --output /tmp/router.p4b"))]
+    Compile {
+        /// Program
+        program: PathBuf,
+        /// File to write
+        #[arg(short, long, value_name = "FILE")]
+        output: PathBuf,
+        #[command(flatten)]
+        source: P4Source,
+    },
+    /// Show the entries of tables, as `add` takes them
+    #[command(after_help = examples!(
+        "mswitch bridge add router --logic p4:/etc/mswitch/router.p4",
+        "mswitch p4 tables router",
+        "mswitch p4 tables router routes",
+    ))]
+    Tables(P4Read),
+    /// Add an entry to a table: keys, then `=>` and the action
+    #[command(after_help = examples!("mswitch p4 add router 'routes hdr.ipv4.dst=10.0.0.0/8 => forward(port=1)' || true"))]
+    Add(P4Write),
+    /// Change the action of an entry, or of a table's default: `TABLE default => ACTION(...)`
+    #[command(after_help = examples!("mswitch p4 mod router 'routes hdr.ipv4.dst=10.0.0.0/8 => forward(port=2)' || true"))]
+    Mod(P4Write),
+    /// Delete an entry
+    #[command(after_help = examples!("mswitch p4 del router 'routes hdr.ipv4.dst=10.0.0.0/8' || true"))]
+    Del(P4Write),
+    /// Show counters that are not 0
+    #[command(after_help = examples!("mswitch p4 counters router"))]
+    Counters(P4Read),
+    /// Show cells of registers that are not 0
+    #[command(after_help = examples!("mswitch p4 registers router"))]
+    Registers(P4Read),
+    /// Show multicast groups, or set the ports of one
+    #[command(after_help = examples!(
+        "mswitch p4 multicast router 1 1 2 3",
+        "mswitch p4 multicast router",
+        "mswitch p4 multicast router 1 none",
+    ))]
+    Multicast {
+        /// The bridge
+        bridge: String,
+        /// Group
+        #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+        group: Option<u32>,
+        /// Ports by their P4 numbers, with `PORT/INSTANCE` for a replica's number; `none` removes the group
+        #[arg(requires = "group", value_name = "PORT[/INSTANCE]")]
+        ports: Vec<String>,
+        #[command(flatten)]
+        output: Output,
+    },
+}
+
+/// What is read of a program that runs.
+#[derive(Debug, Args)]
+pub(crate) struct P4Read {
+    /// The bridge
+    pub(crate) bridge: String,
+    /// Only the object of this name
+    pub(crate) name: Option<String>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// An entry of a table.
+#[derive(Debug, Args)]
+pub(crate) struct P4Write {
+    /// The bridge
+    pub(crate) bridge: String,
+    /// TABLE KEY=VALUE... [prio=N] => ACTION(PARAM=VALUE, ...); `mswitch p4 tables` shows the names
+    #[arg(required = true, value_name = "ENTRY")]
+    pub(crate) entry: Vec<String>,
 }
 
 /// What a program is read with.
@@ -483,6 +555,9 @@ pub(crate) struct PortAdd {
     /// The port's number in OpenFlow [default: the lowest free one]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_279))]
     pub(crate) openflow_port: Option<u32>,
+    /// The port's number in P4 programs [default: the lowest free one from 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=65_535))]
+    pub(crate) p4_port: Option<u32>,
     /// Option of the type by its key in the configuration file; commas separate list items
     #[arg(long = "opt", value_name = "KEY=VALUE", value_parser = key_value)]
     pub(crate) others: Vec<(String, String)>,

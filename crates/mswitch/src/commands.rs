@@ -48,7 +48,7 @@ fn run_any(cli: Cli) -> Result<(), Failure> {
         }
         Command::Config(ConfigCommand::Reference) => print(&control::keys::reference()),
         Command::Bench(command) => bench::run(command),
-        Command::P4(command) => p4::run(command),
+        Command::P4(command) if p4::is_local(&command) => p4::run(command),
         Command::Completion { shell } => print(completion::script(shell)),
         Command::Complete { shell, arguments } => print(&completion::reply(shell, arguments)),
         Command::Man { directory, date } => manual::pages(&directory, &date.unwrap_or_default()),
@@ -94,6 +94,7 @@ async fn ask(command: Command, socket: Option<PathBuf>) -> Result<(), Failure> {
         Command::Fdb(command) => fdb::run(&mut client, command).await,
         Command::Mirror(command) => mirror::run(&mut client, command).await,
         Command::Openflow(command) => openflow::run(&mut client, command).await,
+        Command::P4(command) => p4::ask(&mut client, command).await,
         Command::Sflow(command) => sflow::run(&mut client, command).await,
         Command::Capture(args) => capture::run(&mut client, args).await,
         Command::Trace(args) => trace::run(&mut client, args).await,
@@ -103,7 +104,6 @@ async fn ask(command: Command, socket: Option<PathBuf>) -> Result<(), Failure> {
         // Handled by `run`, without a daemon.
         Command::Daemon(_)
         | Command::Bench(_)
-        | Command::P4(_)
         | Command::Completion { .. }
         | Command::Complete { .. }
         | Command::Man { .. } => Ok(()),

@@ -10,6 +10,7 @@ use toml::de::DeValue;
 use super::Depth;
 use super::mirror;
 use super::openflow;
+use super::p4;
 use super::port::{self, HostKey, Shared};
 use super::report::Report;
 use super::section::Section;
@@ -42,6 +43,7 @@ pub(super) fn read(
     section.only(&keys::names(keys::BRIDGE), report);
     let logic = logic(&section, shared.depth, report);
     let openflow = openflow::read(&section, &logic, shared.depth, report);
+    let p4 = p4::read(&section, &logic, shared.depth, report);
 
     let mut ports = Vec::new();
     let mut port_names = BTreeMap::new();
@@ -69,15 +71,15 @@ pub(super) fn read(
     let mut bridge = BridgeConfig {
         logic,
         openflow,
+        p4,
         ports,
         stations,
         ..BridgeConfig::new(name.as_deref().unwrap_or_default())
     };
     check_host_ports(&bridge, &port_names, &hosts, report);
-    if let Some((first, second)) = bridge.same_openflow_port() {
+    if let Some((key, first, second)) = bridge.same_number() {
         let (first, second) = (&first.settings.name, &second.settings.name);
-        let message =
-            format!("ports `{first}` and `{second}` have the same `openflow-port`; give each its own");
+        let message = format!("ports `{first}` and `{second}` have the same `{key}`; give each its own");
         report.add(&section.span, &section.context, message);
     }
     for table in section.tables("mirror", "bridge.mirror", report) {
@@ -152,7 +154,7 @@ fn logic(section: &Section<'_>, depth: Depth, report: &mut Report<'_>) -> LogicC
     let mut config = LogicConfig::default();
     if let Some((name, _)) = section.text("logic", "the logic's name", report) {
         config.name = name.into();
-        if let Some((kind @ ("wasm" | "native"), file)) = name.split_once(':')
+        if let Some((kind @ ("wasm" | "native" | "p4"), file)) = name.split_once(':')
             && !file.is_empty()
             && !file.starts_with('/')
         {

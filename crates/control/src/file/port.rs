@@ -15,7 +15,7 @@ use super::section::Section;
 use super::{Depth, mistyped, protection};
 use crate::check::{self, Fault, Ours};
 use crate::host_port;
-use crate::model::{PortConfig, check_mtu, check_name, check_openflow_port, parse_admin};
+use crate::model::{PortConfig, check_mtu, check_name, check_openflow_port, check_p4_port, parse_admin};
 use crate::{keys, options, suggest, vlan};
 
 /// State shared by all ports of a file.
@@ -71,6 +71,12 @@ pub(super) fn read(
     if let Some((number, span)) = section.integer("openflow-port", report) {
         match check_openflow_port(number) {
             Ok(number) => port.openflow_port = Some(number),
+            Err(error) => report.add(&span, &section.context, error),
+        }
+    }
+    if let Some((number, span)) = section.integer("p4-port", report) {
+        match check_p4_port(number) {
+            Ok(number) => port.p4_port = Some(number),
             Err(error) => report.add(&span, &section.context, error),
         }
     }

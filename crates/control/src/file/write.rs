@@ -11,6 +11,7 @@ use crate::model::{
     BridgeConfig, Config, DEFAULT_LOGIC, DaemonConfig, PortConfig, StationConfig, format_admin,
 };
 use crate::openflow::settings::{OpenFlowConfig, SocketPlace, TLS_KEYS, fail_mode_name, version_name};
+use crate::p4::settings::{P4Config, TLS_KEYS as P4_TLS_KEYS};
 use crate::sflow::{SflowConfig, settings};
 use crate::{options, protection};
 use fabric::{Mirror, VlanMode};
@@ -173,8 +174,31 @@ fn bridge(config: &BridgeConfig, secrets: Secrets) -> Node {
     let lists =
         vec![("port", ports.collect()), ("station", stations.collect()), ("mirror", mirrors.collect())];
     let openflow = Some(openflow(&config.openflow)).filter(|keys| !keys.is_empty());
-    let tables = vec![("openflow", openflow.map(|keys| Node::leaf("", keys)))];
+    let p4 = Some(p4(&config.p4)).filter(|keys| !keys.is_empty());
+    let tables = [("openflow", openflow), ("p4", p4)]
+        .into_iter()
+        .map(|(name, keys)| (name, keys.map(|keys| Node::leaf("", keys))))
+        .collect();
     Node { id: config.name.clone(), keys: bridge_alone(config), tables, lists }
+}
+
+/// `[bridge.p4]`; empty for the defaults.
+pub(crate) fn p4(config: &P4Config) -> Table {
+    let default = P4Config::default();
+    let mut table = Table::new();
+    if let Some(listen) = &config.listen {
+        let listen = listen.iter().map(|listen| Value::from(listen.to_string())).collect();
+        table.insert("listen".into(), Value::Array(listen));
+    }
+    if config.device_id != default.device_id {
+        table.insert("device-id".into(), i64::from(config.device_id).into());
+    }
+    for (key, file) in P4_TLS_KEYS.iter().zip(&config.tls) {
+        if let Some(file) = file {
+            table.insert((*key).into(), file.display().to_string().into());
+        }
+    }
+    table
 }
 
 /// `[[bridge.port]]`.
@@ -204,6 +228,9 @@ pub(crate) fn port(config: &PortConfig, secrets: Secrets) -> Table {
     table.extend(protection::to_toml(settings));
     if let Some(number) = config.openflow_port {
         table.insert("openflow-port".into(), i64::from(number).into());
+    }
+    if let Some(number) = config.p4_port {
+        table.insert("p4-port".into(), i64::from(number).into());
     }
     table
 }

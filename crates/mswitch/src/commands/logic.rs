@@ -14,7 +14,7 @@ use crate::render;
 /// Returns the name of a logic, with the absolute path of a module.
 pub(super) fn located(name: &str) -> Result<String, Failure> {
     match name.split_once(':') {
-        Some((kind @ ("wasm" | "native"), file)) if !file.is_empty() => {
+        Some((kind @ ("wasm" | "native" | "p4"), file)) if !file.is_empty() => {
             Ok(format!("{kind}:{}", absolute(Path::new(file))?.display()))
         }
         _ => Ok(name.to_owned()),

@@ -1,20 +1,25 @@
-//! `mswitch p4`: P4 programs are checked and tested in this process; no daemon is needed.
+//! `mswitch p4`: P4 programs are checked and tested in this process, without a daemon; those that run on bridges have
+//! commands of the logic `p4`.
 
 use std::fs;
 use std::io::{IsTerminal, stderr};
 use std::path::{Path, PathBuf};
 
-use p4::compile::{self, Front};
+use control::client::Client;
+use control::proto;
+use p4::compile::{self as front, Front};
 use p4::diagnostic::{self, Severity};
 use p4::info::Form;
 use p4::preprocess::Options;
 use p4::source::{Sources, Span};
 use p4::stf::{self, Case};
+use p4switch::{LoadError, Program};
 use serde::Serialize;
 
-use super::{print, print_bytes};
-use crate::cli::{P4Command, P4Source};
+use super::{answer, print, print_bytes};
+use crate::cli::{Output, P4Command, P4Read, P4Source, P4Write};
 use crate::failure::Failure;
+use crate::render;
 
 pub(super) fn run(command: P4Command) -> Result<(), Failure> {
     match command {
@@ -28,7 +33,62 @@ pub(super) fn run(command: P4Command) -> Result<(), Failure> {
             info(&program, form, &source)
         }
         P4Command::Test { program, cases, trace, source } => test(&program, &cases, trace, &source),
+        P4Command::Compile { program, output, source } => compile(&program, &output, &source),
+        // Asked of a daemon.
+        _ => Ok(()),
     }
+}
+
+/// Whether a command needs no daemon.
+pub(super) fn is_local(command: &P4Command) -> bool {
+    use P4Command::{Check, Compile, Info, Test};
+    matches!(command, Check { .. } | Info { .. } | Test { .. } | Compile { .. })
+}
+
+/// Runs a command on a program that a bridge runs.
+pub(super) async fn ask(client: &mut Client, command: P4Command) -> Result<(), Failure> {
+    let read = |verb: &str, read: P4Read| {
+        let words = [verb.to_owned()].into_iter().chain(read.name).collect();
+        (read.bridge, words, read.output)
+    };
+    let write = |verb: &str, write: P4Write| {
+        (write.bridge, vec![verb.to_owned(), write.entry.join(" ")], Output { json: false })
+    };
+    let (bridge, command, output) = match command {
+        P4Command::Tables(args) => read("tables", args),
+        P4Command::Counters(args) => read("counters", args),
+        P4Command::Registers(args) => read("registers", args),
+        P4Command::Add(args) => write("add", args),
+        P4Command::Mod(args) => write("mod", args),
+        P4Command::Del(args) => write("del", args),
+        P4Command::Multicast { bridge, group, ports, output } => {
+            let words = ["multicast".to_owned()].into_iter();
+            (bridge, words.chain(group.map(|group| group.to_string())).chain(ports).collect(), output)
+        }
+        // These need no daemon.
+        P4Command::Check { .. }
+        | P4Command::Info { .. }
+        | P4Command::Test { .. }
+        | P4Command::Compile { .. } => {
+            return Ok(());
+        }
+    };
+    let reply = client.call_logic(proto::CallLogicRequest { bridge, command }).await?.into_inner();
+    answer(output, &reply, render::logic::reply)
+}
+
+fn compile(program: &Path, output: &Path, source: &P4Source) -> Result<(), Failure> {
+    let refused = |error| match error {
+        LoadError::Read(error) => Failure::from(error).about(program.display()),
+        LoadError::Program(text) => {
+            eprint!("{text}");
+            Failure::differs()
+        }
+    };
+    let loaded = Program::file(program, &options(source)).map_err(refused)?;
+    eprint!("{}", loaded.warnings);
+    let bundle = loaded.bundle().map_err(refused)?;
+    fs::write(output, bundle).map_err(|error| Failure::from(error).about(output.display()))
 }
 
 fn options(source: &P4Source) -> Options {
@@ -36,7 +96,7 @@ fn options(source: &P4Source) -> Options {
 }
 
 fn read(path: &Path, source: &P4Source) -> Result<Front, Failure> {
-    compile::file(path, &options(source)).map_err(|error| Failure::new(error).about(path.display()))
+    front::file(path, &options(source)).map_err(|error| Failure::new(error).about(path.display()))
 }
 
 /// Shows diagnostics to people, on standard error.

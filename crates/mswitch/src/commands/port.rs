@@ -157,6 +157,7 @@ async fn add(client: &mut Client, mut args: PortAdd) -> Result<(), Failure> {
         mtu: args.settings.mtu,
         vlan: args.settings.vlan.unwrap_or_default(),
         openflow_port: args.openflow_port,
+        p4_port: args.p4_port,
         protection: args.settings.protection.given(),
     };
     let (bridge, name, kind) = (request.bridge.clone(), request.name.clone(), request.r#type.clone());

@@ -1,0 +1,54 @@
+//! The description of the logic, and its name in messages about unknown ones.
+
+use logic::{LogicDescription, LogicError, ParamDescription, ParamKind};
+
+use super::{CPU_PORT, DEFINE, INCLUDE, LOGIC, is_p4};
+use crate::suggest;
+
+/// Describes the logic.
+pub(crate) fn describe() -> LogicDescription {
+    LogicDescription {
+        name: LOGIC.into(),
+        summary: "a P4 program, of a file (p4:FILE) or from a P4Runtime controller; set up by `[bridge.p4]`".into(),
+        params: vec![
+            ParamDescription::new(
+                CPU_PORT,
+                ParamKind::Number { min: 1, max: u32::MAX.into(), unit: String::new() },
+                "P4 port number of the controllers: packets sent to it become PacketIn, PacketOut comes from it",
+            )
+            .optional("510, or 4294967293 for PSA"),
+            ParamDescription::new(INCLUDE, text(), "folders of included files, with `:` between them")
+                .optional("the folder of the program's file"),
+            ParamDescription::new(DEFINE, text(), "macros such as `DEBUG` or `SIZE=64`, with `,` between them")
+                .optional("none"),
+        ],
+        ..LogicDescription::default()
+    }
+}
+
+fn text() -> ParamKind {
+    ParamKind::Text { max: 4096 }
+}
+
+/// Adds the logic to the known ones of an error, or says why it cannot be used there.
+pub(crate) fn with_p4(error: LogicError) -> LogicError {
+    match error {
+        LogicError::UnknownLogic { name, nearest, mut known } => {
+            known.insert((logic::LIST.len() + 1).min(known.len()), LOGIC.into());
+            let nearest = nearest.or_else(|| suggest::nearest(&name, &[LOGIC]).map(str::to_owned));
+            LogicError::UnknownLogic { name, nearest, known }
+        }
+        LogicError::Stage { number, error } => {
+            let error = match *error {
+                LogicError::UnknownLogic { name, .. } if is_p4(&name) => LogicError::Module {
+                    file: name,
+                    message: "it cannot be a stage of a chain; set it as the logic of a bridge of its own"
+                        .into(),
+                },
+                other => other,
+            };
+            LogicError::Stage { number, error: Box::new(error) }
+        }
+        other => other,
+    }
+}

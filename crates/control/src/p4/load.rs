@@ -1,0 +1,59 @@
+//! The logic's name and parameters, and the program that they name.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use logic::{LogicError, Values, params};
+use p4::preprocess::Options;
+use p4runtime_proto::v1::ForwardingPipelineConfig;
+use p4switch::{LoadError, Program};
+
+use super::{CPU_PORT, DEFINE, INCLUDE, describe, program};
+
+/// Most bytes of an error in a program.
+const MOST_TEXT: usize = 4000;
+
+/// What the logic starts with.
+#[derive(Debug, Clone)]
+pub(crate) struct Loaded {
+    /// Program, and the configuration that controllers read.
+    pub(crate) program: Option<(Arc<Program>, ForwardingPipelineConfig)>,
+    /// Number of the port that stands for controllers; `None`: the architecture's.
+    pub(crate) cpu_port: Option<u32>,
+}
+
+/// Reads the parameters of a logic, and the program that its name has.
+///
+/// # Errors
+/// What is wrong with them.
+pub(crate) fn load(name: &str, given: &[(String, String)]) -> Result<Loaded, LogicError> {
+    let values = params::check(&describe(), given)?;
+    let cpu_port = u32::try_from(values.number(CPU_PORT)).ok().filter(|number| *number > 0);
+    let Some(file) = program(name) else { return Ok(Loaded { program: None, cpu_port }) };
+    let refused = |error| LogicError::Module { file: name.into(), message: reason(error) };
+    let program = Program::file(Path::new(file), &options(&values)).map_err(refused)?;
+    let config = program.config().map_err(refused)?;
+    Ok(Loaded { program: Some((Arc::new(program), config)), cpu_port })
+}
+
+fn options(values: &Values) -> Options {
+    let list = |name: &str, between: char| {
+        let texts = values.text(name).split(between).filter(|text| !text.is_empty());
+        texts.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let include = list(INCLUDE, ':').into_iter().map(Into::into).collect();
+    Options { include, defines: list(DEFINE, ',') }
+}
+
+/// Why a program cannot run, for people.
+fn reason(error: LoadError) -> String {
+    let mut message = match error {
+        LoadError::Program(text) => format!("the program cannot run\n{text}"),
+        other => other.to_string(),
+    };
+    if message.len() > MOST_TEXT {
+        message.truncate(message.floor_char_boundary(MOST_TEXT));
+        message.push_str("\n... `mswitch p4 check` shows the rest");
+    }
+    message.trim_end().into()
+}
