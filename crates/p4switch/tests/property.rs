@@ -79,7 +79,8 @@ impl Model {
     }
 
     fn lines(&self) -> [Vec<String>; 2] {
-        let prefix = |(key, port): (&u8, &u16)| format!("lpm_t b=10.0.0.{key}/32 => forward(port={port})");
+        let prefix =
+            |(key, port): (&u8, &u16)| format!("lpm_t b=0xa0000{key:02x}/32 => forward(port={port})");
         let reference = |(key, member): (&u8, &u8)| format!("member_t a={key} => member {member}");
         [self.prefixes.iter().map(prefix).collect(), self.references.iter().map(reference).collect()]
     }

@@ -213,28 +213,28 @@ fn entries_of_the_program_are_fixed_or_not() {
 #[test]
 fn timeouts_are_where_the_program_has_them() {
     let mut switch = switch();
-    put(&mut switch, Insert, "exact_t a=1 wide=1 idle=5s => count()");
-    assert_eq!(entries(&switch, "exact_t"), ["exact_t a=1 wide=1 idle=5s => count()"]);
+    put(&mut switch, Insert, "exact_t a=1 wide=0x1 idle=5s => count()");
+    assert_eq!(entries(&switch, "exact_t"), ["exact_t a=1 wide=0x1 idle=5s => count()"]);
     assert_eq!(refused(&mut switch, Insert, "lpm_t b=1 idle=5s => drop()").0, Code::InvalidArgument);
     let negative = |entry: &mut TableEntry| entry.idle_timeout_ns = -1;
     assert_eq!(code(&mut switch, Modify, "exact_t a=1 wide=1 => count()", negative), Code::InvalidArgument);
     let elapsed = |entry: &mut TableEntry| entry.time_since_last_hit = Some(Default::default());
     assert_eq!(code(&mut switch, Modify, "exact_t a=1 wide=1 => count()", elapsed), Code::InvalidArgument);
     put(&mut switch, Modify, "exact_t a=1 wide=1 => count()");
-    assert_eq!(entries(&switch, "exact_t"), ["exact_t a=1 wide=1 => count()"]);
+    assert_eq!(entries(&switch, "exact_t"), ["exact_t a=1 wide=0x1 => count()"]);
 }
 
 #[test]
 fn direct_counters_and_meters_are_set_with_the_entry_and_alone() {
     let mut switch = switch();
-    put(&mut switch, Insert, "exact_t a=1 wide=1 packets=3 bytes=300 => count()");
+    put(&mut switch, Insert, "exact_t a=1 wide=0x1 packets=3 bytes=300 => count()");
     let counters = |switch: &Switch| lines(switch, Kind::DirectCounterEntry(Default::default()));
-    assert_eq!(counters(&switch), ["exact_t a=1 wide=1 packets=3 bytes=300"]);
+    assert_eq!(counters(&switch), ["exact_t a=1 wide=0x1 packets=3 bytes=300"]);
     put(&mut switch, Modify, "exact_t a=1 wide=1 => forward(port=1)");
-    assert_eq!(counters(&switch), ["exact_t a=1 wide=1 packets=3 bytes=300"]);
+    assert_eq!(counters(&switch), ["exact_t a=1 wide=0x1 packets=3 bytes=300"]);
     assert_eq!(
         entries(&switch, "exact_t packets=0"),
-        ["exact_t a=1 wide=1 packets=3 bytes=300 => forward(port=1)"]
+        ["exact_t a=1 wide=0x1 packets=3 bytes=300 => forward(port=1)"]
     );
     let direct = DirectCounterEntry {
         table_entry: Some(table_entry(&switch, "exact_t a=1 wide=1")),
@@ -245,7 +245,7 @@ fn direct_counters_and_meters_are_set_with_the_entry_and_alone() {
         assert_eq!(refusal.0, Code::InvalidArgument);
     }
     write(&mut switch, update(Modify, Kind::DirectCounterEntry(direct))).unwrap();
-    assert_eq!(counters(&switch), ["exact_t a=1 wide=1 packets=0 bytes=0"]);
+    assert_eq!(counters(&switch), ["exact_t a=1 wide=0x1 packets=0 bytes=0"]);
     assert_eq!(refused(&mut switch, Insert, "lpm_t b=1 packets=1 => drop()").0, Code::InvalidArgument);
 
     put(&mut switch, Insert, "ternary_t kind=1 prio=1 cir=10 cburst=5 pir=20 pburst=6 => drop()");
@@ -384,7 +384,7 @@ fn arrays_are_only_modified() {
         Some(Kind::RegisterEntry(entry)) => Kind::RegisterEntry(RegisterEntry { data: None, ..entry }),
         other => panic!("{other:?}"),
     };
-    let mut lines_of = |line| lines(&switch, id(text::parse(switch.program(), line).unwrap()));
+    let lines_of = |line| lines(&switch, id(text::parse(switch.program(), line).unwrap()));
     assert_eq!(lines_of("counter seen[3]"), ["counter seen[3] packets=4 bytes=500"]);
     assert_eq!(lines_of("counter seen").len(), 8);
     assert_eq!(lines_of("counter never_seen[0]"), ["counter never_seen[0] packets=4 bytes=0"]);

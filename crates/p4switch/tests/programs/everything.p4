@@ -149,10 +149,10 @@ control ingress(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         default_action = NoAction();
     }
     apply {
-        rate.read(meta.color);
         exact_t.apply();
         lpm_t.apply();
         ternary_t.apply();
+        rate.read(meta.color);
         const_t.apply();
         initial_t.apply();
         member_t.apply();
