@@ -25,6 +25,14 @@ impl P4 {
         control.installed.as_mut().map(run).ok_or_else(no_program)
     }
 
+    /// The program that runs.
+    ///
+    /// # Errors
+    /// `FAILED_PRECONDITION`: there is none.
+    pub fn program(&self) -> Result<Arc<Program>, Failure> {
+        self.with(|installed| installed.switch.program().clone())
+    }
+
     /// Runs another program from now on, which takes over what it can of the state of the one before.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use fabric::doorbell::{Doorbell, ThreadBell};
 use fabric::worker::{PerThread, Threads};
 use fabric::{Batch, Injector, PortIndex, PortSettings, SwitchLogic};
-use logic::{Counter, Logic, Table, TableSize};
+use logic::{CommandInfo, Counter, Logic, LogicError, Table, TableSize};
 use p4switch::{LoadError, Program};
 
 use crate::installed::{Code, Loaded};
@@ -16,7 +16,7 @@ use crate::plane::{Local, Plane};
 use crate::ports::{NumberedPort, PortFacts, PortMap, Ports};
 use crate::running::CPU_PORT;
 use crate::shared::Core;
-use crate::{explain, show};
+use crate::{commands, explain, show};
 
 /// Settings of the logic.
 #[derive(Debug, Clone, Default)]
@@ -174,6 +174,14 @@ impl Logic for P4 {
 
     fn params(&self) -> Vec<(String, String)> {
         Vec::new()
+    }
+
+    fn commands(&self) -> Vec<CommandInfo> {
+        commands::list()
+    }
+
+    fn call(&self, command: &[String]) -> Result<String, LogicError> {
+        commands::call(self, command)
     }
 
     fn counters(&self) -> Vec<Counter> {
