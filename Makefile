@@ -42,8 +42,8 @@ E2E_TESTS = $(patsubst tests/tests/%.rs,--test %,$(filter-out %/virtualization.r
 # Those that take seconds: traffic, replacing a logic, several bridges, starting and stopping.
 CHECK_TESTS := lifecycle logics graph mirror traffic
 
-# Seeds of the others are replayed by tests of crates/control and crates/p4.
-FUZZ_SHORT = $(filter-out config p4_source p4_check,$(patsubst fuzz/fuzz_targets/%.rs,%,$(wildcard fuzz/fuzz_targets/*.rs)))
+# Seeds of the others are replayed by tests of crates/control, crates/p4 and crates/p4switch.
+FUZZ_SHORT = $(filter-out config p4_source p4_check p4runtime_write,$(patsubst fuzz/fuzz_targets/%.rs,%,$(wildcard fuzz/fuzz_targets/*.rs)))
 
 # install-packages,LIST: installs what of LIST is missing; asks the network only then.
 define install-packages

@@ -202,7 +202,9 @@ fn alternative(table: &Table, words: &[&str]) -> Result<ActionProfileAction, Str
                 one.watch_kind = Some(WatchKind::WatchPort(port));
             }
             _ => {
-                return Err(format!("`{option}` is neither weight=N nor watch=PORT (between actions is `|`)"));
+                return Err(format!(
+                    "`{option}` is neither weight=N nor watch=PORT (between actions is `|`)"
+                ));
             }
         }
     }
