@@ -3,8 +3,8 @@
 use p4runtime_proto::v1::stream_message_request::Update as Request;
 use p4runtime_proto::v1::stream_message_response::Update as Response;
 use p4runtime_proto::v1::{
-    DigestList, DigestListAck, PacketIn, PacketOut, Role, StreamMessageRequest, Uint128, WriteRequest,
-    stream_error,
+    DigestList, DigestListAck, PacketIn, PacketMetadata, PacketOut, PacketOutError, Role,
+    StreamMessageRequest, Uint128, WriteRequest, stream_error,
 };
 use prost_types::Any;
 use tonic::Code;
@@ -241,6 +241,11 @@ async fn refused_messages_are_reported_and_the_stream_goes_on() {
     primary.send(Request::Packet(packet(b""))).await;
     let (code, message, _) = refused(&mut primary).await;
     assert_eq!((code, message.as_str()), (Code::InvalidArgument, "the packet is empty"));
+    let metadata = vec![PacketMetadata::default(); 257];
+    primary.send(Request::Packet(PacketOut { payload: b"x".to_vec(), metadata })).await;
+    let (_, message, details) = refused(&mut primary).await;
+    assert_eq!(message, "the packet has 257 metadata fields; expected at most 256");
+    assert!(matches!(details, stream_error::Details::PacketOut(PacketOutError { packet_out: None })));
     primary.send(Request::DigestAck(ack(1))).await;
     primary.send(Request::DigestAck(ack(2))).await;
     let (code, message, details) = refused(&mut primary).await;
