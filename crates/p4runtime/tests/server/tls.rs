@@ -37,7 +37,8 @@ impl Authority {
         for name in names {
             authority.openssl(&format!("req -new {key} -keyout {name}.key -out {name}.csr -subj /CN={name}"));
             authority.openssl(&format!(
-                "x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 9 -extfile names -out {name}.pem"
+                "x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 9 -extfile names \
+                 -out {name}.pem"
             ));
         }
         authority
