@@ -2,8 +2,8 @@
 """Clients of P4Runtime: finsy and p4runtime-shell set a program, write entries, read them back, and send packets.
 
 They call the server at the address that the command line names, HOST:PORT, and replace its program; without one, a
-server that has no ports is started (crates/p4runtime/examples/serve.rs). It is TCP, as gRPC's library for Python names a
-Unix socket's path as the host (`:authority`), which servers in Rust refuse; `grpc.default_authority` can be set, but
+server that has no ports is started (crates/p4runtime/examples/serve.rs). It is TCP, as gRPC's library for Python names
+a Unix socket's path as the host (`:authority`), which servers in Rust refuse; `grpc.default_authority` can be set, but
 neither client does so.
 """
 
