@@ -33,17 +33,6 @@ impl P4 {
         self.with(|installed| installed.switch.program().clone())
     }
 
-    /// Runs another program from now on, which takes over what it can of the state of the one before.
-    ///
-    /// # Errors
-    /// Its file has changed or cannot be read, or the thread that specialises code does not start.
-    pub fn replace(&self, program: Arc<Program>) -> Result<(), Failure> {
-        let _turn = self.core.installing.lock().unwrap_or_else(PoisonError::into_inner);
-        let loaded =
-            Loaded::new(program).map_err(|error| Failure::new(Code::InvalidArgument, error.to_string()))?;
-        self.commit(loaded, true)
-    }
-
     fn commit(&self, loaded: Loaded, reconcile: bool) -> Result<(), Failure> {
         let failed = |error| {
             Failure::new(Code::Internal, format!("the thread of machine code does not start: {error}"))

@@ -75,7 +75,7 @@ impl Running {
             return Ok(false);
         }
         if let Some(program) = &loaded.program {
-            self.logic.replace(program.clone()).map_err(|error| error.to_string())?;
+            self.logic.run(program.clone()).map_err(|error| error.to_string())?;
         }
         Ok(true)
     }
