@@ -1,4 +1,5 @@
 //! Programs that controllers send, packets and messages for controllers, and what outlives a program.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
 

@@ -1,4 +1,5 @@
 //! Seeds of the fuzz target `p4runtime_write`: made here from text, and replayed.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
 
@@ -10,7 +11,10 @@ use p4runtime_proto::v1::{WriteRequest, write_request::Atomicity};
 use prost::Message;
 use support::{all, of_text, switch};
 
-const SEEDS: &[(&str, Atomicity, &[(Type, &str)])] = &[
+/// A seed: its name, and a request.
+type Seed = (&'static str, Atomicity, &'static [(Type, &'static str)]);
+
+const SEEDS: &[Seed] = &[
     (
         "tables",
         Atomicity::ContinueOnError,

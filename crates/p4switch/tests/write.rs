@@ -1,4 +1,5 @@
 //! Writes: what each kind of entity accepts, and the codes with which the rest is refused.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
 

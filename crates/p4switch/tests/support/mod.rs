@@ -1,4 +1,10 @@
 //! A program with one of everything, and shorthands for what controllers send.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "clippy exempts test functions, but not their helpers"
+)]
 #![allow(dead_code)] // Each test uses some of it.
 
 use std::sync::{Arc, LazyLock};
