@@ -6,12 +6,12 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwapOption;
 use fabric::{Injection, Injector, clock};
-use p4runtime_proto::v1::StreamMessageResponse;
 use p4runtime_proto::v1::stream_message_response::Update;
+use p4runtime_proto::v1::{DigestList, IdleTimeoutNotification, StreamMessageResponse};
 use p4switch::Listener;
 use packet::Offload;
 use pipeline::interp::{self, Received};
@@ -199,7 +199,8 @@ impl Core {
 
     fn tell(&self, updates: Vec<Update>) {
         if let Some(listener) = &*self.listener.load() {
-            updates.into_iter().for_each(|update| listener(StreamMessageResponse { update: Some(update) }));
+            let tell = |update| listener(StreamMessageResponse { update: Some(stamped(update)) });
+            updates.into_iter().for_each(tell);
         }
     }
 
@@ -292,4 +293,15 @@ impl Core {
             }
         }
     }
+}
+
+/// The same with the time of day, where it has a time: the switch's own clock means nothing to controllers.
+fn stamped(mut update: Update) -> Update {
+    if let Update::Digest(DigestList { timestamp, .. })
+    | Update::IdleTimeoutNotification(IdleTimeoutNotification { timestamp, .. }) = &mut update
+    {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        *timestamp = i64::try_from(since_epoch.as_nanos()).unwrap_or(i64::MAX);
+    }
+    update
 }

@@ -1,5 +1,7 @@
 //! Controllers: entries, copies, packets in and out, digests.
 
+use std::time::{Duration, UNIX_EPOCH};
+
 use fabric::DropReason;
 use fabric::port::Caps;
 use p4runtime_proto::v1::entity::Entity;
@@ -211,6 +213,9 @@ fn digests_go_to_controllers_in_lists() {
         while told.len() < 3 {
             match rig.told() {
                 Told::Digest(list) => {
+                    let time = Duration::from_nanos(u64::try_from(list.timestamp).unwrap());
+                    let age = (UNIX_EPOCH + time).elapsed().unwrap();
+                    assert!(age < Duration::from_secs(60), "nanoseconds since the epoch: {time:?}");
                     told.extend(list.data.iter().map(|data| format!("{data:?}")));
                     let ack = DigestListAck { digest_id: list.digest_id, list_id: list.list_id };
                     rig.logic.acknowledge(&ack).unwrap();
