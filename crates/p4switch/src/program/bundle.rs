@@ -1,8 +1,8 @@
 //! Bundles: a program in one file, with what it includes.
 //!
 //! A bundle is an object in JSON that names the format and its version: the program's text behind the preprocessor, and
-//! its P4Info. It needs no folders for includes. It is JSON since controllers made for BMv2, whose compiler writes JSON,
-//! read the file that they push as text, and some check that it is JSON.
+//! its P4Info. It needs no folders for includes. It is JSON since controllers made for BMv2, which takes JSON, read the
+//! file that they push as text, and some check that it is JSON.
 
 use std::fmt::Write;
 
