@@ -219,7 +219,6 @@ after-tests: all-tests
 controllers: ## Ryu's and Faucet's applications drive Open vSwitch, mswitch, and mswitch in its place, with hosts in namespaces; clients of P4Runtime
 	@$(call install-packages,$(BUILD_PACKAGES) python3-dev $(CONTROLLER_PACKAGES))
 	$(CARGO) build --locked -p mswitch -p mswitch-vswitchd
-	$(CARGO) build --locked -p mswitch-p4runtime --example serve
 	tests/controllers/p4runtime.py
 	for switch in ovs mswitch mswitch-ovs; do \
 	  for script in simple_switch_13 simple_switch_rest_13 rest_router ofctl_rest faucet; do \

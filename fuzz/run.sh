@@ -24,7 +24,7 @@ if [[ $# -gt 0 ]]; then targets=("$@"); else mapfile -t targets < <(cargo fuzz l
 
 # The control plane and the P4 front end are compiled only for the targets that need them.
 flags=
-if [[ " ${targets[*]} " != *" config "* && " ${targets[*]} " != *" p4_"* ]]; then flags=--no-default-features; fi
+if [[ " ${targets[*]} " != *" config "* && " ${targets[*]} " != *" p4"* ]]; then flags=--no-default-features; fi
 echo "Building the fuzz targets with the address sanitizer."
 cargo fuzz build $flags
 

@@ -62,7 +62,12 @@ impl<'a> Choices<'a> {
     fn program(&mut self) -> Vec<Instruction> {
         let count = self.byte() % 40;
         let mut code: Vec<_> = (0..count).rev().map(|left| self.instruction(left)).collect();
-        code.push(Instruction { code: if self.byte() % 2 == 0 { 0x06 } else { 0x16 }, jt: 0, jf: 0, k: 1 });
+        code.push(Instruction {
+            code: if self.byte().is_multiple_of(2) { 0x06 } else { 0x16 },
+            jt: 0,
+            jf: 0,
+            k: 1,
+        });
         code
     }
 

@@ -213,7 +213,7 @@ fn with_bytes(mut effect: Effect, received: &Received<'_>) -> Effect {
 fn counts(state: &State) -> Vec<String> {
     let program = state.program();
     let tables = (0..program.tables.len()).filter_map(|i| state.table(TableId::at(i)));
-    let used = tables.filter(|table| table.len() > 0 || table.lookups() != (0, 0));
+    let used = tables.filter(|table| !table.is_empty() || table.lookups() != (0, 0));
     let entries = used.map(|table| {
         let hits: Vec<_> = table.entries().map(|entry| (entry.id, entry.stats.hits())).collect();
         format!("{:?} {hits:?}", table.lookups())

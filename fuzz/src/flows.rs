@@ -63,7 +63,7 @@ fn field(
     let all: Vec<&Field> = FIELDS.iter().filter(fits).collect();
     let specific: Vec<&Field> =
         all.iter().copied().filter(|field| field.prerequisite != Prerequisite::None).collect();
-    let pool = if specific.is_empty() || input.u8() % 3 == 0 { all } else { specific };
+    let pool = if specific.is_empty() || input.u8().is_multiple_of(3) { all } else { specific };
     of(input, &pool)
 }
 

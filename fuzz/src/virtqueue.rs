@@ -95,7 +95,7 @@ impl<'m> World<'m> {
             Format::Split => (1 << (size % 8), start.into()),
             Format::Packed => {
                 let size = size % 128 + 1;
-                let position = (start & 0x8000) | (start & 0x7fff) % size;
+                let position = (start & 0x8000) | ((start & 0x7fff) % size);
                 (size, u32::from(position) * 0x1_0001)
             }
         };

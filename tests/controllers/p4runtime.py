@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Clients of P4Runtime: finsy and p4runtime-shell set a program, write entries, read them back, and send packets.
 
-They call the server at the address that the command line names, HOST:PORT, and replace its program; without one, a
-server that has no ports is started (crates/p4runtime/examples/serve.rs). It is TCP, as gRPC's library for Python names a
-Unix socket's path as the host (`:authority`), which servers in Rust refuse; `grpc.default_authority` can be set, but
+They call the server at the address that the command line names, HOST:PORT, and replace its program; without one, the
+daemon is started with a bridge that has no ports. It is TCP, as gRPC's library for Python names
+a Unix socket's path as the host (`:authority`), which servers in Rust refuse; `grpc.default_authority` can be set, but
 neither client does so.
 """
 
 import os
+import socket
 import sys
 from pathlib import Path
 
@@ -22,12 +23,21 @@ FOLDER = Path(__file__).resolve().parent / "p4runtime"
 PROGRAM = FOLDER / "program.p4"
 
 
+def start_daemon(lab, mswitch):
+    """Starts the daemon with a bridge that waits for a program; returns the address of its server."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    file, control = lab.folder / "mswitch.toml", lab.folder / "mswitch.sock"
+    file.write_text(f'[[bridge]]\nname = "p4"\nlogic = "p4"\n[bridge.p4]\nlisten = ["tcp:{address}"]\n')
+    daemon = lab.start("mswitch", [mswitch, "--socket", control, "daemon", "--config", file])
+    wait_for("the daemon is ready", lambda: control.exists() or not daemon.is_running())
+    return address
+
+
 def scenario(lab, address):
-    if not address:
-        server = lab.start("server", [TARGET / "debug/examples/serve", "tcp:127.0.0.1:0"])
-        said = wait_for("the server listens", lambda: server.tail() or not server.is_running())
-        address = str(said).strip().rpartition("tcp:")[2]
     mswitch = os.environ.get("MSWITCH_BIN") or TARGET / "debug/mswitch"
+    if not address:
+        address = start_daemon(lab, mswitch)
     info = lab.folder / "program.p4info.txtpb"
     info.write_text(command(str(mswitch), "p4", "info", str(PROGRAM)))
     for client, python in (("finsy", installed.finsy()), ("shell", installed.p4runtime_shell())):

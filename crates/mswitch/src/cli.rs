@@ -256,11 +256,11 @@ pub(crate) enum P4Command {
         "mswitch p4 tables router routes",
     ))]
     Tables(P4Read),
-    /// Add an entry to a table: keys, then `=>` and the action
-    #[command(after_help = examples!("mswitch p4 add router 'routes hdr.ipv4.dst=10.0.0.0/8 => forward(port=1)' || true"))]
+    /// Add an entry to a table, keys before `=>` and its action behind, or a group, a session or a member
+    #[command(after_help = examples!("mswitch p4 add router 'routes hdr.ipv4.dst=10.0.0.0/8 => via(next_hop=1)' || true"))]
     Add(P4Write),
-    /// Change the action of an entry, or of a table's default: `TABLE default => ACTION(...)`
-    #[command(after_help = examples!("mswitch p4 mod router 'routes hdr.ipv4.dst=10.0.0.0/8 => forward(port=2)' || true"))]
+    /// Change an entry, a default (`TABLE default => ACTION(...)`), a group, a counter, a register or a meter
+    #[command(after_help = examples!("mswitch p4 mod router 'routes hdr.ipv4.dst=10.0.0.0/8 => via(next_hop=2)' || true"))]
     Mod(P4Write),
     /// Delete an entry
     #[command(after_help = examples!("mswitch p4 del router 'routes hdr.ipv4.dst=10.0.0.0/8' || true"))]
@@ -271,21 +271,18 @@ pub(crate) enum P4Command {
     /// Show cells of registers that are not 0
     #[command(after_help = examples!("mswitch p4 registers router"))]
     Registers(P4Read),
-    /// Show multicast groups, or set the ports of one
+    /// Show meters that have rates
+    #[command(after_help = examples!("mswitch p4 meters router"))]
+    Meters(P4Read),
+    /// Show multicast groups, clone sessions, and members and groups of action profiles
     #[command(after_help = examples!(
-        "mswitch p4 multicast router 1 1 2 3",
-        "mswitch p4 multicast router",
-        "mswitch p4 multicast router 1 none",
+        "mswitch p4 add router multicast 1 ports=1,2,3",
+        "mswitch p4 groups router",
+        "mswitch p4 del router multicast 1",
     ))]
-    Multicast {
+    Groups {
         /// The bridge
         bridge: String,
-        /// Group
-        #[arg(value_parser = clap::value_parser!(u32).range(1..))]
-        group: Option<u32>,
-        /// Ports by their P4 numbers, with `PORT/INSTANCE` for a replica's number; `none` removes the group
-        #[arg(requires = "group", value_name = "PORT[/INSTANCE]")]
-        ports: Vec<String>,
         #[command(flatten)]
         output: Output,
     },
@@ -307,7 +304,8 @@ pub(crate) struct P4Read {
 pub(crate) struct P4Write {
     /// The bridge
     pub(crate) bridge: String,
-    /// TABLE KEY=VALUE... [prio=N] => ACTION(PARAM=VALUE, ...); `mswitch p4 tables` shows the names
+    /// `TABLE KEY=VALUE... [prio=N] => ACTION(PARAM=VALUE, ...)`, or another entity as `mswitch p4 groups`, `counters`,
+    /// `registers` and `meters` show it (docs/p4.md)
     #[arg(required = true, value_name = "ENTRY")]
     pub(crate) entry: Vec<String>,
 }

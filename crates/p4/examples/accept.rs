@@ -13,9 +13,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::{env, fs, io};
 
-use mswitch_p4::diagnostic::Severity;
-use mswitch_p4::parse::{self, Parsed};
+use mswitch_p4::diagnostic::{Diagnostics, Severity};
 use mswitch_p4::preprocess::Options;
+use mswitch_p4::source::Sources;
+use mswitch_p4::{compile, parse};
 
 fn main() -> ExitCode {
     match run() {
@@ -62,20 +63,21 @@ fn run() -> io::Result<usize> {
     Ok(failed)
 }
 
-/// A program, parsed and, if it can be and is asked for, checked.
-fn read(path: &Path, options: &Options, check: bool) -> io::Result<Parsed> {
-    let mut parsed = parse::file(path, options)?;
-    if check && parsed.diagnostics.errors() == 0 {
-        mswitch_p4::check::check(&parsed.program, &mut parsed.diagnostics);
+/// The diagnostics of a program, parsed and, if asked for, checked.
+fn read(path: &Path, options: &Options, check: bool) -> io::Result<(Diagnostics, Sources)> {
+    if check {
+        let front = compile::file(path, options)?;
+        return Ok((front.diagnostics, front.sources));
     }
-    Ok(parsed)
+    let parsed = parse::file(path, options)?;
+    Ok((parsed.diagnostics, parsed.sources))
 }
 
 /// Compares the lines of errors with those that p4c finds.
 fn compare(files: &[PathBuf], outputs: &Path, options: &Options) -> io::Result<()> {
     let (mut right, mut elsewhere, mut accepted) = (0, 0, 0);
     for path in files {
-        let Parsed { diagnostics, sources, .. } = read(path, options, true)?;
+        let (diagnostics, sources) = read(path, options, true)?;
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let expected = fs::read_to_string(outputs.join(format!("{name}-stderr"))).unwrap_or_default();
         let expected = lines_of_errors(&expected, &name);
@@ -121,7 +123,7 @@ fn programs(folder: &Path) -> io::Result<Vec<PathBuf>> {
 fn judge(files: &[PathBuf], options: &Options, check: bool, show: bool) -> io::Result<usize> {
     let mut failed = 0;
     for path in files {
-        let Parsed { diagnostics, sources, .. } = read(path, options, check)?;
+        let (diagnostics, sources) = read(path, options, check)?;
         if diagnostics.errors() > 0 {
             failed += 1;
             if show {

@@ -7,11 +7,11 @@ use pipeline::Checked;
 
 use crate::check::check;
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::hir;
 use crate::lower::{lower, runs};
 use crate::parse::{self, Parsed};
 use crate::preprocess::Options;
-use crate::source::{Sources, Span};
+use crate::source::Sources;
+use crate::{hir, info, place};
 
 /// A program as far as it came.
 #[derive(Debug, Default)]
@@ -45,6 +45,11 @@ fn checked(parsed: Parsed) -> Front {
         _ => None,
     };
     let program = program.filter(|_| diagnostics.errors() == 0);
+    if let Some(program) = program.as_ref().filter(|program| runs(program)) {
+        // Programs that a controller could not address are refused, too: with two tables of one name, for example.
+        info::of(program, &sources, &mut diagnostics);
+    }
+    let program = program.filter(|_| diagnostics.errors() == 0);
     Front { sources, diagnostics, program }
 }
 
@@ -71,7 +76,8 @@ impl Front {
             Err(errors) => {
                 // Bounds of the pipeline that the program exceeds.
                 for error in errors {
-                    self.diagnostics.push(Diagnostic::error(Span::default(), error.to_string()));
+                    let span = place::of(program, &error);
+                    self.diagnostics.push(Diagnostic::error(span, error.to_string()));
                 }
                 None
             }

@@ -1,4 +1,5 @@
-//! Programs that would multiply without end when they are lowered: each is refused, soon.
+//! Programs that exceed bounds: that would multiply without end when they are lowered, or are too large for the pipeline.
+//! Each is refused, soon, at a place.
 
 use std::fmt::Write;
 
@@ -82,4 +83,53 @@ fn deep_branches_are_refused_at_their_place() {
     };
     assert_eq!(nested(50), "");
     assert!(nested(60).contains("a branch within 56 others"), "{}", nested(60));
+}
+
+/// The text that the first message about a program marks.
+fn marked(text: &str) -> String {
+    let mut front = compile::text("p.p4", text, &Options::default());
+    front.lower();
+    let span = front.diagnostics.list().first().map(|d| d.label.span).unwrap_or_default();
+    let file = front.sources.get(span.file).map_or("", |file| &file.text);
+    file.get(span.start as usize..span.end as usize).unwrap_or_default().to_owned()
+}
+
+#[test]
+fn what_the_pipeline_refuses_is_marked() {
+    let large = "register<bit<64>>(10) small; register<bit<64>>(1000000000) large;";
+    assert_eq!(
+        marked(&program("", large, "small.write(0, 1); large.write(0, 1);")),
+        "register<bit<64>>(1000000000) large;"
+    );
+    let states = "state start { transition turn; } state turn { transition select(meta.m) { 0: start; default: accept; } }";
+    let text = program("", "", "").replace("state start { b.extract(hdr.h); transition accept; }", states);
+    assert!(message(&text).contains("a cycle of states that consumes nothing"), "{}", message(&text));
+    assert_eq!(marked(&text), "state start { transition turn; }");
+}
+
+#[test]
+fn two_actions_of_one_name_are_refused() {
+    let actions = "@name(\".a\") action x() { } @name(\".a\") action y() { meta.m = 1; }
+                   table t { actions = { x; y; NoAction; } default_action = NoAction; }";
+    let text = program("", actions, "t.apply();");
+    assert_eq!(message(&text), "two actions have the name `a`: a controller cannot tell them apart");
+    assert_eq!(marked(&text), "@name(\".a\") action y() { meta.m = 1; }");
+    // Equal ones are one to a controller.
+    assert_eq!(message(&text.replace("{ meta.m = 1; }", "{ }")), "");
+}
+
+#[test]
+fn a_register_of_psa_with_an_initial_value_is_refused() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases/psa_services.p4");
+    let common = include_str!("cases/psa_common.p4");
+    let text =
+        std::fs::read_to_string(path).unwrap_or_default().replace("#include \"psa_common.p4\"", common);
+    let messages = |text: &str| {
+        let mut front = compile::text(path, text, &Options::default());
+        front.lower();
+        front.diagnostics.list().iter().map(|d| d.message.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(messages(&text.replace("(4) words", "(4, 0) words")), [""; 0]);
+    let message = "a register with an initial value other than 0 is not supported";
+    assert!(messages(&text.replace("(4) words", "(4, 7) words")).contains(&message.to_owned()));
 }

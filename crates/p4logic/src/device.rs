@@ -25,13 +25,12 @@ impl P4 {
         control.installed.as_mut().map(run).ok_or_else(no_program)
     }
 
-    /// Runs another program from now on, which takes over what it can of the state of the one before.
+    /// The program that runs.
     ///
     /// # Errors
-    /// The thread that specialises code does not start.
-    pub fn replace(&self, program: Arc<Program>, config: ForwardingPipelineConfig) -> Result<(), Failure> {
-        let _turn = self.core.installing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.commit(Loaded { program, config: Arc::new(config) }, true)
+    /// `FAILED_PRECONDITION`: there is none.
+    pub fn program(&self) -> Result<Arc<Program>, Failure> {
+        self.with(|installed| installed.switch.program().clone())
     }
 
     fn commit(&self, loaded: Loaded, reconcile: bool) -> Result<(), Failure> {

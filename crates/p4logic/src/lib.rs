@@ -21,7 +21,8 @@
 //! - `switch_logic`: the public logic; `device`: what controllers do with it; `shared`: state of the data path and the
 //!   control side, and the thread; `installed`: a program with its state; `running`: what packets see of it;
 //! - `plane`, `effect`, `execute`, `offload`, `surroundings`, `upcalls`, `tally`: run by workers;
-//! - `window`: bytes that a program reads; `ports`: numbers; `explain`, `show`: traces; tables and counters.
+//! - `window`: bytes that a program reads; `ports`: numbers; `explain`, `show`: traces; tables and counters; `commands`: commands with
+//!   names.
 //!
 //! # Invariants
 //! - Workers neither wait nor allocate once their memory has grown, but for digests.
@@ -29,6 +30,7 @@
 //! - After a change has been acknowledged, every batch that a worker takes meets it.
 #![forbid(unsafe_code)]
 
+mod commands;
 mod device;
 mod effect;
 mod execute;
@@ -46,5 +48,6 @@ mod tally;
 mod upcalls;
 mod window;
 
+pub use commands::list as commands;
 pub use ports::{NumberedPort, PortFacts};
 pub use switch_logic::{P4, Settings, StartError};

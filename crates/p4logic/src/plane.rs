@@ -50,18 +50,24 @@ struct Own {
     memory: Memory,
 }
 
-/// Views of the program that the worker saw last.
+/// Where views of the program that the worker saw last come from.
 #[derive(Debug, Default)]
-struct SeenViews(Option<(u64, Cache<Arc<ArcSwapOption<Views>>, Option<Arc<Views>>>)>);
+struct SeenViews {
+    program: u64,
+    views: Option<CachedViews>,
+}
+
+type CachedViews = Cache<Arc<ArcSwapOption<Views>>, Option<Arc<Views>>>;
 
 impl SeenViews {
     /// Where a program's current view comes from; `None`: there is no code for it.
     #[inline]
     fn of(&mut self, running: &Running) -> Option<&Views> {
-        if self.0.as_ref().is_none_or(|(number, _)| *number != running.number) {
-            self.0 = Some((running.number, Cache::new(running.compiled.views().clone())));
+        if self.program != running.number {
+            self.program = running.number;
+            self.views = Some(Cache::new(running.compiled.views().clone()));
         }
-        self.0.as_mut().and_then(|(_, views)| views.load().as_deref())
+        self.views.as_mut().and_then(|views| views.load().as_deref())
     }
 }
 
@@ -126,7 +132,7 @@ impl Plane {
         match views.of(executor.running) {
             Some(views) => {
                 memory.choose(batch, &executor);
-                memory.run(views, &mut executor, batch);
+                memory.run(views, &mut executor, batch, true);
                 if !memory.again.is_empty() {
                     memory.run_again(views, &mut executor, batch);
                 }
@@ -196,8 +202,9 @@ impl Memory {
     }
 
     /// Runs the program's code on the chosen packets and executes its effects. Packets whose offloads do not fit what it
-    /// makes of them are left for [`Memory::run_again`].
-    fn run(&mut self, views: &Views, executor: &mut Executor<'_>, batch: &mut Batch<'_>) {
+    /// makes of them are left for [`Memory::run_again`]. `are_received`: the packets are received ones, not versions of
+    /// such.
+    fn run(&mut self, views: &Views, executor: &mut Executor<'_>, batch: &mut Batch<'_>, are_received: bool) {
         let Self { worker, effects, fates, packets, again, front, random } = self;
         effects.clear();
         fates.clear();
@@ -216,7 +223,8 @@ impl Memory {
             worker.run_batch(&view, &mut surroundings, received, effects, fates);
         }
         let (mut run, mut begin) = (Run::NONE, 0);
-        let is_plain = !batch.is_explained();
+        // Received packets are sent in runs.
+        let is_plain = are_received && !batch.is_explained();
         for (v, fate) in packets.iter().zip(fates.iter()) {
             let list = match *fate {
                 Fate::Leaves(_) => &[][..],
@@ -266,7 +274,7 @@ impl Memory {
                 self.packets.push(version);
             }
         }
-        self.run(views, executor, batch);
+        self.run(views, executor, batch, false);
     }
 
     /// Hands the packets to the thread, which lets the interpreter run them.

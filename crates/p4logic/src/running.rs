@@ -37,7 +37,7 @@ pub(crate) const CPU_PORT: u32 = 510;
 /// A program as packets see it.
 #[derive(Debug)]
 pub(crate) struct Running {
-    /// Tells it from any other of this logic.
+    /// Tells it from any other of this logic; never 0.
     pub(crate) number: u64,
     pub(crate) program: Arc<Program>,
     pub(crate) compiled: Arc<Compiled>,

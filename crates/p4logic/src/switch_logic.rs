@@ -1,14 +1,14 @@
 //! The logic as the fabric and the control plane see it.
 
 use std::sync::atomic::Ordering::Release;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use fabric::doorbell::{Doorbell, ThreadBell};
 use fabric::worker::{PerThread, Threads};
 use fabric::{Batch, Injector, PortIndex, PortSettings, SwitchLogic};
-use logic::{Counter, Logic, Table, TableSize};
+use logic::{CommandInfo, Counter, Logic, LogicError, Table, TableSize};
 use p4switch::{LoadError, Program};
 
 use crate::installed::{Code, Loaded};
@@ -16,7 +16,7 @@ use crate::plane::{Local, Plane};
 use crate::ports::{NumberedPort, PortFacts, PortMap, Ports};
 use crate::running::CPU_PORT;
 use crate::shared::Core;
-use crate::{explain, show};
+use crate::{commands, explain, show};
 
 /// Settings of the logic.
 #[derive(Debug, Clone, Default)]
@@ -44,6 +44,8 @@ pub enum StartError {
 pub struct P4 {
     pub(crate) core: Arc<Core>,
     seed: u64,
+    /// The configuration's program; controllers may have replaced it since.
+    configured: Mutex<Option<Loaded>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -82,14 +84,15 @@ impl P4 {
         };
         let ports = Ports::new(cpu_port.unwrap_or(CPU_PORT));
         let core = Arc::new(Core::new(plane, ports, code, cpu_port, seed));
-        if let Some(program) = program {
-            core.commit(Loaded::new(program)?, false)?;
+        let configured = program.map(Loaded::new).transpose()?;
+        if let Some(loaded) = &configured {
+            core.commit(loaded.clone(), false)?;
         }
         let thread = std::thread::Builder::new().name("p4".into()).spawn({
             let core = core.clone();
             move || core.run()
         })?;
-        Ok(Arc::new(Self { core, seed, thread: Some(thread) }))
+        Ok(Arc::new(Self { core, seed, configured: Mutex::new(configured), thread: Some(thread) }))
     }
 
     /// Sets how packets of controllers reach the program: the bridge's injector ([`fabric::Switch::injector`]).
@@ -114,14 +117,20 @@ impl P4 {
         self.core.ports().numbered()
     }
 
-    /// Has another program run, without entries, as if a controller had sent it.
+    /// Runs the configuration's program from now on, which takes over what it can of the state of the one before.
     ///
     /// # Errors
-    /// The program cannot be made a bundle, or the thread of machine code does not start.
+    /// Its file has changed or cannot be read, or the thread that specialises code does not start.
     pub fn run(&self, program: Arc<Program>) -> Result<(), StartError> {
         let _turn = self.core.installing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.core.commit(Loaded::new(program)?, false)?;
+        let loaded = Loaded::new(program)?;
+        *self.configured() = Some(loaded.clone());
+        self.core.commit(loaded, true)?;
         Ok(())
+    }
+
+    fn configured(&self) -> MutexGuard<'_, Option<Loaded>> {
+        self.configured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether no packet of a controller is on its way, and no received one is on its way to the control side.
@@ -174,6 +183,22 @@ impl Logic for P4 {
 
     fn params(&self) -> Vec<(String, String)> {
         Vec::new()
+    }
+
+    fn is_outdated(&self) -> bool {
+        // A program that can no longer be read is read again, so that people see why.
+        let is_same = |loaded: &Loaded| {
+            loaded.program.bundle().is_ok_and(|bundle| bundle == loaded.config.p4_device_config)
+        };
+        self.configured().as_ref().is_some_and(|loaded| !is_same(loaded))
+    }
+
+    fn commands(&self) -> Vec<CommandInfo> {
+        commands::list()
+    }
+
+    fn call(&self, command: &[String]) -> Result<String, LogicError> {
+        commands::call(self, command)
     }
 
     fn counters(&self) -> Vec<Counter> {

@@ -1,7 +1,7 @@
 //! Rules by which each role's primary is chosen among the streams that claim the role.
 //!
-//! Invariants: live streams of a role have different election ids, and a role's primary is the live stream whose election
-//! id is the highest that any stream of the role has ever had. Without such a stream, the role has no primary.
+//! Invariants: live streams of a role have different election ids, and a role's primary is the live stream whose
+//! election id is the highest that any stream of the role has ever had. Without such a stream, it has no primary.
 
 use std::collections::BTreeMap;
 
@@ -163,8 +163,8 @@ impl Arbitration {
         }
     }
 
-    /// Makes room for a role. At the limit, the role without streams whose last claim is oldest is forgotten: controllers
-    /// cannot lock others out with names that they no longer use.
+    /// Makes room for a role. At the limit, the role without streams whose last claim is oldest is forgotten:
+    /// controllers cannot lock others out with names that they no longer use.
     fn make_room(&mut self, role: &RoleName) -> Result<(), Refusal> {
         if *role == RoleName::Default || self.roles.contains_key(role) {
             return Ok(());

@@ -1,8 +1,8 @@
 //! Reception of requests, within the memory for them.
 //!
-//! A request is received whole before it is decoded: in time, within its length, and if it is long, within the bytes that
-//! all requests share. Decoding multiplies a request, by up to 200 if it is made for that: a long change is decoded only
-//! if it names a primary as its sender, and a read only once it has its places.
+//! A request is received whole before it is decoded: in time, within its length, and if it is long, within the bytes
+//! that all requests share. Decoding multiplies a request, by up to 200 if it is made for that. So a long change is
+//! decoded only if it names a primary as its sender, and a read only if it names few entities, once it has its places.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -32,6 +32,15 @@ const UNVERIFIED: usize = 32;
 /// Unit of the common bytes.
 const UNIT: usize = 1 << 10;
 
+/// Kinds of calls with one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// `Write` and `SetForwardingPipelineConfig`.
+    Change,
+    Read,
+    Other,
+}
+
 /// The service behind the gate.
 #[derive(Clone)]
 pub(crate) struct Gate {
@@ -57,10 +66,13 @@ impl Gate {
     async fn receive(
         &self,
         request: Request<Body>,
-        is_change: bool,
+        kind: Kind,
     ) -> Result<(Request<Body>, Option<OwnedSemaphorePermit>), Status> {
         let limits = &self.shared.limits;
-        let limit = if is_change { limits.large_message } else { limits.message };
+        let (limit, factor) = match kind {
+            Kind::Change => (limits.large_message, 1),
+            Kind::Read | Kind::Other => (limits.message, UNVERIFIED),
+        };
         let (head, mut body) = request.into_parts();
         let (mut received, mut share, mut length) = (Vec::new(), None, None);
         while let Some(frame) = body.frame().await {
@@ -77,7 +89,7 @@ impl Gate {
                         "the request has {bytes} bytes; expected at most {limit}"
                     )));
                 }
-                share = self.reserve(bytes, if is_change { 1 } else { UNVERIFIED }).await?;
+                share = self.reserve(bytes, factor).await?;
                 received.reserve_exact((bytes + HEADER).saturating_sub(received.len()));
                 length = Some(bytes);
             }
@@ -85,8 +97,11 @@ impl Gate {
                 return Err(Status::invalid_argument("the request is longer than its length says"));
             }
         }
-        if share.is_some() && is_change {
-            self.authorize(received.get(HEADER..).unwrap_or_default())?;
+        let message = received.get(HEADER..).unwrap_or_default();
+        match kind {
+            Kind::Change if share.is_some() => self.authorize(message)?,
+            Kind::Read => check_entities(message, limits.read_entities)?,
+            Kind::Change | Kind::Other => {}
         }
         Ok((Request::from_parts(head, Body::new(Full::new(Bytes::from(received)))), share))
     }
@@ -106,6 +121,22 @@ impl Gate {
         let Sender { device_id, role_id, election_id, role } = sender;
         self.shared.authorize(&Requester::new(device_id, &role, role_id, election_id))
     }
+}
+
+fn check_entities(message: &[u8], limit: usize) -> Result<(), Status> {
+    let count =
+        Asked::decode(message).map_err(|error| Status::invalid_argument(error.to_string()))?.entities.len();
+    if count <= limit {
+        return Ok(());
+    }
+    Err(Status::resource_exhausted(format!("the request has {count} entities; expected at most {limit}")))
+}
+
+/// The entities of a `ReadRequest`, to be counted: their contents are skipped.
+#[derive(Clone, PartialEq, Message)]
+struct Asked {
+    #[prost(message, repeated, tag = 2)]
+    entities: Vec<()>,
 }
 
 /// The fields that `Write` and `SetForwardingPipelineConfig` have in common.
@@ -135,15 +166,18 @@ impl Call<Request<Body>> for Gate {
         if method == "StreamChannel" {
             return self.streams.call(request);
         }
-        let is_change = matches!(method, "Write" | "SetForwardingPipelineConfig");
-        let is_read = method == "Read";
+        let kind = match method {
+            "Write" | "SetForwardingPipelineConfig" => Kind::Change,
+            "Read" => Kind::Read,
+            _ => Kind::Other,
+        };
         let mut gate = self.clone();
         Box::pin(async move {
-            let received = timeout(gate.shared.limits.receive, gate.receive(request, is_change)).await;
+            let received = timeout(gate.shared.limits.receive, gate.receive(request, kind)).await;
             let late =
                 |_| Err(Status::deadline_exceeded("the request did not arrive in time; try again later"));
             match received.unwrap_or_else(late) {
-                Ok((mut request, share)) if is_read => {
+                Ok((mut request, share)) if kind == Kind::Read => {
                     match gate.shared.read_places(request.extensions().get(), share).await {
                         Ok(places) => request.extensions_mut().insert(places),
                         Err(status) => return Ok(status.into_http()),

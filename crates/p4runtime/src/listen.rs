@@ -96,15 +96,18 @@ mod tests {
             ),
             (
                 "tcp:localhost:9559",
-                "`localhost:9559` is not an IP address with a port (expected for example `tcp:127.0.0.1:9559` or `tcp:[::1]:9559`)",
+                "`localhost:9559` is not an IP address with a port (expected for example `tcp:127.0.0.1:9559` or \
+                 `tcp:[::1]:9559`)",
             ),
             (
                 "tcp:::1:9559",
-                "`::1:9559` is not an IP address with a port (expected for example `tcp:127.0.0.1:9559` or `tcp:[::1]:9559`)",
+                "`::1:9559` is not an IP address with a port (expected for example `tcp:127.0.0.1:9559` or \
+                 `tcp:[::1]:9559`)",
             ),
             (
                 "tcp:127.0.0.1",
-                "`127.0.0.1` is not an IP address with a port (expected for example `tcp:127.0.0.1:9559` or `tcp:[::1]:9559`)",
+                "`127.0.0.1` is not an IP address with a port (expected for example `tcp:127.0.0.1:9559` or \
+                 `tcp:[::1]:9559`)",
             ),
         ] {
             assert_eq!(text.parse::<Listen>().unwrap_err().to_string(), error);

@@ -70,6 +70,8 @@ pub struct Limits {
     pub writes: usize,
     /// Concurrent reads.
     pub reads: usize,
+    /// Entities that a `Read` names.
+    pub read_entities: usize,
     /// Concurrent reads per connection.
     pub connection_reads: usize,
     /// Bytes that wait for the reader of a `Read`. More makes the device wait for it.
@@ -102,6 +104,7 @@ impl Default for Limits {
             queued_bytes: 4 * MIB,
             writes: 64,
             reads: 32,
+            read_entities: 16 << 10,
             connection_reads: 8,
             read_bytes: 8 * MIB,
             stall: Duration::from_secs(10),

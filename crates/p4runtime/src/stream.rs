@@ -17,6 +17,9 @@ use crate::role::RoleName;
 use crate::service::{Shared, blocking};
 use crate::sessions::{Claim, Seat, from_message};
 
+/// Metadata fields of a packet, of which each takes more memory than its bytes on the wire.
+const MAX_METADATA: usize = 256;
+
 /// Serves a stream until it ends.
 pub(crate) async fn serve(shared: Arc<Shared>, seat: Seat, mut requests: Streaming<StreamMessageRequest>) {
     let end = tokio::select! {
@@ -101,6 +104,12 @@ async fn claimed(
 
 async fn send(shared: &Arc<Shared>, seat: &Seat, packet: PacketOut) {
     let device = shared.device.clone();
+    let count = packet.metadata.len();
+    if count > MAX_METADATA {
+        let message = format!("the packet has {count} metadata fields; expected at most {MAX_METADATA}");
+        let details = stream_error::Details::PacketOut(PacketOutError { packet_out: None });
+        return report(seat, Failure::new(Code::InvalidArgument, message), details);
+    }
     let (failure, packet) = match seat.is_primary() {
         false => (not_primary("send packets"), Some(packet)),
         true => match blocking(move || device.packet_out(&packet).map_err(|failure| (failure, packet))).await

@@ -23,7 +23,8 @@ pub(crate) fn status(failure: WriteFailure, limit: usize) -> Status {
             match full {
                 Some(status) => Status::with_details(Code::Unknown, message, status.encode_to_vec().into()),
                 None => Status::unknown(format!(
-                    "{message}; the results of all updates are longer than {limit} bytes: write fewer at a time to get them"
+                    "{message}; the results of all updates are longer than {limit} bytes: write fewer at a time to \
+                     get them"
                 )),
             }
         }

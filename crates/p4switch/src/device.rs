@@ -37,6 +37,8 @@ pub trait Device: Send + Sync {
 
     /// Reads entities, in parts that fit into messages: `emit` returns false if nobody wants more.
     ///
+    /// `emit` waits for a slow reader, though only once many parts wait for it, and for seconds at most.
+    ///
     /// # Errors
     /// `FAILED_PRECONDITION` without a program; else what is wrong with the entities.
     fn read(&self, entities: &[Entity], emit: &mut dyn FnMut(Vec<Entity>) -> bool) -> Result<(), Failure>;

@@ -192,7 +192,7 @@ mod tests {
     }
 
     fn value(number: u64) -> Vec<Constant> {
-        vec![Constant::bit(16, number)]
+        vec![Constant::bit(48, number)]
     }
 
     fn numbers(lists: &[List]) -> Vec<Vec<u64>> {

@@ -819,11 +819,21 @@ fn declarations_are_checked() {
     );
     assert_eq!(
         error("register r[4000000000]: bit<64>;"),
-        "program: counters, meters and registers take 32000000000 bytes, at most 268435456 are supported"
+        "register r: counters, meters and registers take 32000000000 bytes, at most 268435456 are supported"
     );
     assert_eq!(
         error("parser q { state a { goto state b; } state b { goto state a; } }"),
         "parser q, state a: it is in a cycle of states that consumes nothing"
+    );
+    // Soon, also where there are many.
+    let chain: String = (0..50_000).map(|i| format!("state a{i} {{ goto state a{}; }}", i + 1)).collect();
+    assert_eq!(
+        error(&format!("parser q {{ {chain} state a50000 {{ goto state a49999; }} }}")),
+        "parser q, state a49999: it is in a cycle of states that consumes nothing"
+    );
+    assert_eq!(
+        error(&format!("parser q {{ {chain} state a50000 {{ goto accept; }} }} var v: bit<2049>;")),
+        "variable v: bit<2049> is no type: widths are 1 to 2048"
     );
     assert_eq!(
         error("var v: int<8>; table t { key k: lpm = v; }"),

@@ -22,6 +22,7 @@ pub(crate) fn describe() -> LogicDescription {
             ParamDescription::new(DEFINE, text(), "macros such as `DEBUG` or `SIZE=64`, with `,` between them")
                 .optional("none"),
         ],
+        commands: p4logic::commands(),
         ..LogicDescription::default()
     }
 }

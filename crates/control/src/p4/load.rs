@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use logic::{LogicError, Values, params};
 use p4::preprocess::Options;
-use p4runtime_proto::v1::ForwardingPipelineConfig;
 use p4switch::{LoadError, Program};
 
 use super::{CPU_PORT, DEFINE, INCLUDE, describe, program};
@@ -16,8 +15,8 @@ const MOST_TEXT: usize = 4000;
 /// What the logic starts with.
 #[derive(Debug, Clone)]
 pub(crate) struct Loaded {
-    /// Program, and the configuration that controllers read.
-    pub(crate) program: Option<(Arc<Program>, ForwardingPipelineConfig)>,
+    /// Program.
+    pub(crate) program: Option<Arc<Program>>,
     /// Number of the port that stands for controllers; `None`: the architecture's.
     pub(crate) cpu_port: Option<u32>,
 }
@@ -32,8 +31,7 @@ pub(crate) fn load(name: &str, given: &[(String, String)]) -> Result<Loaded, Log
     let Some(file) = program(name) else { return Ok(Loaded { program: None, cpu_port }) };
     let refused = |error| LogicError::Module { file: name.into(), message: reason(error) };
     let program = Program::file(Path::new(file), &options(&values)).map_err(refused)?;
-    let config = program.config().map_err(refused)?;
-    Ok(Loaded { program: Some((Arc::new(program), config)), cpu_port })
+    Ok(Loaded { program: Some(Arc::new(program)), cpu_port })
 }
 
 fn options(values: &Values) -> Options {

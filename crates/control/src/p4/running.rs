@@ -74,8 +74,8 @@ impl Running {
         if loaded.cpu_port != self.cpu_port {
             return Ok(false);
         }
-        if let Some((program, config)) = &loaded.program {
-            self.logic.replace(program.clone(), config.clone()).map_err(|error| error.to_string())?;
+        if let Some(program) = &loaded.program {
+            self.logic.run(program.clone()).map_err(|error| error.to_string())?;
         }
         Ok(true)
     }

@@ -61,10 +61,8 @@ pub(super) async fn ask(client: &mut Client, command: P4Command) -> Result<(), F
         P4Command::Add(args) => write("add", args),
         P4Command::Mod(args) => write("mod", args),
         P4Command::Del(args) => write("del", args),
-        P4Command::Multicast { bridge, group, ports, output } => {
-            let words = ["multicast".to_owned()].into_iter();
-            (bridge, words.chain(group.map(|group| group.to_string())).chain(ports).collect(), output)
-        }
+        P4Command::Meters(args) => read("meters", args),
+        P4Command::Groups { bridge, output } => (bridge, vec!["groups".to_owned()], output),
         // These need no daemon.
         P4Command::Check { .. }
         | P4Command::Info { .. }

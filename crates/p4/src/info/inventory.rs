@@ -4,7 +4,7 @@
 //! that is in parsers and controls that are never applied. Extern objects are listed whether they are used or not. The
 //! walk is bounded: many objects can share one body.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::arch::Arch;
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -13,7 +13,7 @@ use crate::hir::{
     Type, Value, ValueSet,
 };
 use crate::instantiate::{Arg, MOST_NAME, ObjectId, Objects, full_name, own_name};
-use crate::source::Span;
+use crate::source::{Sources, Span};
 
 /// Most tables, actions and value sets.
 const MOST_ITEMS: usize = 1 << 16;
@@ -73,19 +73,22 @@ impl<'p> Inventory<'p> {
     /// Walks a program.
     pub(super) fn of(
         program: &'p Program,
+        sources: &Sources,
         objects: &Objects<'p>,
         arch: &Arch,
         diagnostics: &mut Diagnostics,
     ) -> Inventory<'p> {
         let mut walk = Walk {
             program,
+            sources,
             objects,
             arch,
             inventory: Inventory::default(),
             containers: HashSet::new(),
             tables: HashSet::new(),
             actions: HashSet::new(),
-            action_names: HashSet::new(),
+            action_names: HashMap::new(),
+            clashes: Vec::new(),
             called: Vec::new(),
             functions: HashSet::new(),
             place: Place::Control,
@@ -102,9 +105,7 @@ impl<'p> Inventory<'p> {
                 walk.inventory.externs.push(id);
             }
         }
-        if let Some(refusal) = walk.refusal {
-            diagnostics.push(refusal);
-        }
+        walk.clashes.into_iter().chain(walk.refusal).for_each(|d| diagnostics.push(d));
         walk.inventory
     }
 }
@@ -119,6 +120,7 @@ enum Place {
 
 struct Walk<'p, 'a> {
     program: &'p Program,
+    sources: &'a Sources,
     objects: &'a Objects<'p>,
     arch: &'a Arch,
     inventory: Inventory<'p>,
@@ -127,7 +129,10 @@ struct Walk<'p, 'a> {
     tables: HashSet<(ObjectId, TableId)>,
     /// Actions whose bodies were met.
     actions: HashSet<(ObjectId, ActionId)>,
-    action_names: HashSet<String>,
+    /// Declarations of the actions listed.
+    action_names: HashMap<String, ActionId>,
+    /// Actions of one name.
+    clashes: Vec<Diagnostic>,
     /// Actions that control bodies call.
     called: Vec<(ObjectId, ActionId)>,
     functions: HashSet<FunctionId>,
@@ -212,13 +217,38 @@ impl<'p> Walk<'p, '_> {
         }
     }
 
-    /// Lists an action unless one of its name is there.
+    /// Lists an action unless it is there.
     fn list_action(&mut self, id: ActionId, scope: ObjectId, is_called: bool) {
         let Some(item) = self.program.actions.get(id.index()) else { return };
         let name = action_name(self.program, self.objects, scope, id);
-        if self.admits(&name, item.span) && self.action_names.insert(name.clone()) {
+        if let Some(known) = self.action_names.get(&name) {
+            // Programs that were translated from P4-14 declare one action in each control that uses it.
+            if *known != id && !self.are_alike(*known, id) {
+                let message =
+                    format!("two actions have the name `{name}`: a controller cannot tell them apart");
+                let help = "Give one of them another name with `@name`.";
+                self.clashes.push(Diagnostic::error(item.span, message).help(help));
+            }
+        } else if self.admits(&name, item.span) {
+            self.action_names.insert(name.clone(), id);
             self.inventory.actions.push(UsedAction { name, item, is_called });
         }
+    }
+
+    /// Whether two actions have the same parameters and the same body, as written.
+    fn are_alike(&self, one: ActionId, other: ActionId) -> bool {
+        let written = |id: ActionId| {
+            let action = self.program.actions.get(id.index())?;
+            let text = self.sources.text(action.span);
+            // The annotations before it may have the name, too.
+            text.match_indices(action.name.as_str()).find_map(|(at, name)| {
+                let is_declared = text.get(..at)?.trim_end().ends_with("action");
+                let behind = text.get(at + name.len()..)?.trim_start();
+                let words = || behind.split_whitespace().collect::<Vec<_>>();
+                (is_declared && behind.starts_with('(')).then(words)
+            })
+        };
+        written(one).is_some_and(|text| written(other) == Some(text))
     }
 
     /// Lists the actions that controls call and no table has.

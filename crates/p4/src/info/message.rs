@@ -44,7 +44,7 @@ pub(super) fn build<'p>(
     diagnostics: &mut Diagnostics,
 ) -> P4Info {
     let arch = arch::of(program);
-    let inventory = Inventory::of(program, objects, arch, diagnostics);
+    let inventory = Inventory::of(program, sources, objects, arch, diagnostics);
     let digests = digests(&inventory);
     let mut builder = Builder {
         program,

@@ -1,4 +1,6 @@
 use super::*;
+use crate::check::check;
+use crate::parse::{self, Parsed};
 
 const TEXT: &str = r#"# proto-file: p4/config/v1/p4info.proto
 # proto-message: p4.config.v1.P4Info
@@ -93,10 +95,11 @@ V1Switch(prs(), none(), ingress(), egress(), none(), deparser()) main;
 
 /// The P4Info of a program, with its errors.
 fn compiled(text: &str) -> (P4Info, Vec<String>) {
-    let mut front = crate::compile::text("t.p4", text, &Default::default());
-    let checked = front.program.take().unwrap_or_else(|| panic!("{:?}", front.diagnostics.list()));
-    let info = of(&checked, &front.sources, &mut front.diagnostics);
-    let errors = front.diagnostics.list().iter().filter(|d| d.severity == crate::diagnostic::Severity::Error);
+    let Parsed { program, sources, mut diagnostics } = parse::text("t.p4", text, &Default::default());
+    let checked = check(&program, &mut diagnostics).filter(|_| diagnostics.errors() == 0);
+    let checked = checked.unwrap_or_else(|| panic!("{:?}", diagnostics.list()));
+    let info = of(&checked, &sources, &mut diagnostics);
+    let errors = diagnostics.list().iter().filter(|d| d.severity == crate::diagnostic::Severity::Error);
     let errors = errors.map(|error| error.message.clone()).collect();
     (info, errors)
 }

@@ -271,7 +271,7 @@ async fn a_slow_reader_holds_a_bounded_amount_and_is_cut_off() {
 async fn long_requests_are_bounded_and_need_a_primary() {
     let world = World::new(|settings| {
         settings.limits.large_message = 1 << 20;
-        settings.limits.message = 100_000;
+        settings.limits.message = 200_000;
     });
     let mut controller = world.claimed(1).await;
     let long = |bytes| {
@@ -285,6 +285,11 @@ async fn long_requests_are_bounded_and_need_a_primary() {
     let refused = controller.write(1, long(2_000_000)).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
     assert!(refused.message().ends_with("expected at most 1048576"), "{refused:?}");
+    let entities = vec![entry(9, 0); 20_000];
+    let request = ReadRequest { device_id: 1, entities, ..Default::default() };
+    let refused = soon(controller.client.read(request)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    assert_eq!(refused.message(), "the request has 20000 entities; expected at most 16384");
     // A long read, and one that is too long.
     let entities = vec![entry(9, 0); 15_000];
     let request = ReadRequest { device_id: 1, entities, ..Default::default() };

@@ -3,8 +3,8 @@
 use p4runtime_proto::v1::stream_message_request::Update as Request;
 use p4runtime_proto::v1::stream_message_response::Update as Response;
 use p4runtime_proto::v1::{
-    DigestList, DigestListAck, PacketIn, PacketOut, Role, StreamMessageRequest, Uint128, WriteRequest,
-    stream_error,
+    DigestList, DigestListAck, PacketIn, PacketMetadata, PacketOut, PacketOutError, Role,
+    StreamMessageRequest, Uint128, WriteRequest, stream_error,
 };
 use prost_types::Any;
 use tonic::Code;
@@ -129,7 +129,8 @@ async fn wrong_claims_end_the_stream() {
             1,
             config,
             Code::InvalidArgument,
-            "role.config is set; this switch has no way to restrict roles: leave it unset for access to the full pipeline",
+            "role.config is set; this switch has no way to restrict roles: leave it unset for access to the full \
+             pipeline",
         ),
         (1, named(&long), Code::InvalidArgument, "the role's name has 257 bytes; expected at most 256"),
     ] {
@@ -241,6 +242,11 @@ async fn refused_messages_are_reported_and_the_stream_goes_on() {
     primary.send(Request::Packet(packet(b""))).await;
     let (code, message, _) = refused(&mut primary).await;
     assert_eq!((code, message.as_str()), (Code::InvalidArgument, "the packet is empty"));
+    let metadata = vec![PacketMetadata::default(); 257];
+    primary.send(Request::Packet(PacketOut { payload: b"x".to_vec(), metadata })).await;
+    let (_, message, details) = refused(&mut primary).await;
+    assert_eq!(message, "the packet has 257 metadata fields; expected at most 256");
+    assert!(matches!(details, stream_error::Details::PacketOut(PacketOutError { packet_out: None })));
     primary.send(Request::DigestAck(ack(1))).await;
     primary.send(Request::DigestAck(ack(2))).await;
     let (code, message, details) = refused(&mut primary).await;

@@ -37,7 +37,8 @@ impl Authority {
         for name in names {
             authority.openssl(&format!("req -new {key} -keyout {name}.key -out {name}.csr -subj /CN={name}"));
             authority.openssl(&format!(
-                "x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 9 -extfile names -out {name}.pem"
+                "x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 9 -extfile names \
+                 -out {name}.pem"
             ));
         }
         authority
@@ -92,7 +93,7 @@ impl Connector {
         Self { address, config: Arc::new(config) }
     }
 
-    async fn is_served(self) -> bool {
+    async fn serves(self) -> bool {
         let endpoint = Endpoint::from_static("http://switch");
         let Ok(channel) = soon(endpoint.connect_with_connector(self)).await else { return false };
         soon(P4RuntimeClient::new(channel).capabilities(CapabilitiesRequest::default())).await.is_ok()
@@ -129,19 +130,19 @@ async fn controllers_are_verified_where_an_authority_is_named() {
     let (ours, theirs) = (Authority::new(&["server"]), Authority::new(&["controller"]));
     let server = start(ours.files(None)).unwrap();
     let at = &server.listening()[0];
-    assert!(Connector::new(at, &ours, None).is_served().await);
-    assert!(!Connector::new(at, &theirs, None).is_served().await, "the client verifies the server");
+    assert!(Connector::new(at, &ours, None).serves().await);
+    assert!(!Connector::new(at, &theirs, None).serves().await, "the client verifies the server");
     let server = start(ours.files(Some(theirs.path("ca.pem")))).unwrap();
     let at = &server.listening()[0];
     // One that does not even begin its handshake keeps nobody else waiting.
     let Listen::Tcp(address) = at else { panic!("{at}") };
     let _silent = TcpStream::connect(address).await.unwrap();
-    assert!(Connector::new(at, &ours, Some((&theirs, "controller"))).is_served().await);
+    assert!(Connector::new(at, &ours, Some((&theirs, "controller"))).serves().await);
     assert!(
-        !Connector::new(at, &ours, Some((&ours, "server"))).is_served().await,
+        !Connector::new(at, &ours, Some((&ours, "server"))).serves().await,
         "signed by another authority"
     );
-    assert!(!Connector::new(at, &ours, None).is_served().await, "without a certificate");
+    assert!(!Connector::new(at, &ours, None).serves().await, "without a certificate");
 }
 
 #[tokio::test]

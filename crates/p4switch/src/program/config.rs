@@ -42,15 +42,6 @@ impl Program {
         Ok(program)
     }
 
-    /// The program as a controller would send it.
-    ///
-    /// # Errors
-    /// As [`Program::bundle`].
-    pub fn config(&self) -> Result<ForwardingPipelineConfig, LoadError> {
-        let (info, bundle) = ((*self.info).clone(), self.bundle()?);
-        Ok(ForwardingPipelineConfig { p4info: Some(info), p4_device_config: bundle, cookie: None })
-    }
-
     fn device_config(bytes: &[u8]) -> Result<Self, Failure> {
         if bytes.is_empty() {
             return Err(Failure::invalid("the device config is empty: send P4 source text or a bundle"));

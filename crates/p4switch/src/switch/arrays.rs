@@ -42,6 +42,7 @@ impl Work<'_> {
         let cells = cells(entry.index.as_ref(), counter.size).map_err(at)?;
         if let Some(data) = &entry.data {
             let (packets, bytes) = counts(data, counter.kind).map_err(at)?;
+            self.spend(&cells)?;
             self.later.push(Later::Counter(counter.ir, cells, packets, bytes));
         }
         Ok(())
@@ -56,6 +57,7 @@ impl Work<'_> {
             no_color_counts(data).map_err(at)?;
         }
         let rates = entry.config.as_ref().map(|config| rates(config, meter.ty)).transpose().map_err(at)?;
+        self.spend(&cells)?;
         self.later.push(Later::Meter(meter.ir, cells, rates));
         Ok(())
     }
@@ -70,6 +72,7 @@ impl Work<'_> {
         }
         let data = entry.data.as_ref().ok_or_else(|| at(Failure::invalid("the data is missing")))?;
         let value = register.shape.read(data, register.ty.width()).map_err(at)?;
+        self.spend(&cells)?;
         self.later.push(Later::Register(register.ir, cells, value));
         Ok(())
     }

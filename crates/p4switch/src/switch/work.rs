@@ -26,7 +26,12 @@ pub(super) struct Work<'a> {
     transaction: Transaction,
     /// What cannot fail and cannot be taken back: done at the end.
     pub(super) later: Vec<Later>,
+    /// Cells of arrays that the write may still change.
+    cells_left: u64,
 }
+
+/// Most cells of arrays that a write changes: a few bytes can mean all cells of the largest array.
+const MOST_CELLS: u64 = 1 << 24;
 
 /// Changes of what packets change too.
 pub(super) enum Later {
@@ -64,6 +69,7 @@ pub(super) fn write(
         now,
         transaction,
         later: Vec::new(),
+        cells_left: MOST_CELLS,
     };
     let start = work.point();
     let mut results = Vec::new();
@@ -166,6 +172,19 @@ impl Work<'_> {
             entity::Entity::DigestEntry(entry) => self.digest_entry(kind, entry),
             entity::Entity::ExternEntry(_) => {
                 Err(Failure::unimplemented("the architecture has no extern objects of other types"))
+            }
+        }
+    }
+
+    /// Notes that cells of an array are to change.
+    pub(super) fn spend(&mut self, cells: &std::ops::Range<u32>) -> Result<(), Failure> {
+        match self.cells_left.checked_sub(cells.len() as u64) {
+            Some(left) => {
+                self.cells_left = left;
+                Ok(())
+            }
+            None => {
+                Err(Failure::exhausted(format!("the request changes more than {MOST_CELLS} cells: split it")))
             }
         }
     }

@@ -63,7 +63,9 @@ fn entry(schema: &Schema, table: &Table, words: &[&str]) -> Result<TableEntry, S
     }
     entry.action = match result {
         [] => None,
-        [_, result @ ..] => Some(TableAction { r#type: Some(table_result(schema, table, result)?) }),
+        [_, result @ ..] => {
+            Some(TableAction { r#type: Some(table_result(schema, table, entry.is_default_action, result)?) })
+        }
     };
     Ok(entry)
 }
@@ -164,17 +166,23 @@ fn condition(field: &Field, text: &str) -> Result<Option<FieldMatchType>, String
     }))
 }
 
-fn table_result(schema: &Schema, table: &Table, words: &[&str]) -> Result<table_action::Type, String> {
+fn table_result(
+    schema: &Schema,
+    table: &Table,
+    is_default: bool,
+    words: &[&str],
+) -> Result<table_action::Type, String> {
     let id = |text: &str| text.parse().map_err(|_| format!("`{text}` is no number of a member or group"));
     match words {
         [] => Err("the action behind `=>` is missing".to_owned()),
         ["member", text] => Ok(table_action::Type::ActionProfileMemberId(id(text)?)),
         ["group", text] => Ok(table_action::Type::ActionProfileGroupId(id(text)?)),
         [one]
-            if table
-                .profile
-                .and_then(|id| schema.profiles.get(&id))
-                .is_none_or(|profile| !profile.selector) =>
+            if is_default
+                || table
+                    .profile
+                    .and_then(|id| schema.profiles.get(&id))
+                    .is_none_or(|profile| !profile.selector) =>
         {
             Ok(table_action::Type::Action(call(&table.actions, one)?))
         }
@@ -202,7 +210,9 @@ fn alternative(table: &Table, words: &[&str]) -> Result<ActionProfileAction, Str
                 one.watch_kind = Some(WatchKind::WatchPort(port));
             }
             _ => {
-                return Err(format!("`{option}` is neither weight=N nor watch=PORT (between actions is `|`)"));
+                return Err(format!(
+                    "`{option}` is neither weight=N nor watch=PORT (between actions is `|`)"
+                ));
             }
         }
     }

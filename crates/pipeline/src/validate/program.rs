@@ -194,14 +194,22 @@ impl<'p> Checker<'p> {
 
     fn arrays(&mut self) {
         let p = self.program;
-        let counters = p.counters.iter().map(|x| u64::from(x.size) * 16);
-        let meters = p.meters.iter().map(|x| u64::from(x.size) * 128);
-        let registers =
-            p.registers.iter().map(|x| u64::from(x.size) * u64::from(x.ty.width().div_ceil(64)) * 8);
-        let total: u64 = counters.chain(meters).chain(registers).sum();
-        self.require(total <= MAX_ARRAYS, || {
-            format!("counters, meters and registers take {total} bytes, at most {MAX_ARRAYS} are supported")
+        let counters = p.counters.iter().map(|x| ("counter", &x.name, u64::from(x.size) * 16));
+        let meters = p.meters.iter().map(|x| ("meter", &x.name, u64::from(x.size) * 128));
+        let registers = p.registers.iter().map(|x| {
+            let cell = u64::from(x.ty.width().div_ceil(64)) * 8;
+            ("register", &x.name, u64::from(x.size) * cell)
         });
+        let sizes = counters.chain(meters).chain(registers);
+        let total: u64 = sizes.clone().map(|(.., bytes)| bytes).sum();
+        if total > MAX_ARRAYS {
+            let largest = sizes.max_by_key(|(.., bytes)| *bytes);
+            self.at(largest.map_or_else(String::new, |(kind, name, _)| format!("{kind} {name}")), |c| {
+                c.require(false, || {
+                    format!("counters, meters and registers take {total} bytes, at most {MAX_ARRAYS} are supported")
+                });
+            });
+        }
         for register in &p.registers {
             self.at(format!("register {}", register.name), |c| c.check_type_of(register.ty));
         }
@@ -385,15 +393,35 @@ fn idle_cycle(parser: &Parser) -> Option<&ParserState> {
             .filter_map(|t| if let Target::State(s) = t { Some(*s as usize) } else { None })
             .collect()
     };
-    // Removes, until nothing changes, states from which no idle path goes on; what remains lies on or before a cycle.
-    let mut left: Vec<bool> = parser.states.iter().map(|state| !consumes(state)).collect();
-    loop {
-        let ends = parser.states.iter().enumerate().find(|(i, state)| {
-            left.get(*i) == Some(&true) && !successors(state).iter().any(|s| left.get(*s) == Some(&true))
-        });
-        match ends {
-            Some((i, _)) => left.iter_mut().skip(i).take(1).for_each(|state| *state = false),
-            None => return parser.states.iter().zip(left).find(|(_, left)| *left).map(|(state, _)| state),
+    // States that consume nothing, each with the number of its transitions to others, and who has one to it.
+    let idle: Vec<bool> = parser.states.iter().map(|state| !consumes(state)).collect();
+    let is_idle = |state: &usize| idle.get(*state) == Some(&true);
+    let mut ways = vec![0_usize; idle.len()];
+    let mut sources = vec![vec![]; idle.len()];
+    for (i, state) in parser.states.iter().enumerate().filter(|(i, _)| is_idle(i)) {
+        for next in successors(state).into_iter().filter(is_idle) {
+            ways.iter_mut().skip(i).take(1).for_each(|ways| *ways += 1);
+            sources.iter_mut().skip(next).take(1).for_each(|sources| sources.push(i));
         }
     }
+    // Removes states from which no idle way goes on; what remains lies on or before a cycle.
+    let mut ends: Vec<usize> = (0..idle.len()).filter(|i| ways.get(*i) == Some(&0)).collect();
+    while let Some(end) = ends.pop() {
+        for source in sources.get_mut(end).map(std::mem::take).unwrap_or_default() {
+            for ways in ways.iter_mut().skip(source).take(1) {
+                *ways -= 1;
+                if *ways == 0 {
+                    ends.push(source);
+                }
+            }
+        }
+    }
+    // From each of these an idle way goes on, and so comes to a state a second time.
+    let remains = |state: &usize| ways.get(*state).is_some_and(|ways| *ways > 0);
+    let mut at = (0..ways.len()).find(remains)?;
+    let mut seen = HashSet::new();
+    while seen.insert(at) {
+        at = successors(parser.states.get(at)?).into_iter().find(remains)?;
+    }
+    parser.states.get(at)
 }
