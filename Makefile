@@ -30,6 +30,7 @@ VIRTUALIZATION_PACKAGES := libvirt-daemon-driver-qemu libvirt-daemon-system libv
 PACKAGE_PACKAGES := debootstrap groff-base iproute2 iputils-ping systemd strace libcap2-bin
 SYSTEMD_PACKAGES := debootstrap systemd-container iproute2 iputils-ping iperf3 jq procps busybox-static
 CONTROLLER_PACKAGES := openvswitch-switch python3-venv iproute2 iputils-ping ethtool procps curl
+P4_TUTORIALS_PACKAGES := python3-venv iproute2 iputils-ping iperf net-tools ethtool procps
 OVS_TESTSUITE_PACKAGES := openvswitch-source openvswitch-switch openvswitch-common openvswitch-pki \
   openvswitch-testcontroller python3 python3-openvswitch bzip2
 BENCH_PACKAGES := $(TEST_PACKAGES) openvswitch-switch-dpdk
@@ -51,7 +52,7 @@ endef
 
 .PHONY: help
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' Makefile
 
 .PHONY: build
 build: ## the release binary, target/release/mswitch
@@ -224,6 +225,12 @@ controllers: ## Ryu's and Faucet's applications drive Open vSwitch, mswitch, and
 	    tests/controllers/$$script.py $$switch; \
 	  done; \
 	done
+
+.PHONY: p4-tutorials
+p4-tutorials: ## the exercises of the P4 tutorials: TUTORIALS names a checkout (tests/p4-tutorials)
+	@$(call install-packages,$(BUILD_PACKAGES) $(P4_TUTORIALS_PACKAGES))
+	$(CARGO) build --locked -p mswitch
+	TUTORIALS=$(TUTORIALS) tests/p4-tutorials/run.py
 
 .PHONY: fuzz-short
 fuzz-short: ## replay all corpora with the address sanitizer, and more for 10 s a target

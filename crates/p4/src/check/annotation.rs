@@ -1,5 +1,7 @@
-//! Annotations. The checker keeps them; only structured ones have values, which are computed.
+//! Annotations. The checker keeps them; only structured ones have values, which are computed, and `@field_list`, which
+//! names numbers.
 
+use super::scope::Symbol;
 use super::value::Typed;
 use super::{Checker, Place};
 use crate::ast;
@@ -30,6 +32,9 @@ impl<'a> Checker<'a, '_> {
             {
                 AnnotationBody::Tokens(self.one_string(annotation, tokens).into_iter().collect())
             }
+            ast::AnnotationBody::Tokens(tokens) if annotation.name.text == "field_list" => {
+                AnnotationBody::Tokens(self.numbers(tokens))
+            }
             ast::AnnotationBody::Tokens(tokens) => AnnotationBody::Tokens(tokens.clone()),
             ast::AnnotationBody::Expressions(list) => {
                 AnnotationBody::Values(list.iter().filter_map(|e| self.annotation_value(e)).collect())
@@ -46,6 +51,24 @@ impl<'a> Checker<'a, '_> {
             }
         };
         Annotation { name: annotation.name.text.clone(), body, span: annotation.span }
+    }
+
+    /// Tokens with constants replaced by their numbers. Members of enumerations stay.
+    fn numbers(&self, tokens: &[String]) -> Vec<String> {
+        let is_dot = |at: Option<usize>| at.and_then(|at| tokens.get(at)).is_some_and(|token| token == ".");
+        let number = |(at, token): (usize, &String)| {
+            if is_dot(at.checked_sub(1)) || is_dot(at.checked_add(1)) {
+                return token.clone();
+            }
+            match self.scopes.find(token, true) {
+                Some((Symbol::Const(constant), _)) => match constant.value() {
+                    Some(Value::Integer(value)) => value.to_string(),
+                    _ => token.clone(),
+                },
+                _ => token.clone(),
+            }
+        };
+        tokens.iter().enumerate().map(number).collect()
     }
 
     /// The string that the tokens of `@name` are: one, or several with `++` between them.

@@ -276,6 +276,8 @@ impl<'a> Checker<'a, '_> {
         if let Some(c) = ty.composite() {
             if let Some(like) = similar(&name.text, c.fields.iter().map(|(n, _)| n.as_str())) {
                 found = found.help(format!("did you mean `{like}`?"));
+            } else if c.fields.is_empty() {
+                found = found.expected("it has no fields");
             } else if c.fields.len() <= 12 {
                 let names: Vec<&str> = c.fields.iter().map(|(n, _)| n.as_str()).collect();
                 found = found.expected(format!("its fields: {}", names.join(", ")));

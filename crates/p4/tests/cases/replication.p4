@@ -13,8 +13,10 @@ struct headers {
     h_t h;
 }
 
+const bit<8> SECOND = 2;
+
 struct metadata {
-    @field_list(1, 2)
+    @field_list(1, SECOND)
     bit<8> kept;
     bit<8> lost;
 }
@@ -53,7 +55,7 @@ control MyIngress(inout headers hdr, inout metadata meta, inout standard_metadat
             hdr.h.mark = 0x44;
             resubmit_preserving_field_list(1);
         } else if (hdr.h.op == 6) {
-            clone_preserving_field_list(CloneType.I2E, 5, 2);
+            clone_preserving_field_list(CloneType.I2E, 5, SECOND);
             mark_to_drop(std);
         } else if (hdr.h.op == 7) {
             std.mcast_grp = 7;
