@@ -250,20 +250,19 @@ pub(crate) enum P4Command {
         source: P4Source,
     },
     /// Show the entries of tables, as `add` takes them
-    #[command(after_help = examples!(
-        "mswitch bridge add router --logic p4:/etc/mswitch/router.p4",
-        "mswitch p4 tables router",
-        "mswitch p4 tables router routes",
-    ))]
+    #[command(after_help = examples!("mswitch p4 tables router", "mswitch p4 tables router routes"))]
     Tables(P4Read),
     /// Add an entry to a table, keys before `=>` and its action behind, or a group, a session or a member
-    #[command(after_help = examples!("mswitch p4 add router 'routes hdr.ipv4.dst=10.0.0.0/8 => via(next_hop=1)' || true"))]
+    #[command(after_help = examples!(
+        "mswitch p4 add router 'routes hdr.ipv4.dst=10.0.0.0/8 => via(next_hop=1)'",
+        "mswitch p4 add router multicast 1 ports=1,2,3",
+    ))]
     Add(P4Write),
     /// Change an entry, a default (`TABLE default => ACTION(...)`), a group, a counter, a register or a meter
-    #[command(after_help = examples!("mswitch p4 mod router 'routes hdr.ipv4.dst=10.0.0.0/8 => via(next_hop=2)' || true"))]
+    #[command(after_help = examples!("mswitch p4 mod router 'routes hdr.ipv4.dst=10.0.0.0/8 => via(next_hop=2)'"))]
     Mod(P4Write),
     /// Delete an entry
-    #[command(after_help = examples!("mswitch p4 del router 'routes hdr.ipv4.dst=10.0.0.0/8' || true"))]
+    #[command(after_help = examples!("mswitch p4 del router 'routes hdr.ipv4.dst=10.0.0.0/8'"))]
     Del(P4Write),
     /// Show counters that are not 0
     #[command(after_help = examples!("mswitch p4 counters router"))]
@@ -275,11 +274,7 @@ pub(crate) enum P4Command {
     #[command(after_help = examples!("mswitch p4 meters router"))]
     Meters(P4Read),
     /// Show multicast groups, clone sessions, and members and groups of action profiles
-    #[command(after_help = examples!(
-        "mswitch p4 add router multicast 1 ports=1,2,3",
-        "mswitch p4 groups router",
-        "mswitch p4 del router multicast 1",
-    ))]
+    #[command(after_help = examples!("mswitch p4 groups router"))]
     Groups {
         /// The bridge
         bridge: String,
@@ -383,6 +378,7 @@ pub(crate) enum BridgeCommand {
         "mswitch bridge add br1",
         "mswitch bridge add br1 --may-exist",
         "mswitch bridge add br2 --logic learning --param ageing=60",
+        "mswitch bridge add router --logic p4:/etc/mswitch/router.p4",
     ))]
     Add {
         /// Name of the bridge

@@ -382,7 +382,7 @@ fn unknown_keys() {
     assert_eq!(
         mistake("[[bridge]]\nname = \"br0\"\nlogik = \"x\"\n"),
         "f.toml:3:1: bridge \"br0\": unknown key `logik`; did you mean `logic`? \
-         (expected `name`, `logic`, `params`, `port`, `station`, `mirror` or `openflow`)"
+         (expected `name`, `logic`, `params`, `port`, `station`, `mirror`, `openflow` or `p4`)"
     );
     let found = port_mistake("type = \"memif\"\npath = \"/tmp/a\"\nrign-size = 8\n");
     assert!(
@@ -575,7 +575,7 @@ fn logics() {
     assert_eq!(
         mistake("[[bridge]]\nname = \"b\"\nlogic = \"lerning\"\n"),
         "f.toml:3:9: bridge \"b\": there is no logic `lerning`, did you mean `learning`? The logics are: learning, \
-         static, hub, chain, middlebox, three-tuple, dummy, openflow, pcap-filter, wasm:FILE, native:FILE"
+         static, hub, chain, middlebox, three-tuple, dummy, openflow, p4, pcap-filter, wasm:FILE, native:FILE"
     );
     let found = mistake("[[bridge]]\nname = \"b\"\nparams = { ageing = \"soon\" }\n");
     assert!(
