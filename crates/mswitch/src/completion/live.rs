@@ -37,7 +37,7 @@ pub(super) struct Words {
 /// The logic whose parameters are logics.
 const CHAIN: &str = "chain";
 /// Logics that are no stages of a chain.
-const ALONE: [&str; 2] = [CHAIN, "openflow"];
+const ALONE: [&str; 3] = [CHAIN, "openflow", "p4"];
 
 impl Words {
     /// Parses complete words of an incomplete command.
