@@ -221,8 +221,9 @@ impl Inject {
                     forward(batch, pad, tools, bridge, *port);
                     batch.mark = 0;
                 }
-                Injection::Logic => originate(batch, pad, tools, bridge, |batch| bridge.logic.forward(batch)),
-                Injection::To(ports) => originate(batch, pad, tools, bridge, |batch| {
+                // One closure: `originate` is inlined into it once.
+                to @ (Injection::Logic | Injection::To(_)) => originate(batch, pad, tools, bridge, |batch| {
+                    let Injection::To(ports) = to else { return bridge.logic.forward(batch) };
                     for v in batch.packets() {
                         ports.iter().for_each(|port| batch.send(v, *port));
                     }
