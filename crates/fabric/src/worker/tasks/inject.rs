@@ -221,7 +221,7 @@ impl Inject {
                     forward(batch, pad, tools, bridge, *port);
                     batch.mark = 0;
                 }
-                // One closure: `originate` is inlined into it once.
+                // One closure, so that `originate` is compiled once.
                 to @ (Injection::Logic | Injection::To(_)) => originate(batch, pad, tools, bridge, |batch| {
                     let Injection::To(ports) = to else { return bridge.logic.forward(batch) };
                     for v in batch.packets() {
