@@ -173,11 +173,31 @@ fn a_wrong_program_changes_nothing() {
         (&["p4", "add", "br0", "stations mac=1 => flod(group=1)"], "flood"),
         (&["p4", "del", "br0", "stations mac=1"], "stations"),
         (&["logic", "set", "br0", "p4:/no/such.p4"], "/no/such.p4"),
-        (&["logic", "set", "br0", "p4", "cpu-port=0"], "cpu-port"),
+        (&["logic", "set", "br0", "p4", "--param", "cpu-port=0"], "from 1 to 4294967295"),
+        (&["logic", "set", "br0", "p4", "--param", "cpu-prt=1"], "`cpu-port`"),
     ] {
         let error = rig.daemon.run(words).unwrap_err().to_string();
         assert!(error.contains(expected), "{words:?}: {error}");
     }
+}
+
+#[test]
+fn another_cpu_port_keeps_entries_and_the_server() {
+    let rig = Rig::start("");
+    let logic = rig.forward();
+    let socket = rig.daemon.path("br0.p4rt");
+    rig.ping_during(|| {
+        rig.run(&["logic", "set", "br0", &logic, "--param", "cpu-port=255"]);
+        // A port cannot keep the number of the controllers.
+        rig.run(&["logic", "set", "br0", &logic, "--param", "cpu-port=3"]);
+    });
+    assert!(fs::metadata(&socket).is_ok());
+    assert_eq!(rig.run(&["p4", "tables", "br0", "stations"]).lines().count(), 4);
+    assert!(rig.run(&["logic", "show", "br0"]).contains("cpu-port=3"));
+    assert!(
+        rig.hosts[0].run(&["ping", "-n", "-c", "1", "-W", "1", "192.0.2.3"]).is_err(),
+        "it lost its number"
+    );
 }
 
 #[test]

@@ -454,11 +454,10 @@ impl State {
     /// Replaces a bridge's logic. The new logic takes over the state of the old one and gets the static stations of
     /// `wanted`. If these do not fit, the old logic stays in use.
     pub(crate) fn set_logic(&self, bridge: &mut Bridge, wanted: &BridgeConfig) -> Result<(), Refusal> {
-        if let (Some(p4), true) = (&bridge.p4, p4::is_p4(&wanted.logic.name))
-            && p4
-                .replace(&logics::load_p4(&wanted.logic.name, &wanted.logic.params)?)
-                .map_err(Refusal::Other)?
-        {
+        // Another logic would need the addresses of the one before.
+        if let (Some(p4), true) = (&bridge.p4, p4::is_p4(&wanted.logic.name)) {
+            let loaded = logics::load_p4(&wanted.logic.name, &wanted.logic.params)?;
+            p4.replace(loaded).map_err(Refusal::Other)?;
             bridge.config = wanted.logic.clone();
             return Ok(());
         }

@@ -62,6 +62,17 @@ impl Ports {
         Self { entries: BTreeMap::new(), early: BTreeMap::new(), remembered: BTreeMap::new(), cpu_port }
     }
 
+    /// Sets the number that no port gets; the port that has it gets another one.
+    pub(crate) fn set_cpu_port(&mut self, number: u32) {
+        self.cpu_port = number;
+        self.remembered.retain(|_, other| *other != number);
+        self.entries
+            .values_mut()
+            .filter(|entry| entry.number == Some(number))
+            .for_each(|entry| entry.number = None);
+        self.set_facts(&[]);
+    }
+
     /// The bridge's ports as the fabric has them.
     pub(crate) fn set_existing(&mut self, ports: &[(PortIndex, Arc<PortSettings>)]) {
         self.entries.retain(|index, entry| {

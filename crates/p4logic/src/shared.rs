@@ -20,7 +20,7 @@ use crate::effect::EffectRef;
 use crate::installed::{Code, Installed, Loaded};
 use crate::plane::Plane;
 use crate::ports::Ports;
-use crate::running::{LIMITS, Running};
+use crate::running::{CPU_PORT, LIMITS, Running};
 use crate::surroundings::Surroundings;
 use crate::tally::{Lost, Tally};
 use crate::upcalls::{Purpose, Upcall};
@@ -42,7 +42,8 @@ pub(crate) struct Core {
     pub(crate) is_ending: AtomicBool,
     pub(crate) figures: Figures,
     code: Code,
-    cpu_port: Option<u32>,
+    /// As the configuration has it.
+    cpu_port: Mutex<Option<u32>>,
 }
 
 /// The control side.
@@ -69,6 +70,8 @@ pub(crate) struct Figures {
     pub(crate) not_injected: AtomicU64,
     /// Packets and digests of programs that were replaced before controllers got them.
     pub(crate) stale: AtomicU64,
+    /// Packets, digests and idle timeouts that not all controllers took that they are for.
+    pub(crate) missed: AtomicU64,
     /// Of packets that the interpreter runs: only the thread counts here.
     pub(crate) tally: Tally,
 }
@@ -92,12 +95,23 @@ impl Core {
             is_ending: AtomicBool::new(false),
             figures: Figures::default(),
             code,
-            cpu_port,
+            cpu_port: Mutex::new(cpu_port),
         }
     }
 
     pub(crate) fn control(&self) -> MutexGuard<'_, Control> {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn cpu_port(&self) -> MutexGuard<'_, Option<u32>> {
+        self.cpu_port.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the number of the port that leads to controllers, for programs that are committed from now on. Returns
+    /// whether it is another one.
+    pub(crate) fn set_cpu_port(&self, cpu_port: Option<u32>) -> bool {
+        self.change_ports(|ports| ports.set_cpu_port(cpu_port.unwrap_or(CPU_PORT)));
+        std::mem::replace(&mut *self.cpu_port(), cpu_port) != cpu_port
     }
 
     pub(crate) fn ports(&self) -> MutexGuard<'_, Ports> {
@@ -123,7 +137,7 @@ impl Core {
             control.number
         };
         // Writes, and packets for controllers, do not wait for the compiler.
-        let mut installed = Installed::new(loaded, self.code, number, self.cpu_port)?;
+        let mut installed = Installed::new(loaded, self.code, number, *self.cpu_port())?;
         let mut control = self.control();
         if let (true, Some(before)) = (reconcile, &control.installed) {
             for line in installed.switch.take_over(&before.switch, clock::nanoseconds()) {
@@ -140,6 +154,13 @@ impl Core {
         drop(before);
         self.plane.bell.ring();
         Ok(())
+    }
+
+    /// The program that runs.
+    pub(crate) fn running(&self) -> Option<Loaded> {
+        let control = self.control();
+        let installed = control.installed.as_ref()?;
+        Some(Loaded { program: installed.switch.program().clone(), config: installed.config.clone() })
     }
 
     /// Frees programs that no worker has any more, and improves the code of the one that runs.
@@ -200,7 +221,8 @@ impl Core {
     fn tell(&self, updates: Vec<Update>) {
         if let Some(listener) = &*self.listener.load() {
             let tell = |update| listener(StreamMessageResponse { update: Some(stamped(update)) });
-            updates.into_iter().for_each(tell);
+            let missed = updates.into_iter().map(tell).filter(|taken| !taken).count();
+            self.figures.missed.fetch_add(missed as u64, Relaxed);
         }
     }
 

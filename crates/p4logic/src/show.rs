@@ -117,6 +117,11 @@ pub(crate) fn counters(core: &Core) -> Vec<Counter> {
             figures.stale.load(Relaxed),
         ),
         counter(
+            "controllers_missed",
+            "packets, digests and idle timeouts that a controller was too slow for, or that had none",
+            figures.missed.load(Relaxed),
+        ),
+        counter(
             "interpreted",
             "packets for the interpreter, for lack of machine code",
             sum(|t| &t.interpreted),

@@ -117,15 +117,20 @@ impl P4 {
         self.core.ports().numbered()
     }
 
-    /// Runs the configuration's program from now on, which takes over what it can of the state of the one before.
+    /// Follows another configuration: its program runs from now on, and takes over what it can of the state of the one
+    /// before. Without a program the one that runs stays.
     ///
     /// # Errors
-    /// Its file has changed or cannot be read, or the thread that specialises code does not start.
-    pub fn run(&self, program: Arc<Program>) -> Result<(), StartError> {
+    /// The program's file has changed or cannot be read, or the thread that specialises code does not start.
+    pub fn configure(&self, program: Option<Arc<Program>>, cpu_port: Option<u32>) -> Result<(), StartError> {
         let _turn = self.core.installing.lock().unwrap_or_else(PoisonError::into_inner);
-        let loaded = Loaded::new(program)?;
-        *self.configured() = Some(loaded.clone());
-        self.core.commit(loaded, true)?;
+        let configured = program.map(Loaded::new).transpose()?;
+        let moved = self.core.set_cpu_port(cpu_port);
+        let next = configured.clone().or_else(|| self.core.running().filter(|_| moved));
+        *self.configured() = configured;
+        if let Some(loaded) = next {
+            self.core.commit(loaded, true)?;
+        }
         Ok(())
     }
 
@@ -182,7 +187,7 @@ impl Logic for P4 {
     }
 
     fn params(&self) -> Vec<(String, String)> {
-        Vec::new()
+        self.core.cpu_port().map(|port| ("cpu-port".into(), port.to_string())).into_iter().collect()
     }
 
     fn is_outdated(&self) -> bool {

@@ -81,9 +81,7 @@ impl Server {
         let shared = Shared::new(settings, device);
         let sessions = Arc::downgrade(&shared.sessions);
         shared.device.listen(Box::new(move |message| {
-            if let Some(sessions) = sessions.upgrade() {
-                sessions.deliver(message);
-            }
+            sessions.upgrade().is_some_and(|sessions| sessions.deliver(message))
         }));
         let (closing, ended) = (watch::Sender::new(false), watch::Sender::new(false));
         let (accepted, connections) = mpsc::channel::<io::Result<Connection>>(1);

@@ -110,12 +110,13 @@ impl Sessions {
         self.state().arbitration.check(role, election).map_err(|refusal| status(&refusal))
     }
 
-    /// Queues a message of the device for the primary of every role.
-    pub(crate) fn deliver(&self, mut message: StreamMessageResponse) {
+    /// Queues a message of the device for the primary of every role. Returns whether each gets it, and there is one.
+    pub(crate) fn deliver(&self, mut message: StreamMessageResponse) -> bool {
         let bytes = message.encoded_len();
         let state = self.state();
         let mut primaries = state.streams.values().filter(|session| session.hears).peekable();
-        if primaries.peek().is_none() {
+        let mut taken = primaries.peek().is_some();
+        if !taken {
             self.unheard.fetch_add(1, Ordering::Relaxed);
         }
         while let Some(session) = primaries.next() {
@@ -123,13 +124,16 @@ impl Sessions {
                 Some(_) => message.clone(),
                 None => std::mem::take(&mut message),
             };
-            let count = match session.outbox.push(copy, bytes) {
+            let pushed = session.outbox.push(copy, bytes);
+            taken &= pushed.is_ok();
+            let count = match pushed {
                 Ok(()) => &self.queued,
                 Err(Refused::Full) => &self.full,
                 Err(Refused::Closed) => &self.unheard,
             };
             count.fetch_add(1, Ordering::Relaxed);
         }
+        taken
     }
 
     pub(crate) fn counters(&self) -> Counters {

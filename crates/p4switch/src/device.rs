@@ -9,8 +9,9 @@ use p4runtime_proto::v1::{
 
 use crate::{Failure, WriteFailure};
 
-/// Receives what a device has for controllers: packets, digests, idle timeouts, errors. It must not wait.
-pub type Listener = Box<dyn Fn(StreamMessageResponse) + Send + Sync>;
+/// Receives what a device has for controllers: packets, digests, idle timeouts, errors. Returns whether all controllers
+/// that it is for get it, and one does. It must not wait.
+pub type Listener = Box<dyn Fn(StreamMessageResponse) -> bool + Send + Sync>;
 
 /// What is done with a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

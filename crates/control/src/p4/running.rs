@@ -24,7 +24,6 @@ pub(crate) struct Running {
     name: String,
     place: Place,
     logic: Arc<P4>,
-    cpu_port: Option<u32>,
     state: Mutex<State>,
 }
 
@@ -49,8 +48,7 @@ impl Running {
         let Loaded { program, cpu_port } = loaded;
         let settings = Settings { program, cpu_port, seed: fastrand::u64(..) };
         let logic = P4::new(settings).map_err(|error| error.to_string())?;
-        let (name, place, state) = (name.into(), place.clone(), Mutex::default());
-        let running = Self { name, place, logic, cpu_port, state };
+        let running = Self { name: name.into(), place: place.clone(), logic, state: Mutex::default() };
         {
             let mut state = running.lock();
             state.server = Some(running.start_server(config)?);
@@ -68,16 +66,9 @@ impl Running {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the logic run another program, which takes over the state of the one before. Returns false if that takes
-    /// another logic.
-    pub(crate) fn replace(&self, loaded: &Loaded) -> Result<bool, String> {
-        if loaded.cpu_port != self.cpu_port {
-            return Ok(false);
-        }
-        if let Some(program) = &loaded.program {
-            self.logic.run(program.clone()).map_err(|error| error.to_string())?;
-        }
-        Ok(true)
+    /// Has the logic run another program, which takes over the state of the one before.
+    pub(crate) fn replace(&self, loaded: Loaded) -> Result<(), String> {
+        self.logic.configure(loaded.program, loaded.cpu_port).map_err(|error| error.to_string())
     }
 
     /// Applies the settings. Returns the result if anything changed. Blocks for up to a second while streams end.

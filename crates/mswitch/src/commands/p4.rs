@@ -6,6 +6,7 @@ use std::io::{IsTerminal, stderr};
 use std::path::{Path, PathBuf};
 
 use control::client::Client;
+use control::p4::LOGIC;
 use control::proto;
 use p4::compile::{self as front, Front};
 use p4::diagnostic::{self, Severity};
@@ -71,8 +72,21 @@ pub(super) async fn ask(client: &mut Client, command: P4Command) -> Result<(), F
             return Ok(());
         }
     };
-    let reply = client.call_logic(proto::CallLogicRequest { bridge, command }).await?.into_inner();
-    answer(output, &reply, render::logic::reply)
+    match client.call_logic(proto::CallLogicRequest { bridge: bridge.clone(), command }).await {
+        Ok(reply) => answer(output, &reply.into_inner(), render::logic::reply),
+        Err(status) => Err(other_logic(client, &bridge).await.unwrap_or_else(|| status.into())),
+    }
+}
+
+/// The failure of a command on a bridge that runs no P4 program.
+async fn other_logic(client: &mut Client, bridge: &str) -> Option<Failure> {
+    let request = proto::GetLogicRequest { bridge: bridge.into(), table: String::new(), rows: Some(0) };
+    let name = client.get_logic(request).await.ok()?.into_inner().name;
+    (name != LOGIC).then(|| {
+        Failure::new(format_args!(
+            "bridge \"{bridge}\" has the logic `{name}`; set a P4 program: mswitch logic set {bridge} p4:FILE"
+        ))
+    })
 }
 
 fn compile(program: &Path, output: &Path, source: &P4Source) -> Result<(), Failure> {

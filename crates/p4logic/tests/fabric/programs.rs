@@ -111,6 +111,6 @@ fn a_program_of_the_configuration_runs_from_the_start() {
     logic.install(InstallAction::VerifyAndCommit, Some(&config)).unwrap();
     assert_eq!(logic.config().unwrap(), config);
     let other = Program::text("p.p4", L3, &p4::preprocess::Options::default()).unwrap();
-    logic.run(Arc::new(other)).unwrap();
+    logic.configure(Some(Arc::new(other)), None).unwrap();
     assert_ne!(logic.config().unwrap().p4info, config.p4info);
 }

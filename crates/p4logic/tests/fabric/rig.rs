@@ -223,6 +223,7 @@ impl Rig {
         logic.listen(Box::new(move |message| {
             listener.0.lock().unwrap().extend(message.update);
             listener.1.notify_all();
+            true
         }));
         let mut rig = Self { clients: vec![], logic, switch, bridge, told, caps };
         (1..=PORTS).for_each(|n| rig.add_port(PortSettings::new(format!("p{n}"))));
