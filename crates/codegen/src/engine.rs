@@ -219,8 +219,11 @@ impl Engine {
         };
         // First what may fail.
         let mut entries = Vec::new();
+        // Views are made of the state behind the bundle: once for each profile, however many members change.
+        let mut profiles = BTreeSet::new();
         for change in &bundle.changes {
             match change {
+                Change::Profile(id) if !profiles.insert(*id) => {}
                 Change::Added(table, installed) => {
                     let record = record(&mut calls, state, installed)?.map(EntryChange::Add);
                     entries.extend(record.map(|change| (*table, installed.clone(), change)));
@@ -401,6 +404,11 @@ impl Engine {
         self.view.special.as_ref().is_some_and(|special| special.flags == self.flags)
     }
 
+    /// Whether the program is one that code can be specialised for: with a single stage.
+    pub fn can_specialise(&self) -> bool {
+        self.view.code.program.stages.len() == 1
+    }
+
     /// Makes code for the entries that are there, unless it exists; whether it is new.
     fn specialise(&mut self) -> bool {
         let Some(mut specialisation) = self.specialisation() else { return false };
@@ -411,7 +419,7 @@ impl Engine {
     /// What code has to be made of, if none exists for the entries that are there. It is compiled without the engine,
     /// which may follow changes meanwhile, and then given to [`Engine::install`].
     pub fn specialisation(&mut self) -> Option<Specialisation> {
-        if std::mem::replace(&mut self.is_special, true) {
+        if std::mem::replace(&mut self.is_special, true) || !self.can_specialise() {
             return None;
         }
         let tables = (0..self.tables.len()).filter_map(|i| self.facts(i)).collect();

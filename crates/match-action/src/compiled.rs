@@ -79,6 +79,8 @@ pub struct CodeFigures {
     pub bytes: usize,
     /// Whether packets run code that is specialised for the flows.
     pub is_specialised: bool,
+    /// Whether code can be specialised for the program.
+    pub can_specialise: bool,
     /// Time of the start, with the program's compilation.
     pub program_time: Duration,
     /// Time of changes since.
@@ -165,7 +167,7 @@ impl Compiled {
             }
         }
         control.follow_time += begin.elapsed();
-        if !engine.is_specialised() {
+        if engine.can_specialise() && !engine.is_specialised() {
             self.wish();
         }
         if let Err(reason) = followed {
@@ -231,6 +233,7 @@ impl Compiled {
             actions,
             bytes,
             is_specialised: engine.is_some_and(Engine::is_specialised),
+            can_specialise: engine.is_some_and(Engine::can_specialise),
             program_time: control.program_time,
             follow_time: control.follow_time,
             special_time: control.special_time,

@@ -26,12 +26,21 @@ fn form(info: Option<TableInfo>) -> (&'static str, String) {
     }
 }
 
-/// The program's tables, and its code.
+/// The program's tables, its code, and ports.
 pub(crate) fn tables(core: &Core) -> Vec<Table> {
     match &core.control().installed {
-        Some(installed) => vec![entries(installed), code(installed)],
-        None => vec![],
+        Some(installed) => vec![entries(installed), code(installed), ports(core)],
+        None => vec![ports(core)],
     }
+}
+
+/// Numbers of ports.
+fn ports(core: &Core) -> Table {
+    let row = |(name, number): (&str, Option<u32>)| {
+        vec![name.to_owned(), number.map_or("none".to_owned(), |number| number.to_string())]
+    };
+    let rows = core.ports().numbered().map(row).collect();
+    Table { name: "ports".into(), columns: words(&["port", "number"]), rows, capacity: 0 }
 }
 
 fn entries(installed: &Installed) -> Table {
@@ -67,6 +76,11 @@ fn code(installed: &Installed) -> Table {
     let row = |name: &str, value: String| vec![name.to_owned(), value];
     let by = figures.failure.map_or("machine code".to_owned(), |why| format!("interpreter: {why}"));
     let wants_plain = installed.running.wants_plain.load(Relaxed);
+    let specialised = match (figures.can_specialise, figures.is_specialised) {
+        (false, _) => "no: it has several stages",
+        (true, true) => "yes",
+        (true, false) => "no",
+    };
     let yes_or_no = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
     Table {
         name: "code".into(),
@@ -75,7 +89,7 @@ fn code(installed: &Installed) -> Table {
             row("program", installed.switch.state().program().name.clone()),
             row("executed by", by),
             row("bytes of code", figures.bytes.to_string()),
-            row("specialised for the entries", yes_or_no(figures.is_specialised)),
+            row("specialised for the entries", specialised.to_owned()),
             row("bytes of a packet that it may read", installed.running.window.to_string()),
             row("gets packets without offloads", yes_or_no(wants_plain)),
             row("time to start, compiling included", format!("{:.1?}", figures.program_time)),

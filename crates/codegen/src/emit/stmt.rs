@@ -88,7 +88,8 @@ impl Emit<'_, '_> {
             if counted == 0 {
                 let own = body.iter().skip(i).take_while(|stmt| is_own(stmt)).count();
                 counted = (own + 1).min(body.len() - i);
-                self.steps(counted as u32);
+                let steps = body.iter().skip(i).take(counted).map(Stmt::steps);
+                self.steps(steps.fold(0, u32::saturating_add));
             }
             counted -= 1;
             next = self.stmt(stmt);
