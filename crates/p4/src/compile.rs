@@ -7,6 +7,8 @@ use pipeline::Checked;
 
 use crate::check::check;
 use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::info::P4Info;
+use crate::lex::Token;
 use crate::lower::{lower, runs};
 use crate::parse::{self, Parsed};
 use crate::preprocess::Options;
@@ -20,8 +22,12 @@ pub struct Front {
     pub sources: Sources,
     /// Errors and warnings so far.
     pub diagnostics: Diagnostics,
+    /// The program behind the preprocessor.
+    pub tokens: Vec<Token>,
     /// Checked program; none if there are errors.
     pub program: Option<hir::Program>,
+    /// What controllers can address in a program for an architecture that the switch runs.
+    pub info: Option<P4Info>,
 }
 
 /// Reads and checks a program's file.
@@ -38,19 +44,18 @@ pub fn text(name: &str, text: &str, options: &Options) -> Front {
 }
 
 fn checked(parsed: Parsed) -> Front {
-    let Parsed { program, sources, mut diagnostics } = parsed;
+    let Parsed { tokens, program, sources, mut diagnostics } = parsed;
     let program = match diagnostics.errors() {
         // What could not be parsed is missing everywhere else.
         0 => check(&program, &mut diagnostics),
         _ => None,
     };
     let program = program.filter(|_| diagnostics.errors() == 0);
-    if let Some(program) = program.as_ref().filter(|program| runs(program)) {
-        // Programs that a controller could not address are refused, too: with two tables of one name, for example.
-        info::of(program, &sources, &mut diagnostics);
-    }
+    // Programs that a controller could not address are refused, too: with two tables of one name, for example.
+    let runs = program.as_ref().filter(|program| runs(program));
+    let info = runs.map(|program| info::of(program, &sources, &mut diagnostics));
     let program = program.filter(|_| diagnostics.errors() == 0);
-    Front { sources, diagnostics, program }
+    Front { sources, diagnostics, tokens, program, info }
 }
 
 impl Front {

@@ -35,6 +35,8 @@ pub const DEEPEST: usize = 200;
 /// A program as it was read.
 #[derive(Debug, Clone, Default)]
 pub struct Parsed {
+    /// The program behind the preprocessor.
+    pub tokens: Vec<Token>,
     /// Syntax tree; without what could not be parsed.
     pub program: Program,
     /// Files.
@@ -46,16 +48,16 @@ pub struct Parsed {
 /// Reads and parses a program's file.
 pub fn file(path: &Path, options: &Options) -> io::Result<Parsed> {
     let mut parsed = Parsed::default();
-    let tokens = preprocess::load(path, options, &mut parsed.sources, &mut parsed.diagnostics)?;
-    parsed.program = program(&tokens, &mut parsed.diagnostics);
+    parsed.tokens = preprocess::load(path, options, &mut parsed.sources, &mut parsed.diagnostics)?;
+    parsed.program = program(&parsed.tokens, &mut parsed.diagnostics);
     Ok(parsed)
 }
 
 /// Parses a program given as text; see [`preprocess::load_text`].
 pub fn text(name: &str, text: &str, options: &Options) -> Parsed {
     let mut parsed = Parsed::default();
-    let tokens = preprocess::load_text(name, text, options, &mut parsed.sources, &mut parsed.diagnostics);
-    parsed.program = program(&tokens, &mut parsed.diagnostics);
+    parsed.tokens = preprocess::load_text(name, text, options, &mut parsed.sources, &mut parsed.diagnostics);
+    parsed.program = program(&parsed.tokens, &mut parsed.diagnostics);
     parsed
 }
 

@@ -2,6 +2,8 @@
 
 /// Longest word that is compared.
 const LONGEST: usize = 64;
+/// Most candidates that are compared.
+const MOST: usize = 1000;
 
 /// The candidate most similar to a word, if one differs by few letters.
 pub fn similar<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
@@ -12,6 +14,7 @@ pub fn similar<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     let most = length.div_ceil(3).min(3);
     candidates
         .into_iter()
+        .take(MOST)
         .filter(|c| *c != word && c.len() <= LONGEST && c.len().abs_diff(word.len()) <= 2 * most)
         .map(|c| (distance(word, c), c))
         .filter(|(distance, c)| *distance <= most && *distance < c.chars().count())

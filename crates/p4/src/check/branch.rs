@@ -9,7 +9,6 @@ use super::value::{Kind, Typed};
 use crate::ast::{self, Name, SwitchCase};
 use crate::diagnostic::Diagnostic;
 use crate::hir::{self, ActionId, ExprKind, Stmt, StmtKind, TableId, Value, VarId, VarKind};
-use crate::similar::similar;
 use crate::source::Span;
 
 /// Labels that share a block.
@@ -137,7 +136,7 @@ impl<'a> Checker<'a, '_> {
                     .collect();
                 let message = format!("`{}` is not an action of the table", name.text);
                 let mut found = Diagnostic::error(label.span, message);
-                if let Some(like) = similar(&name.text, names.iter().map(String::as_str)) {
+                if let Some(like) = self.similar(&name.text, names.iter().map(String::as_str)) {
                     found = found.help(format!("did you mean `{like}`?"));
                 } else {
                     found = found.expected(format!("its actions: {}", names.join(", ")));

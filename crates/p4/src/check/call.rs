@@ -14,7 +14,6 @@ use super::{Checker, Here};
 use crate::ast::{self, Argument, Direction, Name};
 use crate::diagnostic::Diagnostic;
 use crate::hir::{self, ActionId, Callee, ExprKind, Value};
-use crate::similar::similar;
 use crate::source::Span;
 
 /// Arguments of a call in the order of the parameters, with the type arguments that were written or found.
@@ -295,7 +294,7 @@ impl<'a> Checker<'a, '_> {
                     let message = format!("`{}` has no parameter `{}`", signature.name, name.text);
                     let mut found =
                         Diagnostic::error(name.span, message).also(signature.span, "declared here");
-                    if let Some(like) = similar(&name.text, params.iter().map(|p| p.name)) {
+                    if let Some(like) = self.similar(&name.text, params.iter().map(|p| p.name)) {
                         found = found.help(format!("did you mean `{like}`?"));
                     }
                     self.report(found);

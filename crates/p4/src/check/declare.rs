@@ -8,7 +8,7 @@ use num_bigint::BigInt;
 
 use super::scope::{FunctionRef, Ordinal, Symbol, TypeSymbol};
 use super::signature::{Role, Signature};
-use super::ty::{AbstractId, CompositeId, CompositeKind, NewTy, ParamId, Ty};
+use super::ty::{AbstractId, CompositeId, CompositeKind, MAX_DEPTH, NewTy, ParamId, Ty};
 use super::value::{Kind, Typed};
 use super::{Checker, Here, Place, fold, index};
 use crate::ast::{self, Declaration, DeclarationKind};
@@ -363,6 +363,12 @@ impl<'a> Checker<'a, '_> {
             self.report(found);
             self.declare(name, Symbol::Type(TypeSymbol::Plain(Ty::Error)));
             return;
+        }
+        if base.extent().depth >= MAX_DEPTH {
+            let message =
+                format!("a type of more than {MAX_DEPTH} levels; at most {MAX_DEPTH} are supported");
+            self.error(written.span, message);
+            return self.declare(name, Symbol::Type(TypeSymbol::Plain(Ty::Error)));
         }
         let hir = Arc::new(hir::NewType {
             name: name.text.clone(),

@@ -10,7 +10,6 @@ use super::{Checker, Container, Here, fold};
 use crate::ast::{self, BinOp, Direction, Name};
 use crate::diagnostic::Diagnostic;
 use crate::hir::{self, ExprKind, Value, VarKind};
-use crate::similar::similar;
 use crate::source::Span;
 
 /// What stands left of a dot.
@@ -263,7 +262,7 @@ impl<'a> Checker<'a, '_> {
     fn no_member(&mut self, name: &Name, ty: &Ty, names: &[String]) {
         let mut found =
             Diagnostic::error(name.span, format!("`{}` has no member `{}`", self.show(ty), name.text));
-        if let Some(like) = similar(&name.text, names.iter().map(String::as_str)) {
+        if let Some(like) = self.similar(&name.text, names.iter().map(String::as_str)) {
             found = found.help(format!("did you mean `{like}`?"));
         }
         self.report(found);
@@ -274,7 +273,7 @@ impl<'a> Checker<'a, '_> {
         let mut found =
             Diagnostic::error(name.span, format!("`{}` has no field `{}`", self.show(ty), name.text));
         if let Some(c) = ty.composite() {
-            if let Some(like) = similar(&name.text, c.fields.iter().map(|(n, _)| n.as_str())) {
+            if let Some(like) = self.similar(&name.text, c.fields.iter().map(|(n, _)| n.as_str())) {
                 found = found.help(format!("did you mean `{like}`?"));
             } else if c.fields.is_empty() {
                 found = found.expected("it has no fields");

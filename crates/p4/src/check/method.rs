@@ -11,7 +11,6 @@ use super::{Checker, Here};
 use crate::ast::{self, Argument, Name};
 use crate::diagnostic::Diagnostic;
 use crate::hir::{self, Callee, ExprKind, ExternId};
-use crate::similar::similar;
 use crate::source::Span;
 
 /// Most elements that a stack is shifted by.
@@ -285,7 +284,7 @@ impl<'a> Checker<'a, '_> {
             let message = format!("`{}` has no method `{}`", self.show(&object.ty), name.text);
             let mut found = Diagnostic::error(name.span, message);
             let names = decl.methods.iter().map(|m| m.signature.name);
-            if let Some(like) = similar(&name.text, names) {
+            if let Some(like) = self.similar(&name.text, names) {
                 found = found.help(format!("did you mean `{like}`?"));
             }
             self.report(found);

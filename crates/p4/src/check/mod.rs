@@ -64,6 +64,7 @@ use std::sync::Arc;
 use crate::ast;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::hir::{self, ControlId, InstanceId, ParserId, VarId, VarKind};
+use crate::similar::similar;
 use crate::source::Span;
 use declare::{CompositeDecl, ExternDecl, FunctionDecl, Pending};
 use scope::{Scopes, Symbol};
@@ -185,6 +186,13 @@ impl<'a, 'd> Checker<'a, 'd> {
             declared: Vec::new(),
             depth: 0,
         }
+    }
+
+    /// What a misspelt word may have meant. Not sought any more when no further error is kept: programs may be wrong
+    /// everywhere.
+    fn similar<'w>(&self, word: &str, candidates: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
+        let is_kept = self.diagnostics.errors() < Diagnostics::MOST;
+        is_kept.then(|| similar(word, candidates)).flatten()
     }
 
     fn report(&mut self, diagnostic: Diagnostic) {

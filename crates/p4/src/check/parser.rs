@@ -12,7 +12,6 @@ use super::{Checker, Container, Here, Place, index};
 use crate::ast::{self, DeclarationKind, Name};
 use crate::diagnostic::Diagnostic;
 use crate::hir::{self, ParserId, Stmt, Target, Transition, ValueSetId};
-use crate::similar::similar;
 use crate::source::Span;
 
 /// States by name.
@@ -269,7 +268,7 @@ impl<'a> Checker<'a, '_> {
                 }
                 let mut found = Diagnostic::error(name.span, format!("state `{text}` is not declared"));
                 let names = states.keys().copied().chain(["accept", "reject"]);
-                if let Some(like) = similar(text, names) {
+                if let Some(like) = self.similar(text, names) {
                     found = found.help(format!("did you mean `{like}`?"));
                 }
                 self.report(found);

@@ -13,7 +13,6 @@ use super::{Checker, Here, Place, index};
 use crate::ast::{self, Argument, Direction, ExprKind, PropertyValue};
 use crate::diagnostic::Diagnostic;
 use crate::hir::{self, ActionCall, ActionId, ControlId, Keyset, TableId, Value};
-use crate::similar::similar;
 use crate::source::Span;
 
 /// An action of a table's list.
@@ -137,7 +136,7 @@ impl<'a> Checker<'a, '_> {
                 if !self.match_kinds.contains_key(key.kind.text.as_str()) {
                     let message = format!("match kind `{}` is not declared", key.kind.text);
                     let mut found = Diagnostic::error(key.kind.span, message);
-                    if let Some(like) = similar(&key.kind.text, self.match_kinds.keys().copied()) {
+                    if let Some(like) = self.similar(&key.kind.text, self.match_kinds.keys().copied()) {
                         found = found.help(format!("did you mean `{like}`?"));
                     }
                     self.report(found);

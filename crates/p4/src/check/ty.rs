@@ -191,7 +191,10 @@ impl Ty {
                 Some(hir::Type::Bit(w) | hir::Type::Int(w)) => Extent::bits(w),
                 _ => Extent::SCALAR,
             },
-            Ty::New(new) => new.base.extent(),
+            Ty::New(new) => {
+                let base = new.base.extent();
+                Extent { depth: base.depth.saturating_add(1), ..base }
+            }
             Ty::Composite(c) => c.extent,
             Ty::Stack(element, n) => {
                 let one = element.extent();

@@ -15,7 +15,6 @@ use super::ty::{
 use crate::ast::{self, TypeKind};
 use crate::diagnostic::Diagnostic;
 use crate::hir::{self, Value};
-use crate::similar::similar;
 use crate::source::Span;
 
 /// Types that type parameters stand for.
@@ -205,7 +204,7 @@ impl<'a> Checker<'a, '_> {
     pub(super) fn not_found(&mut self, name: &ast::Name, what: &str, test: impl Fn(&Symbol<'a>) -> bool) {
         let mut found = Diagnostic::error(name.span, format!("{what} `{}` is not declared", name.text));
         found = found.expected("not found before this place");
-        if let Some(like) = similar(&name.text, self.scopes.names(test)) {
+        if let Some(like) = self.similar(&name.text, self.scopes.names(test)) {
             found = found.help(format!("did you mean `{like}`?"));
         }
         self.report(found);

@@ -95,7 +95,7 @@ V1Switch(prs(), none(), ingress(), egress(), none(), deparser()) main;
 
 /// The P4Info of a program, with its errors.
 fn compiled(text: &str) -> (P4Info, Vec<String>) {
-    let Parsed { program, sources, mut diagnostics } = parse::text("t.p4", text, &Default::default());
+    let Parsed { program, sources, mut diagnostics, .. } = parse::text("t.p4", text, &Default::default());
     let checked = check(&program, &mut diagnostics).filter(|_| diagnostics.errors() == 0);
     let checked = checked.unwrap_or_else(|| panic!("{:?}", diagnostics.list()));
     let info = of(&checked, &sources, &mut diagnostics);

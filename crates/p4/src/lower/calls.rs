@@ -43,6 +43,9 @@ pub(super) enum FrameKind {
     Round,
 }
 
+/// Deepest nesting of inlined calls.
+const DEEPEST: usize = 200;
+
 /// Whether parameters may stand for their arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Passing {
@@ -109,6 +112,10 @@ impl<'h> Lower<'h> {
 
     /// Lowers an inlined body.
     pub(super) fn frame(&mut self, frame: Frame<'h>, body: &'h [Stmt]) {
+        if self.frames.len() >= DEEPEST {
+            let span = body.first().map_or_else(Span::default, |stmt| stmt.span);
+            return self.unsupported(span, format!("calls nested deeper than {DEEPEST} are"));
+        }
         // Loops of the caller end here: `break` cannot leave them from inside.
         self.frames.push(frame);
         let before = self.scope;

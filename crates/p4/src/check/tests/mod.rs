@@ -24,7 +24,7 @@ use crate::preprocess::Options;
 /// A checked program, and its errors and warnings with their lines. core.p4 is included in front of line 1.
 fn check(text: &str) -> (Option<Program>, Vec<(usize, Severity, String)>) {
     let text = format!("#include <core.p4>\n{text}");
-    let Parsed { program, sources, mut diagnostics } = parse::text("test.p4", &text, &Options::default());
+    let Parsed { program, sources, mut diagnostics, .. } = parse::text("test.p4", &text, &Options::default());
     let parsed = diagnostics.errors() == 0;
     let checked = super::check(&program, &mut diagnostics).filter(|_| parsed);
     let found = diagnostics.list().iter().map(|d| {
