@@ -55,9 +55,9 @@ pub fn hash(kind: HashKind, input: &BitString) -> u64 {
     let bytes = input.bytes();
     match kind {
         HashKind::Csum16 => Sum::of(bytes).finish().into(),
-        HashKind::Crc16 => reflected(bytes, 0xa001, 0, 0),
-        HashKind::Crc32 => reflected(bytes, 0xedb8_8320, 0xffff_ffff, 0xffff_ffff),
-        HashKind::Crc32c => reflected(bytes, 0x82f6_3b78, 0xffff_ffff, 0xffff_ffff),
+        HashKind::Crc16 => reflected(bytes, &CRC16, 0, 0),
+        HashKind::Crc32 => reflected(bytes, &CRC32, 0xffff_ffff, 0xffff_ffff),
+        HashKind::Crc32c => reflected(bytes, &CRC32C, 0xffff_ffff, 0xffff_ffff),
         HashKind::Identity => {
             let at = input.len().saturating_sub(64);
             let width = u16::try_from(input.len() - at).unwrap_or(0);
@@ -71,10 +71,30 @@ pub fn hash(kind: HashKind, input: &BitString) -> u64 {
     }
 }
 
-/// A cyclic redundancy check with reflected polynomial, one bit at a time.
-fn reflected(bytes: &[u8], polynomial: u64, start: u64, end: u64) -> u64 {
-    let step = |crc: u64| if crc & 1 == 1 { crc >> 1 ^ polynomial } else { crc >> 1 };
-    bytes.iter().fold(start, |crc, byte| (0..8).fold(crc ^ u64::from(*byte), |crc, _| step(crc))) ^ end
+/// Remainders of all bytes in a cyclic redundancy check with this reflected polynomial.
+const fn remainders(polynomial: u64) -> [u64; 256] {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let (mut crc, mut bit) = (byte as u64, 0);
+        while bit < 8 {
+            crc = if crc & 1 == 1 { crc >> 1 ^ polynomial } else { crc >> 1 };
+            bit += 1;
+        }
+        table[byte] = crc;
+        byte += 1;
+    }
+    table
+}
+
+static CRC16: [u64; 256] = remainders(0xa001);
+static CRC32: [u64; 256] = remainders(0xedb8_8320);
+static CRC32C: [u64; 256] = remainders(0x82f6_3b78);
+
+/// A cyclic redundancy check with reflected polynomial, one byte at a time.
+fn reflected(bytes: &[u8], remainders: &[u64; 256], start: u64, end: u64) -> u64 {
+    let remainder = |index: u64| remainders.get((index & 0xff) as usize).copied().unwrap_or_default();
+    bytes.iter().fold(start, |crc, byte| remainder(crc ^ u64::from(*byte)) ^ crc >> 8) ^ end
 }
 
 /// Microsoft's key for receive side scaling.

@@ -44,7 +44,7 @@ impl Machine<'_> {
         self.depth += 1;
         let mut flow = Flow::Next;
         for stmt in body {
-            if let Some(reason) = self.step() {
+            if let Some(reason) = self.steps(stmt.steps()) {
                 flow = Flow::Drop(reason);
                 break;
             }

@@ -328,7 +328,12 @@ impl Machine<'_> {
 
     /// Counts a step; the reason to end if there were too many.
     fn step(&mut self) -> Option<Dropped> {
-        self.outcome.steps = self.outcome.steps.saturating_add(1);
+        self.steps(1)
+    }
+
+    /// Counts steps; the reason to end if there were too many.
+    fn steps(&mut self, steps: u32) -> Option<Dropped> {
+        self.outcome.steps = self.outcome.steps.saturating_add(steps);
         (self.outcome.steps > self.limits.steps).then_some(Dropped::Limit(Limit::Steps))
     }
 

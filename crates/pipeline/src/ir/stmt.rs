@@ -84,6 +84,22 @@ pub enum Stmt {
     Emit(EmitRef),
 }
 
+impl Stmt {
+    /// Steps that the statement counts as: lists are read value by value.
+    pub fn steps(&self) -> u32 {
+        let values = match self {
+            Stmt::Hash(_, _, items) | Stmt::Insert(items) | Stmt::Controller(_, _, items) => items.len(),
+            Stmt::UpdateChecksum(_, before, after) => before.len() + after.len(),
+            Stmt::Digest(_, values) => values.len(),
+            _ => 0,
+        };
+        u32::try_from(values).unwrap_or(u32::MAX).saturating_mul(STEPS_PER_VALUE).saturating_add(1)
+    }
+}
+
+/// Steps of a value of up to 2,048 bits in a list.
+const STEPS_PER_VALUE: u32 = 4;
+
 /// Kinds of hashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HashKind {

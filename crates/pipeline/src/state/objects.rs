@@ -1,6 +1,7 @@
 //! What a control plane fills: installed entries, profiles, groups, replication lists.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -147,6 +148,12 @@ impl TableState {
     /// Entries in the order of insertion.
     pub fn entries(&self) -> impl Iterator<Item = &Arc<Installed>> {
         self.entries.values()
+    }
+
+    /// Entries in the order of insertion, behind one that need not exist any more.
+    pub fn entries_behind(&self, last: Option<EntryId>) -> impl Iterator<Item = &Arc<Installed>> {
+        let from = last.map_or(Bound::Unbounded, Bound::Excluded);
+        self.entries.range((from, Bound::Unbounded)).map(|(_, entry)| entry)
     }
 
     /// Number of entries.

@@ -1,6 +1,6 @@
 //! Types of expressions and places.
 
-use super::{Checker, MAX_DEPTH, Scope};
+use super::{Checker, MAX_DEPTH, MAX_LIST, Scope};
 use crate::bits::MAX_WIDTH;
 use crate::ir::{
     BinOp, Constant, Expr, FieldType, HeaderId, HeaderRef, HeaderType, Item, LValue, StackId, Type, UnOp,
@@ -228,7 +228,7 @@ impl<'p> Checker<'p> {
 
     /// Checks a list; returns its length in bits unless it depends on the packet.
     pub(super) fn items(&mut self, items: &'p [Item]) -> Option<usize> {
-        let mut bits = Some(0);
+        let (mut bits, mut known) = (Some(0), 0);
         for item in items {
             let width = match item {
                 Item::Payload => None,
@@ -238,8 +238,12 @@ impl<'p> Checker<'p> {
                 },
                 Item::Value(expr) => self.ty(expr).map(Type::width),
             };
+            known += width.map_or(0, usize::from);
             bits = bits.zip(width).map(|(bits, width): (usize, u16)| bits + usize::from(width));
         }
+        self.require(known <= MAX_LIST, || {
+            format!("a list of {known} bits; at most {MAX_LIST} are supported")
+        });
         bits
     }
 

@@ -34,6 +34,8 @@ pub const MAX_ARRAYS: u64 = 1 << 28;
 pub const MAX_HEADERS: usize = 2048;
 /// Most elements of a stack.
 pub const MAX_STACK: u32 = 256;
+/// Longest list of bits that is hashed, sent to the control plane or inserted: many times what a packet's headers have.
+pub const MAX_LIST: usize = 1 << 16;
 /// Longest name, bytes.
 pub const MAX_NAME: usize = 256;
 
