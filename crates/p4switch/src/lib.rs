@@ -36,4 +36,4 @@ mod unused;
 pub use device::{Device, InstallAction, Listener};
 pub use failure::{Code, Failure, WriteFailure};
 pub use program::{LoadError, Program};
-pub use switch::{Follower, Switch};
+pub use switch::{Cursor, Follower, Switch};

@@ -28,7 +28,7 @@ fn refusal(config: &ForwardingPipelineConfig) -> String {
 #[test]
 fn a_device_config_is_text_or_a_bundle_wrapped_or_not() {
     let own = program(SOURCE);
-    let bundle = own.bundle().unwrap();
+    let bundle = own.bundle().to_vec();
     let mut wrapped = vec![0x08, 1, 0x1a];
     prost::encoding::encode_varint(bundle.len() as u64, &mut wrapped);
     wrapped.extend(&bundle);

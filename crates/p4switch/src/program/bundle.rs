@@ -6,15 +6,14 @@
 
 use std::fmt::Write;
 
-use p4::diagnostic::Diagnostics;
+use p4::compile::Front;
 use p4::info::Form;
 use p4::lex::{Token, TokenKind};
-use p4::preprocess;
-use p4::source::Sources;
+use p4runtime_proto::P4Info;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{LoadError, Origin, Program};
+use super::{LoadError, Program};
 
 /// What a bundle says of itself.
 const FORMAT: &str = "mswitch P4 bundle";
@@ -58,30 +57,21 @@ impl Bundle {
 
 impl Program {
     /// The program as a bundle, which controllers send as device config.
-    ///
-    /// # Errors
-    /// The program's file, which is read again, has changed or cannot be read.
-    pub fn bundle(&self) -> Result<Vec<u8>, LoadError> {
-        let (mut sources, mut diagnostics) = (Sources::default(), Diagnostics::default());
-        let tokens = match &self.origin {
-            Origin::File(path, options) => preprocess::load(path, options, &mut sources, &mut diagnostics)?,
-            Origin::Text(name, text, options) => {
-                preprocess::load_text(name, text, options, &mut sources, &mut diagnostics)
-            }
-        };
-        if diagnostics.errors() > 0 {
-            return Err(LoadError::Program(p4::diagnostic::render(&sources, &diagnostics, false)));
-        }
-        let name = sources.files().first().map_or("program.p4", |file| file.name.as_str());
-        let name = name.rsplit('/').next().unwrap_or(name).to_owned();
-        let info = p4::info::print(&self.info, Form::Json).map_err(LoadError::Program)?;
-        let info: Value =
-            serde_json::from_slice(&info).map_err(|error| LoadError::Program(error.to_string()))?;
-        let bundle = json!({
-            "format": FORMAT, "version": VERSION, "name": name, "text": text(&tokens), "p4info": info,
-        });
-        Ok(format!("{bundle:#}\n").into_bytes())
+    pub fn bundle(&self) -> &[u8] {
+        &self.bundle
     }
+}
+
+/// The bundle of a program without errors.
+pub(super) fn of(front: &Front, info: &P4Info) -> Result<Vec<u8>, LoadError> {
+    let name = front.sources.files().first().map_or("program.p4", |file| file.name.as_str());
+    let name = name.rsplit('/').next().unwrap_or(name);
+    let info = p4::info::print(info, Form::Json).map_err(LoadError::Program)?;
+    let info: Value = serde_json::from_slice(&info).map_err(|error| LoadError::Program(error.to_string()))?;
+    let bundle = json!({
+        "format": FORMAT, "version": VERSION, "name": name, "text": text(&front.tokens), "p4info": info,
+    });
+    Ok(format!("{bundle:#}\n").into_bytes())
 }
 
 /// The text of tokens.
@@ -112,7 +102,7 @@ mod tests {
     const PROGRAM: &str = include_str!("../../../p4logic/tests/programs/l3.p4");
 
     fn bundle() -> Vec<u8> {
-        Program::text("folder/l3.p4", PROGRAM, &Options::default()).unwrap().bundle().unwrap()
+        Program::text("folder/l3.p4", PROGRAM, &Options::default()).unwrap().bundle().to_vec()
     }
 
     fn load(device_config: Vec<u8>) -> Result<Program, String> {

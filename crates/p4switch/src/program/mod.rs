@@ -5,6 +5,7 @@ mod compare;
 mod config;
 
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,14 +26,17 @@ pub struct Program {
     /// Warnings of the front end, rendered.
     pub warnings: String,
     schema: Schema,
-    origin: Origin,
+    bundle: Vec<u8>,
+    /// Files that it was read from, as they were.
+    files: Vec<(PathBuf, Option<Stamp>)>,
 }
 
-/// Where a program was read from.
-#[derive(Debug)]
-enum Origin {
-    File(PathBuf, Options),
-    Text(String, String, Options),
+/// State of a file: device, inode, size, and time of modification.
+type Stamp = (u64, u64, u64, i64, i64);
+
+fn stamp(file: &Path) -> Option<Stamp> {
+    let is = std::fs::metadata(file).ok()?;
+    Some((is.dev(), is.ino(), is.size(), is.mtime(), is.mtime_nsec()))
 }
 
 /// Reasons why a program cannot run.
@@ -52,8 +56,9 @@ impl Program {
     /// # Errors
     /// The file cannot be read, or the program cannot run.
     pub fn file(path: &Path, options: &Options) -> Result<Self, LoadError> {
-        let origin = Origin::File(path.to_owned(), options.clone());
-        Self::of(p4::compile::file(path, options)?, origin)
+        let mut program = with_stack(|| Self::of(p4::compile::file(path, options)?))?;
+        program.files.iter_mut().for_each(|(file, known)| *known = stamp(file));
+        Ok(program)
     }
 
     /// Compiles a program given as text.
@@ -61,8 +66,7 @@ impl Program {
     /// # Errors
     /// The program cannot run.
     pub fn text(name: &str, text: &str, options: &Options) -> Result<Self, LoadError> {
-        let origin = Origin::Text(name.to_owned(), text.to_owned(), options.clone());
-        Self::of(p4::compile::text(name, text, options), origin)
+        with_stack(|| Self::of(p4::compile::text(name, text, options)))
     }
 
     /// What controllers can address, by id.
@@ -70,20 +74,41 @@ impl Program {
         &self.schema
     }
 
-    fn of(mut front: p4::compile::Front, origin: Origin) -> Result<Self, LoadError> {
+    /// Whether a file that it was read from is another one by now. A file that was deleted is not a newer one.
+    pub fn is_outdated(&self) -> bool {
+        let is_new = |(file, known): &(PathBuf, Option<Stamp>)| {
+            known.is_some() && stamp(file).is_some_and(|now| Some(now) != *known)
+        };
+        self.files.iter().any(is_new)
+    }
+
+    fn of(mut front: p4::compile::Front) -> Result<Self, LoadError> {
         let checked = front.lower();
-        let info = front
-            .program
-            .as_ref()
-            .map(|program| p4::info::of(program, &front.sources, &mut front.diagnostics));
+        let info = front.info.take();
         let text = p4::diagnostic::render(&front.sources, &front.diagnostics, false);
         match (checked, info) {
             (Some(checked), Some(info)) if front.diagnostics.errors() == 0 => {
                 let checked = crate::unused::added(checked, &info);
-                let schema = Schema::of(&info, &checked);
-                Ok(Self { checked, info: Arc::new(info), warnings: text, schema, origin })
+                let (schema, bundle) = (Schema::of(&info, &checked), bundle::of(&front, &info)?);
+                // Names of files that the front end brings along are in `<>`.
+                let files = front.sources.files().iter().map(|file| file.name.as_str());
+                let files =
+                    files.filter(|name| !name.starts_with('<')).map(|name| (name.into(), None)).collect();
+                Ok(Self { checked, info: Arc::new(info), warnings: text, schema, bundle, files })
             }
             _ => Err(LoadError::Program(text)),
         }
     }
+}
+
+/// Stack of the front end: it follows a program's nesting, which it bounds, deeper than other threads' stacks allow.
+const STACK: usize = 256 << 20;
+
+/// Runs the front end on a thread of its own.
+fn with_stack(load: impl FnOnce() -> Result<Program, LoadError> + Send) -> Result<Program, LoadError> {
+    let failed = || LoadError::Program("the compiler failed; this is a bug in mswitch".to_owned());
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("p4-compiler".into()).stack_size(STACK);
+        thread.spawn_scoped(scope, load)?.join().unwrap_or_else(|_| Err(failed()))
+    })
 }

@@ -45,6 +45,7 @@ use crate::digests::Digests;
 use crate::{Failure, Program, WriteFailure, data};
 use book::Book;
 use idle::Idle;
+pub use read::Cursor;
 
 /// Follows changes of a state, for packets: generated code. Called with each bundle, before the write returns.
 pub trait Follower: Send {
@@ -113,6 +114,20 @@ impl Switch {
         emit: &mut dyn FnMut(Vec<Entity>) -> bool,
     ) -> Result<(), Failure> {
         read::read(self, entities, now, emit)
+    }
+
+    /// Reads a part of what an entity asks for, behind a cursor. Returns the cursor for the next part, if there is one:
+    /// entries may come and go meanwhile.
+    ///
+    /// # Errors
+    /// What is wrong with the entity.
+    pub fn read_part(
+        &self,
+        entity: &Entity,
+        from: Option<Cursor>,
+        now: u64,
+    ) -> Result<(Vec<Entity>, Option<Cursor>), Failure> {
+        read::part(self, entity, from, now)
     }
 
     /// Writes what another program's state has, where the shapes agree: entries of tables, members, groups, multicast

@@ -11,7 +11,7 @@ use pipeline::state::{Choice, Update as Step};
 
 use super::action::{self, Place};
 use super::book::{Group, Part};
-use super::work::{Work, refusal};
+use super::work::{MOST_ENTRIES, Work, refusal};
 use crate::schema::{Profile, Schema};
 use crate::{Code, Failure, bytestring};
 
@@ -40,8 +40,12 @@ impl Work<'_> {
     ) -> Result<(), Failure> {
         let id = member.member_id;
         self.without_one_shots(profile)?;
-        let exists = self.state.profile(profile.ir).is_some_and(|state| state.members.contains_key(&id));
+        let state = self.state.profile(profile.ir);
+        let exists = state.is_some_and(|state| state.members.contains_key(&id));
         check_existence(kind, exists)?;
+        if !exists && state.is_some_and(|state| state.members.len() >= MOST_ENTRIES) {
+            return Err(Failure::exhausted(format!("it has {MOST_ENTRIES} members and takes no more")));
+        }
         if kind == Kind::Delete {
             self.unused(profile, Part::Member(id))?;
             self.change(Step::Member(profile.ir, id, None)).map_err(refusal)?;

@@ -11,12 +11,12 @@ use super::action::{self, Place};
 use super::book::{Details, OneShot, Part};
 use super::direct::{self, Direct};
 use super::matches;
-use super::work::{Work, refusal};
+use super::work::{MOST_ENTRIES, Work, refusal};
 use crate::Failure;
 use crate::schema::{Schema, Table};
 
 /// Longest metadata of an entry or group, bytes.
-pub(super) const LONGEST_METADATA: usize = 1 << 12;
+pub(super) const LONGEST_METADATA: usize = 1 << 8;
 
 /// A table by its id.
 pub(super) fn table(schema: &Schema, id: u32) -> Result<&Table, Failure> {
@@ -74,6 +74,11 @@ impl Work<'_> {
         if table.fields.is_empty() && kind == Kind::Insert {
             return Err(Failure::invalid("it has no keys, so it has only a default"));
         }
+        if kind == Kind::Insert && self.entries >= MOST_ENTRIES {
+            return Err(Failure::exhausted(format!(
+                "the switch has {MOST_ENTRIES} entries and takes no more"
+            )));
+        }
         let action = entry.action.as_ref().and_then(|action| action.r#type.as_ref());
         let action = action.ok_or_else(|| Failure::invalid("the entry has no action"))?;
         if kind == Kind::Modify && table.profile.is_some() {
@@ -94,6 +99,7 @@ impl Work<'_> {
             return Ok(());
         };
         let (id, stats) = (installed.id, installed.stats.clone());
+        self.entries += usize::from(!modifies);
         if !details.is_empty() || modifies {
             self.book.entries.set(id, (!details.is_empty()).then_some(details));
         }
@@ -121,6 +127,7 @@ impl Work<'_> {
         let changed = self.change(Step::DeleteMatch(table.ir, conditions, priority)).map_err(refusal)?;
         let Some(Change::Removed(_, removed)) = changed else { return Ok(()) };
         let removed = removed.clone();
+        self.entries = self.entries.saturating_sub(1);
         self.release(table, &removed);
         self.book.entries.set(removed.id, None);
         Ok(())

@@ -7,9 +7,10 @@ use p4runtime_proto::v1::{
     write_request::Atomicity,
 };
 use pipeline::bits::Bits;
-use pipeline::ir::{CounterId, MeterId, RegisterId};
+use pipeline::ir::{CounterId, MeterId, RegisterId, TableId};
 use pipeline::state::{
-    Bundle, Change, EntryStats, Rates, Savepoint, State, Transaction, Update as Step, UpdateProblem,
+    Bundle, Change, EntryStats, Rates, Savepoint, State, TableState, Transaction, Update as Step,
+    UpdateProblem,
 };
 
 use super::Switch;
@@ -28,10 +29,18 @@ pub(super) struct Work<'a> {
     pub(super) later: Vec<Later>,
     /// Cells of arrays that the write may still change.
     cells_left: u64,
+    /// Entries of all tables.
+    pub(super) entries: usize,
 }
 
 /// Most cells of arrays that a write changes: a few bytes can mean all cells of the largest array.
 const MOST_CELLS: u64 = 1 << 24;
+
+/// Cells of a register that are written under one lock.
+const CELLS_AT_ONCE: u32 = 256;
+
+/// Most entries of all tables together, and most members of a profile.
+pub(super) const MOST_ENTRIES: usize = 2_000_000;
 
 /// Changes of what packets change too.
 pub(super) enum Later {
@@ -51,6 +60,7 @@ struct Point {
     state: Savepoint,
     book: Mark,
     later: usize,
+    entries: usize,
 }
 
 /// Carries out a write.
@@ -62,6 +72,7 @@ pub(super) fn write(
 ) -> Result<(), WriteFailure> {
     let program = switch.program.clone();
     let transaction = switch.state.begin();
+    let entries = entries(&switch.state);
     let mut work = Work {
         schema: program.schema(),
         state: &mut switch.state,
@@ -70,6 +81,7 @@ pub(super) fn write(
         transaction,
         later: Vec::new(),
         cells_left: MOST_CELLS,
+        entries,
     };
     let start = work.point();
     let mut results = Vec::new();
@@ -93,6 +105,12 @@ pub(super) fn write(
     }
 }
 
+/// Entries of all tables.
+fn entries(state: &State) -> usize {
+    let tables = 0..state.program().tables.len();
+    tables.filter_map(|table| state.table(TableId::at(table))).map(TableState::len).sum()
+}
+
 /// The results of a bundle in which one update failed.
 fn all_aborted(len: usize, failed: usize, failure: Failure) -> Vec<Result<(), Failure>> {
     let aborted = format!("not carried out because update {failed} of the same request failed");
@@ -107,6 +125,7 @@ impl Work<'_> {
             state: self.state.savepoint(&self.transaction),
             book: self.book.mark(),
             later: self.later.len(),
+            entries: self.entries,
         }
     }
 
@@ -114,6 +133,7 @@ impl Work<'_> {
         self.state.go_back(&mut self.transaction, point.state);
         self.book.go_back(&point.book);
         self.later.truncate(point.later);
+        self.entries = point.entries;
     }
 
     fn commit(self) -> Bundle {
@@ -133,9 +153,12 @@ impl Work<'_> {
                     cells.for_each(|cell| arrays.configure_meter(id, cell.into(), rates, self.now));
                 }
                 Later::Register(id, cells, value) => {
-                    let guard = arrays.lock();
-                    for cell in cells {
-                        arrays.write(&guard, id, cell.into(), &value);
+                    // Packets that use registers wait for the lock.
+                    for start in cells.clone().step_by(CELLS_AT_ONCE as usize) {
+                        let guard = arrays.lock();
+                        for cell in start..start.saturating_add(CELLS_AT_ONCE).min(cells.end) {
+                            arrays.write(&guard, id, cell.into(), &value);
+                        }
                     }
                 }
             }

@@ -1,5 +1,7 @@
 //! Counters, meters and registers.
 
+use std::ops::Range;
+
 use p4runtime_proto::v1::{CounterEntry, Index, MeterEntry, RegisterEntry, entity::Entity as Kind};
 
 use super::super::arrays::cells;
@@ -9,27 +11,37 @@ use crate::Failure;
 use crate::data::Shape;
 
 impl Reader<'_> {
-    pub(super) fn counters(&self, wanted: &CounterEntry, parts: &mut Parts<'_>) -> Result<(), End> {
-        for (id, counter) in chosen(&self.schema.counters, "counter", wanted.counter_id)? {
+    /// The cells of an array that are not read yet.
+    fn unread(&self, id: u32, cells: Range<u32>) -> Range<u32> {
+        let next = self.behind(id).and_then(|cell| u32::try_from(cell).ok()?.checked_add(1));
+        next.map_or(cells.start, |next| next.max(cells.start))..cells.end
+    }
+
+    pub(super) fn counters(&self, wanted: &CounterEntry, parts: &mut Parts) -> Result<(), End> {
+        let objects = chosen(&self.schema.counters, "counter", wanted.counter_id)?;
+        for (id, counter) in self.rest(objects, |(id, _)| *id) {
             // Without an id, an index means nothing.
             let index = wanted.index.as_ref().filter(|_| wanted.counter_id != 0);
             let cells = cells(index, counter.size);
-            for cell in cells.map_err(|failure| failure.at(format_args!("counter {}", counter.name)))? {
+            let cells = cells.map_err(|failure| failure.at(format_args!("counter {}", counter.name)))?;
+            for cell in self.unread(id, cells) {
                 let counts = self.state.arrays().used_counter(counter.ir, cell.into());
                 let counts = counts.map_or((0, 0), |stats| stats.get());
                 let data = Some(counter_data(counts, counter.kind));
                 let entry = CounterEntry { counter_id: id, index: Some(Index { index: cell.into() }), data };
-                parts.add(Kind::CounterEntry(entry))?;
+                parts.add_at(Kind::CounterEntry(entry), id, cell.into())?;
             }
         }
         Ok(())
     }
 
-    pub(super) fn meters(&self, wanted: &MeterEntry, parts: &mut Parts<'_>) -> Result<(), End> {
-        for (id, meter) in chosen(&self.schema.meters, "meter", wanted.meter_id)? {
+    pub(super) fn meters(&self, wanted: &MeterEntry, parts: &mut Parts) -> Result<(), End> {
+        let objects = chosen(&self.schema.meters, "meter", wanted.meter_id)?;
+        for (id, meter) in self.rest(objects, |(id, _)| *id) {
             let index = wanted.index.as_ref().filter(|_| wanted.meter_id != 0);
             let cells = cells(index, meter.size);
-            for cell in cells.map_err(|failure| failure.at(format_args!("meter {}", meter.name)))? {
+            let cells = cells.map_err(|failure| failure.at(format_args!("meter {}", meter.name)))?;
+            for cell in self.unread(id, cells) {
                 let rates = self.state.arrays().meter(meter.ir, cell.into()).and_then(|meter| meter.rates());
                 let entry = MeterEntry {
                     meter_id: id,
@@ -37,14 +49,15 @@ impl Reader<'_> {
                     config: rates.map(meter_config),
                     counter_data: None,
                 };
-                parts.add(Kind::MeterEntry(entry))?;
+                parts.add_at(Kind::MeterEntry(entry), id, cell.into())?;
             }
         }
         Ok(())
     }
 
-    pub(super) fn registers(&self, wanted: &RegisterEntry, parts: &mut Parts<'_>) -> Result<(), End> {
-        for (id, register) in chosen(&self.schema.registers, "register", wanted.register_id)? {
+    pub(super) fn registers(&self, wanted: &RegisterEntry, parts: &mut Parts) -> Result<(), End> {
+        let objects = chosen(&self.schema.registers, "register", wanted.register_id)?;
+        for (id, register) in self.rest(objects, |(id, _)| *id) {
             if register.shape == Shape::Other {
                 if wanted.register_id != 0 {
                     let message = format!("register {}: its cells are not numbers", register.name);
@@ -54,7 +67,8 @@ impl Reader<'_> {
             }
             let index = wanted.index.as_ref().filter(|_| wanted.register_id != 0);
             let cells = cells(index, register.size);
-            for cell in cells.map_err(|failure| failure.at(format_args!("register {}", register.name)))? {
+            let cells = cells.map_err(|failure| failure.at(format_args!("register {}", register.name)))?;
+            for cell in self.unread(id, cells) {
                 let value = {
                     let guard = self.state.arrays().lock();
                     self.state.arrays().read(&guard, register.ir, cell.into())
@@ -64,7 +78,7 @@ impl Reader<'_> {
                     index: Some(Index { index: cell.into() }),
                     data: value.map(|value| register.shape.write(&value)),
                 };
-                parts.add(Kind::RegisterEntry(entry))?;
+                parts.add_at(Kind::RegisterEntry(entry), id, cell.into())?;
             }
         }
         Ok(())

@@ -20,19 +20,20 @@ const MOST_ENTITIES: usize = 1000;
 /// Bytes from which a part is full.
 const FULL: usize = 1 << 20;
 
-/// Nobody wants more.
-pub(super) struct Stopped;
+/// The entry, member or cell up to which an entity has been read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cursor {
+    /// Id of the table, profile or array.
+    pub(super) object: u32,
+    /// Number of the entry, member or cell.
+    pub(super) item: u64,
+}
 
 /// Why reading ended early.
 pub(super) enum End {
-    Stopped,
+    /// The part is full.
+    Full,
     Refused(Failure),
-}
-
-impl From<Stopped> for End {
-    fn from(_: Stopped) -> Self {
-        End::Stopped
-    }
 }
 
 impl From<Failure> for End {
@@ -41,31 +42,30 @@ impl From<Failure> for End {
     }
 }
 
-/// Collects entities into parts.
-pub(super) struct Parts<'e> {
+/// Collects the entities of a part.
+#[derive(Default)]
+pub(super) struct Parts {
     part: Vec<Entity>,
     bytes: usize,
-    emit: &'e mut dyn FnMut(Vec<Entity>) -> bool,
+    next: Option<Cursor>,
 }
 
-impl Parts<'_> {
-    /// Adds an entity.
-    pub(super) fn add(&mut self, entity: entity::Entity) -> Result<(), Stopped> {
+impl Parts {
+    /// Adds an entity of a kind of which there are few.
+    pub(super) fn add(&mut self, entity: entity::Entity) {
         let entity = Entity { entity: Some(entity) };
         self.bytes += entity.encoded_len();
         self.part.push(entity);
-        match self.part.len() >= MOST_ENTITIES || self.bytes >= FULL {
-            true => self.flush(),
-            false => Ok(()),
-        }
     }
 
-    fn flush(&mut self) -> Result<(), Stopped> {
-        self.bytes = 0;
-        match self.part.is_empty() || (self.emit)(std::mem::take(&mut self.part)) {
-            true => Ok(()),
-            false => Err(Stopped),
+    /// Adds the entity at a place; the part ends there if it is full.
+    pub(super) fn add_at(&mut self, entity: entity::Entity, object: u32, item: u64) -> Result<(), End> {
+        self.add(entity);
+        if self.part.len() < MOST_ENTITIES && self.bytes < FULL {
+            return Ok(());
         }
+        self.next = Some(Cursor { object, item });
+        Err(End::Full)
     }
 }
 
@@ -75,6 +75,8 @@ pub(super) struct Reader<'a> {
     pub(super) state: &'a State,
     pub(super) book: &'a Book,
     pub(super) now: u64,
+    /// What has been read in earlier parts.
+    pub(super) from: Option<Cursor>,
 }
 
 /// Reads entities.
@@ -84,27 +86,55 @@ pub(super) fn read(
     now: u64,
     emit: &mut dyn FnMut(Vec<Entity>) -> bool,
 ) -> Result<(), Failure> {
-    let reader = Reader::of(switch, now);
-    let mut parts = Parts { part: Vec::new(), bytes: 0, emit };
     for entity in entities {
-        match reader.entity(entity, &mut parts) {
-            Ok(()) => {}
-            Err(End::Stopped) => return Ok(()),
-            Err(End::Refused(failure)) => return Err(failure),
+        let mut from = None;
+        loop {
+            let (part, next) = part(switch, entity, from, now)?;
+            if !part.is_empty() && !emit(part) {
+                return Ok(());
+            }
+            match next {
+                Some(next) => from = Some(next),
+                None => break,
+            }
         }
     }
-    // Nobody wants more, and there is no more.
-    let _ = parts.flush();
     Ok(())
+}
+
+/// Reads a part of what an entity asks for, behind a cursor; returns the cursor for the next part.
+pub(super) fn part(
+    switch: &Switch,
+    entity: &Entity,
+    from: Option<Cursor>,
+    now: u64,
+) -> Result<(Vec<Entity>, Option<Cursor>), Failure> {
+    let reader = Reader { from, ..Reader::of(switch, now) };
+    let mut parts = Parts::default();
+    match reader.entity(entity, &mut parts) {
+        Ok(()) | Err(End::Full) => Ok((parts.part, parts.next)),
+        Err(End::Refused(failure)) => Err(failure),
+    }
 }
 
 impl<'a> Reader<'a> {
     /// Reads from a switch.
     pub(super) fn of(switch: &'a Switch, now: u64) -> Self {
-        Self { schema: switch.program.schema(), state: &switch.state, book: &switch.book, now }
+        Self { schema: switch.program.schema(), state: &switch.state, book: &switch.book, now, from: None }
     }
 
-    fn entity(&self, entity: &Entity, parts: &mut Parts<'_>) -> Result<(), End> {
+    /// The objects that are not read yet.
+    pub(super) fn rest<T>(&self, objects: Vec<T>, id: impl Fn(&T) -> u32) -> impl Iterator<Item = T> {
+        let from = self.from;
+        objects.into_iter().skip_while(move |object| from.is_some_and(|from| from.object != id(object)))
+    }
+
+    /// The number behind which an object is not read yet.
+    pub(super) fn behind(&self, object: u32) -> Option<u64> {
+        self.from.filter(|from| from.object == object).map(|from| from.item)
+    }
+
+    fn entity(&self, entity: &Entity, parts: &mut Parts) -> Result<(), End> {
         let Some(entity) = &entity.entity else {
             return Err(Failure::invalid("an entity to read is empty").into());
         };

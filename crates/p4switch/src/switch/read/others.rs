@@ -11,8 +11,9 @@ use super::{End, Parts, Reader, chosen};
 use crate::Failure;
 
 impl Reader<'_> {
-    pub(super) fn members(&self, wanted: &ActionProfileMember, parts: &mut Parts<'_>) -> Result<(), End> {
-        for (id, profile) in chosen(&self.schema.profiles, "action profile", wanted.action_profile_id)? {
+    pub(super) fn members(&self, wanted: &ActionProfileMember, parts: &mut Parts) -> Result<(), End> {
+        let profiles = chosen(&self.schema.profiles, "action profile", wanted.action_profile_id)?;
+        for (id, profile) in self.rest(profiles, |(id, _)| *id) {
             // Those that entries brought along are read with them.
             if self.book.one_shots.get(&profile.ir).is_some() {
                 continue;
@@ -21,16 +22,18 @@ impl Reader<'_> {
             let is_wanted = |member: u32| {
                 wanted.action_profile_id == 0 || wanted.member_id == 0 || wanted.member_id == member
             };
-            for (member, call) in state.members.iter().filter(|(id, _)| is_wanted(**id)) {
+            let is_unread = |member: u32| self.behind(id).is_none_or(|last| u64::from(member) > last);
+            let members = state.members.iter().filter(|(id, _)| is_wanted(**id) && is_unread(**id));
+            for (number, call) in members {
                 let action = profile.action_of(call.action).map(|schema| action::write(schema, call));
-                let member = ActionProfileMember { action_profile_id: id, member_id: *member, action };
-                parts.add(Kind::ActionProfileMember(member))?;
+                let member = ActionProfileMember { action_profile_id: id, member_id: *number, action };
+                parts.add_at(Kind::ActionProfileMember(member), id, (*number).into())?;
             }
         }
         Ok(())
     }
 
-    pub(super) fn groups(&self, wanted: &ActionProfileGroup, parts: &mut Parts<'_>) -> Result<(), End> {
+    pub(super) fn groups(&self, wanted: &ActionProfileGroup, parts: &mut Parts) -> Result<(), End> {
         let profiles = chosen(&self.schema.profiles, "action profile", wanted.action_profile_id)?;
         for ((ir, group_id), group) in self.book.groups.iter() {
             let Some((id, _)) = profiles.iter().find(|(_, profile)| profile.ir == *ir) else { continue };
@@ -42,7 +45,7 @@ impl Reader<'_> {
                 group_id: *group_id,
                 members: group.members.clone(),
                 max_size: group.max_size,
-            }))?;
+            }));
         }
         Ok(())
     }
@@ -50,7 +53,7 @@ impl Reader<'_> {
     pub(super) fn replication(
         &self,
         wanted: &PacketReplicationEngineEntry,
-        parts: &mut Parts<'_>,
+        parts: &mut Parts,
     ) -> Result<(), End> {
         let (group, session) = match &wanted.r#type {
             Some(Replicated::MulticastGroupEntry(group)) => (Some(group.multicast_group_id), None),
@@ -59,19 +62,19 @@ impl Reader<'_> {
         };
         let mut add = |entry: Replicated| {
             let entry = PacketReplicationEngineEntry { r#type: Some(entry) };
-            parts.add(Kind::PacketReplicationEngineEntry(entry))
+            parts.add(Kind::PacketReplicationEngineEntry(entry));
         };
         let fits = |wanted: Option<u32>, id: u32| wanted.is_some_and(|wanted| wanted == 0 || wanted == id);
         for (_, entry) in self.book.multicast.iter().filter(|(id, _)| fits(group, **id)) {
-            add(Replicated::MulticastGroupEntry(entry.clone()))?;
+            add(Replicated::MulticastGroupEntry(entry.clone()));
         }
         for (_, entry) in self.book.clones.iter().filter(|(id, _)| fits(session, **id)) {
-            add(Replicated::CloneSessionEntry(entry.clone()))?;
+            add(Replicated::CloneSessionEntry(entry.clone()));
         }
         Ok(())
     }
 
-    pub(super) fn value_sets(&self, wanted: &ValueSetEntry, parts: &mut Parts<'_>) -> Result<(), End> {
+    pub(super) fn value_sets(&self, wanted: &ValueSetEntry, parts: &mut Parts) -> Result<(), End> {
         for (id, set) in chosen(&self.schema.value_sets, "value set", wanted.value_set_id)? {
             let member = |tuple: &Vec<Option<pipeline::ir::KeyMatch>>| {
                 let conditions = (0..).zip(tuple);
@@ -80,18 +83,18 @@ impl Reader<'_> {
                 ValueSetMember { r#match: matches::write(&set.fields, &conditions) }
             };
             let members = self.state.values(set.ir).iter().map(member).collect();
-            parts.add(Kind::ValueSetEntry(ValueSetEntry { value_set_id: id, members }))?;
+            parts.add(Kind::ValueSetEntry(ValueSetEntry { value_set_id: id, members }));
         }
         Ok(())
     }
 
-    pub(super) fn digests(&self, wanted: &DigestEntry, parts: &mut Parts<'_>) -> Result<(), End> {
+    pub(super) fn digests(&self, wanted: &DigestEntry, parts: &mut Parts) -> Result<(), End> {
         let digests = chosen(&self.schema.digests, "digest", wanted.digest_id)?;
         for (id, _) in digests {
             match self.book.digests.get(&id) {
                 Some(config) => {
                     let entry = DigestEntry { digest_id: id, config: Some(*config) };
-                    parts.add(Kind::DigestEntry(entry))?;
+                    parts.add(Kind::DigestEntry(entry));
                 }
                 None if wanted.digest_id != 0 => {
                     return Err(

@@ -8,7 +8,7 @@ use p4runtime_proto::v1::{
     table_action, table_entry::IdleTimeout,
 };
 use pipeline::ir::EntryResult;
-use pipeline::state::Installed;
+use pipeline::state::{EntryId, Installed};
 
 use super::super::book::Details;
 use super::super::direct::{counter_data, meter_config};
@@ -19,29 +19,23 @@ use crate::Failure;
 use crate::schema::Table;
 
 impl Reader<'_> {
-    pub(super) fn table_entries(&self, wanted: &TableEntry, parts: &mut Parts<'_>) -> Result<(), End> {
-        for table in self.tables(wanted.table_id)? {
+    pub(super) fn table_entries(&self, wanted: &TableEntry, parts: &mut Parts) -> Result<(), End> {
+        for table in self.rest(self.tables(wanted.table_id)?, |table| table.id) {
             if wanted.is_default_action {
-                if let Some(entry) = self.default_entry(table) {
-                    parts.add(Kind::TableEntry(entry))?;
-                }
+                self.default_entry(table).into_iter().for_each(|entry| parts.add(Kind::TableEntry(entry)));
                 continue;
             }
             self.entries(table, wanted, |entry| {
-                Ok(parts.add(Kind::TableEntry(self.entry(table, wanted, entry)))?)
+                parts.add_at(Kind::TableEntry(self.entry(table, wanted, entry)), table.id, entry.id.0)
             })?;
         }
         Ok(())
     }
 
-    pub(super) fn direct_counters(
-        &self,
-        wanted: &DirectCounterEntry,
-        parts: &mut Parts<'_>,
-    ) -> Result<(), End> {
+    pub(super) fn direct_counters(&self, wanted: &DirectCounterEntry, parts: &mut Parts) -> Result<(), End> {
         let any = TableEntry::default();
         let entry = wanted.table_entry.as_ref().unwrap_or(&any);
-        for table in self.tables(entry.table_id)? {
+        for table in self.rest(self.tables(entry.table_id)?, |table| table.id) {
             let Some(kind) = table.counter else {
                 refuse_one(entry, table, "counter")?;
                 continue;
@@ -49,16 +43,17 @@ impl Reader<'_> {
             self.direct(table, entry, |installed| {
                 let data = Some(counter_data(installed.stats.hits(), kind));
                 let table_entry = Some(named(table, installed));
-                Ok(parts.add(Kind::DirectCounterEntry(DirectCounterEntry { table_entry, data }))?)
+                let entry = DirectCounterEntry { table_entry, data };
+                parts.add_at(Kind::DirectCounterEntry(entry), table.id, installed.id.0)
             })?;
         }
         Ok(())
     }
 
-    pub(super) fn direct_meters(&self, wanted: &DirectMeterEntry, parts: &mut Parts<'_>) -> Result<(), End> {
+    pub(super) fn direct_meters(&self, wanted: &DirectMeterEntry, parts: &mut Parts) -> Result<(), End> {
         let any = TableEntry::default();
         let entry = wanted.table_entry.as_ref().unwrap_or(&any);
-        for table in self.tables(entry.table_id)? {
+        for table in self.rest(self.tables(entry.table_id)?, |table| table.id) {
             if table.meter.is_none() {
                 refuse_one(entry, table, "meter")?;
                 continue;
@@ -70,7 +65,7 @@ impl Reader<'_> {
                     config: rates.map(meter_config),
                     counter_data: None,
                 };
-                Ok(parts.add(Kind::DirectMeterEntry(entry))?)
+                parts.add_at(Kind::DirectMeterEntry(entry), table.id, installed.id.0)
             })?;
         }
         Ok(())
@@ -146,7 +141,8 @@ impl Reader<'_> {
                         || self.details(entry).is_some_and(|details| details.metadata == wanted.metadata))
         };
         if !filters || wanted.r#match.is_empty() {
-            return state.entries().filter(|entry| fits(entry)).try_for_each(|entry| each(entry));
+            let unread = state.entries_behind(self.behind(table.id).map(EntryId));
+            return unread.filter(|entry| fits(entry)).try_for_each(|entry| each(entry));
         }
         let conditions = matches::read(&table.fields, &wanted.r#match).map_err(in_table)?;
         if priority != 0 || !table.has_priority {
@@ -154,7 +150,8 @@ impl Reader<'_> {
             return found.filter(|entry| fits(entry)).map_or(Ok(()), |entry| each(entry));
         }
         // Entries with the same conditions may have several priorities.
-        let same = state.entries().filter(|entry| entry.entry.matches == conditions && fits(entry));
+        let unread = state.entries_behind(self.behind(table.id).map(EntryId));
+        let same = unread.filter(|entry| entry.entry.matches == conditions && fits(entry));
         same.into_iter().try_for_each(|entry| each(entry))
     }
 
