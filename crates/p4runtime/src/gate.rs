@@ -1,8 +1,9 @@
 //! Reception of requests, within the memory for them.
 //!
 //! A request is received whole before it is decoded: in time, within its length, and if it is long, within the bytes
-//! that all requests share. Decoding multiplies a request, by up to 200 if it is made for that. So a long change is
-//! decoded only if it names a primary as its sender, and a read only if it names few entities, once it has its places.
+//! that all requests share, as far as it has arrived. Decoding multiplies a request, by up to 200 if it is made for that. So a long change is
+//! decoded only if it names a primary as its sender and has few enough updates, and a read only if it names few entities,
+//! once it has its places.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -35,8 +36,9 @@ const UNIT: usize = 1 << 10;
 /// Kinds of calls with one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// `Write` and `SetForwardingPipelineConfig`.
-    Change,
+    Write,
+    /// `SetForwardingPipelineConfig`.
+    Program,
     Read,
     Other,
 }
@@ -47,8 +49,9 @@ pub(crate) struct Gate {
     shared: Arc<Shared>,
     calls: P4RuntimeServer<Service>,
     streams: P4RuntimeServer<Service>,
-    /// Units of the common bytes.
-    bytes: Arc<Semaphore>,
+    /// Units of the common bytes of changes, and of reads: those who only read do not hold up a primary.
+    changes: Arc<Semaphore>,
+    reads: Arc<Semaphore>,
 }
 
 impl Gate {
@@ -57,9 +60,10 @@ impl Gate {
         let server = |limit| P4RuntimeServer::new(Service(shared.clone())).max_decoding_message_size(limit);
         let (calls, streams) = (server(limits.large_message.max(limits.message)), server(limits.message));
         // Any single request has room.
-        let bytes = limits.requests.max(limits.large_message).max(limits.message.saturating_mul(UNVERIFIED));
-        let bytes = Arc::new(Semaphore::new(bytes.div_ceil(UNIT)));
-        Self { shared, calls, streams, bytes }
+        let room = |bytes: usize| Arc::new(Semaphore::new(bytes.div_ceil(UNIT) + 1));
+        let changes = room(limits.requests.max(limits.large_message));
+        let reads = room(limits.requests.max(limits.message.saturating_mul(UNVERIFIED)));
+        Self { shared, calls, streams, changes, reads }
     }
 
     /// Receives a request; returns it with its share of the common bytes.
@@ -70,8 +74,10 @@ impl Gate {
     ) -> Result<(Request<Body>, Option<OwnedSemaphorePermit>), Status> {
         let limits = &self.shared.limits;
         let (limit, factor) = match kind {
-            Kind::Change => (limits.large_message, 1),
-            Kind::Read | Kind::Other => (limits.message, UNVERIFIED),
+            Kind::Write | Kind::Program => (limits.large_message, 1),
+            Kind::Read => (limits.message, UNVERIFIED),
+            // None of them is longer.
+            Kind::Other => (SHORT, 1),
         };
         let (head, mut body) = request.into_parts();
         let (mut received, mut share, mut length) = (Vec::new(), None, None);
@@ -89,9 +95,12 @@ impl Gate {
                         "the request has {bytes} bytes; expected at most {limit}"
                     )));
                 }
-                share = self.reserve(bytes, factor).await?;
-                received.reserve_exact((bytes + HEADER).saturating_sub(received.len()));
                 length = Some(bytes);
+            }
+            // Only what has arrived takes room: silent callers hold up nobody.
+            if received.len() > SHORT {
+                let common = if kind == Kind::Read { &self.reads } else { &self.changes };
+                grow(common, &mut share, received.len().saturating_mul(factor))?;
             }
             if received.len() > HEADER + length.unwrap_or_default() {
                 return Err(Status::invalid_argument("the request is longer than its length says"));
@@ -99,21 +108,15 @@ impl Gate {
         }
         let message = received.get(HEADER..).unwrap_or_default();
         match kind {
-            Kind::Change if share.is_some() => self.authorize(message)?,
+            Kind::Write if share.is_some() => {
+                self.authorize(message)?;
+                check_updates(message, limits.updates)?;
+            }
+            Kind::Program if share.is_some() => self.authorize(message)?,
             Kind::Read => check_entities(message, limits.read_entities)?,
-            Kind::Change | Kind::Other => {}
+            Kind::Write | Kind::Program | Kind::Other => {}
         }
         Ok((Request::from_parts(head, Body::new(Full::new(Bytes::from(received)))), share))
-    }
-
-    /// Reserves common bytes for a request of `bytes`, if it is long.
-    async fn reserve(&self, bytes: usize, factor: usize) -> Result<Option<OwnedSemaphorePermit>, Status> {
-        if bytes <= SHORT {
-            return Ok(None);
-        }
-        let units = u32::try_from(bytes.saturating_mul(factor).div_ceil(UNIT)).unwrap_or(u32::MAX);
-        let share = self.bytes.clone().acquire_many_owned(units).await;
-        Ok(Some(share.map_err(|_| Status::unavailable("the server is stopping"))?))
     }
 
     fn authorize(&self, message: &[u8]) -> Result<(), Status> {
@@ -121,6 +124,32 @@ impl Gate {
         let Sender { device_id, role_id, election_id, role } = sender;
         self.shared.authorize(&Requester::new(device_id, &role, role_id, election_id))
     }
+}
+
+/// Lets the share of a request grow to `bytes` of the common ones, if it is long.
+fn grow(
+    common: &Arc<Semaphore>,
+    share: &mut Option<OwnedSemaphorePermit>,
+    bytes: usize,
+) -> Result<(), Status> {
+    let held = share.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+    let more = u32::try_from(bytes.div_ceil(UNIT).saturating_sub(held)).unwrap_or(u32::MAX);
+    let full = |_| Status::resource_exhausted("too many long requests are on their way; try again later");
+    let more = common.clone().try_acquire_many_owned(more).map_err(full)?;
+    match share {
+        Some(share) => share.merge(more),
+        None => *share = Some(more),
+    }
+    Ok(())
+}
+
+fn check_updates(message: &[u8], limit: usize) -> Result<(), Status> {
+    let count =
+        Written::decode(message).map_err(|error| Status::invalid_argument(error.to_string()))?.updates.len();
+    if count <= limit {
+        return Ok(());
+    }
+    Err(Status::resource_exhausted(format!("the request has {count} updates; expected at most {limit}")))
 }
 
 fn check_entities(message: &[u8], limit: usize) -> Result<(), Status> {
@@ -137,6 +166,13 @@ fn check_entities(message: &[u8], limit: usize) -> Result<(), Status> {
 struct Asked {
     #[prost(message, repeated, tag = 2)]
     entities: Vec<()>,
+}
+
+/// The updates of a `WriteRequest`, likewise.
+#[derive(Clone, PartialEq, Message)]
+struct Written {
+    #[prost(message, repeated, tag = 4)]
+    updates: Vec<()>,
 }
 
 /// The fields that `Write` and `SetForwardingPipelineConfig` have in common.
@@ -167,7 +203,8 @@ impl Call<Request<Body>> for Gate {
             return self.streams.call(request);
         }
         let kind = match method {
-            "Write" | "SetForwardingPipelineConfig" => Kind::Change,
+            "Write" => Kind::Write,
+            "SetForwardingPipelineConfig" => Kind::Program,
             "Read" => Kind::Read,
             _ => Kind::Other,
         };

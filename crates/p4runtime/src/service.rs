@@ -157,16 +157,14 @@ impl P4Runtime for Service {
             Status::invalid_argument(format!("atomicity {} is unknown (expected 0 to 2)", request.atomicity))
         })?;
         let device = self.0.device.clone();
+        let limit = self.0.limits.error_details;
         let written = blocking(move || {
             let written = device.write(&request.updates, atomicity);
             // The turn ends here even if the caller has gone.
             drop(turn);
-            written
+            written.map_err(|failure| write_error::status(failure, limit))
         });
-        match written.await? {
-            Ok(()) => Ok(Response::new(WriteResponse {})),
-            Err(failure) => Err(write_error::status(failure, self.0.limits.error_details)),
-        }
+        written.await?.map(|()| Response::new(WriteResponse {}))
     }
 
     #[allow(deprecated, reason = "controllers of version 1.2 send role numbers")]

@@ -66,6 +66,8 @@ pub struct Limits {
     pub queued_messages: usize,
     /// Bytes of these messages.
     pub queued_bytes: usize,
+    /// Updates of a `Write` that is longer than 64 KiB.
+    pub updates: usize,
     /// Writes that run or wait.
     pub writes: usize,
     /// Concurrent reads.
@@ -102,6 +104,7 @@ impl Default for Limits {
             receive: Duration::from_secs(60),
             queued_messages: 1024,
             queued_bytes: 4 * MIB,
+            updates: 1 << 18,
             writes: 64,
             reads: 32,
             read_entities: 16 << 10,

@@ -15,7 +15,9 @@ pub(crate) fn status(failure: WriteFailure, limit: usize) -> Status {
         WriteFailure::Request(failure) => plain(failure),
         WriteFailure::Updates(results) => {
             let message = summary(&results);
-            let full = [true, false].into_iter().find_map(|has_messages| {
+            // Each result names its type.
+            let may_fit = results.len().saturating_mul(TYPE.len()) <= limit;
+            let full = [true, false].into_iter().filter(|_| may_fit).find_map(|has_messages| {
                 let details = results.iter().map(|result| error(result, has_messages)).collect();
                 let status = rpc::Status { code: Code::Unknown as i32, message: message.clone(), details };
                 Some(status).filter(|status| status.encoded_len() <= limit)
