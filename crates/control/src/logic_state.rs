@@ -30,7 +30,14 @@ pub(crate) fn types(name: &str) -> Result<proto::LogicTypes, Refusal> {
         from_file: true,
         ..proto::LogicType::default()
     });
-    Ok(proto::LogicTypes { logics: built_in.chain(singles).map(described).chain(modules).collect() })
+    let programs = proto::LogicType {
+        name: format!("{}:FILE", p4::LOGIC),
+        summary: "a P4 program".into(),
+        from_file: true,
+        ..proto::LogicType::default()
+    };
+    let files = modules.chain([programs]);
+    Ok(proto::LogicTypes { logics: built_in.chain(singles).map(described).chain(files).collect() })
 }
 
 fn described(logic: LogicDescription) -> proto::LogicType {

@@ -55,26 +55,55 @@ pub(crate) fn call(p4: &P4, command: &[String]) -> Result<String, LogicError> {
     if let Some(kind) = kind {
         return write(p4, kind, &words.join(" ")).map(|()| String::new()).map_err(failed);
     }
-    let entities = match verb.as_str() {
-        "tables" => tables(),
-        "counters" => vec![entity(Kind::CounterEntry(CounterEntry::default()))],
-        "registers" => vec![entity(Kind::RegisterEntry(RegisterEntry::default()))],
-        "meters" => vec![entity(Kind::MeterEntry(MeterEntry::default()))],
-        "groups" => groups(),
+    let entities = match (verb.as_str(), words) {
+        ("groups", _) => groups(),
+        ("tables" | "counters" | "registers" | "meters", []) => all(verb),
+        ("tables" | "counters" | "registers" | "meters", [name, ..]) => p4
+            .program()
+            .map_err(|failure| failure.to_string())
+            .and_then(|it| named(&it, verb, name))
+            .map_err(failed)?,
         _ => return Err(LogicError::unknown_command("p4", command, &list())),
     };
-    read(p4, &entities, words).map_err(failed)
+    read(p4, &entities).map_err(failed)
 }
 
 fn entity(kind: Kind) -> Entity {
     Entity { entity: Some(kind) }
 }
 
-/// Entries of all tables, then their defaults.
-fn tables() -> Vec<Entity> {
+/// All objects of a kind: entries of all tables, then their defaults, or the cells of all arrays.
+fn all(verb: &str) -> Vec<Entity> {
+    match verb {
+        "counters" => vec![entity(Kind::CounterEntry(CounterEntry::default()))],
+        "registers" => vec![entity(Kind::RegisterEntry(RegisterEntry::default()))],
+        "meters" => vec![entity(Kind::MeterEntry(MeterEntry::default()))],
+        _ => tables(0),
+    }
+}
+
+/// The same of the one object with a name.
+fn named(program: &Program, verb: &str, name: &str) -> Result<Vec<Entity>, String> {
+    let array = match verb {
+        "counters" => "counter",
+        "registers" => "register",
+        "meters" => "meter",
+        _ => {
+            // The dot tells a table from a kind of entities that is called alike.
+            let found = text::parse(program, &format!(".{}", name.trim_matches(['"', '.'])))?;
+            let id = if let Some(Kind::TableEntry(entry)) = found.entity { entry.table_id } else { 0 };
+            return Ok(tables(id));
+        }
+    };
+    Ok(vec![text::parse(program, &format!("{array} {name}"))?])
+}
+
+/// Entries of a table, or of all, then defaults.
+fn tables(table_id: u32) -> Vec<Entity> {
     let of = |is_default_action| {
         let counter_data = Some(CounterData::default());
-        entity(Kind::TableEntry(TableEntry { is_default_action, counter_data, ..TableEntry::default() }))
+        let entry = TableEntry { table_id, is_default_action, counter_data, ..TableEntry::default() };
+        entity(Kind::TableEntry(entry))
     };
     vec![of(false), of(true)]
 }
@@ -104,8 +133,8 @@ fn write(p4: &P4, kind: Type, line: &str) -> Result<(), String> {
     })
 }
 
-/// Reads entities as lines; of those that have names, the ones whose name is a word's.
-fn read(p4: &P4, entities: &[Entity], words: &[String]) -> Result<String, String> {
+/// Reads entities as lines.
+fn read(p4: &P4, entities: &[Entity]) -> Result<String, String> {
     let program = p4.program().map_err(|failure| failure.to_string())?;
     let mut lines = Vec::new();
     let mut collect = |part: Vec<Entity>| {
@@ -115,12 +144,6 @@ fn read(p4: &P4, entities: &[Entity], words: &[String]) -> Result<String, String
         true
     };
     p4.read(entities, &mut collect).map_err(|failure| failure.to_string())?;
-    if let [name, ..] = words {
-        if !is_known(&program, name) {
-            return Err(format!("the program has no table, counter, register or meter `{name}`"));
-        }
-        lines.retain(|line| named(line).is_some_and(|found| is_end(found, name)));
-    }
     Ok(lines.join("\n"))
 }
 
@@ -146,43 +169,5 @@ fn is_zero(data: &p4runtime_proto::v1::P4Data) -> bool {
         Some(Data::Bitstring(bytes)) => bytes.iter().all(|byte| *byte == 0),
         Some(Data::Bool(value)) => !value,
         _ => false,
-    }
-}
-
-/// The name in a line: of the table, or of the array behind its kind.
-fn named(line: &str) -> Option<&str> {
-    let mut words = line.split([' ', '[']);
-    match words.next()? {
-        "counter" | "register" | "meter" => words.next(),
-        table => Some(table),
-    }
-}
-
-/// Whether a name is whole, or the end of another behind a dot.
-fn is_end(whole: &str, name: &str) -> bool {
-    whole == name
-        || whole.strip_suffix(name).is_some_and(|rest| rest.ends_with('.'))
-        || name.strip_suffix(whole).is_some_and(|rest| rest.ends_with('.'))
-}
-
-fn is_known(program: &Program, name: &str) -> bool {
-    let info = &program.info;
-    let names = info.tables.iter().filter_map(|it| it.preamble.as_ref());
-    let names = names.chain(info.counters.iter().filter_map(|it| it.preamble.as_ref()));
-    let names = names.chain(info.registers.iter().filter_map(|it| it.preamble.as_ref()));
-    let mut names = names.chain(info.meters.iter().filter_map(|it| it.preamble.as_ref()));
-    names.any(|preamble| is_end(&preamble.name, name))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_have_names() {
-        assert_eq!(named("routes dst=10.0.0.0/8 => drop()"), Some("routes"));
-        assert_eq!(named("counter ingress.seen[3] packets=1"), Some("ingress.seen"));
-        assert!(is_end("ingress.seen", "seen") && is_end("seen", "ingress.seen"));
-        assert!(!is_end("unseen", "seen"));
     }
 }

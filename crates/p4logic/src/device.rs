@@ -1,6 +1,5 @@
 //! What controllers do with the logic.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
 
 use fabric::{InjectError, Injection, clock};
@@ -61,21 +60,23 @@ impl Device for P4 {
         result
     }
 
-    /// What an entity asks for is copied first: a slow reader does not hold up writes and packets for controllers.
+    /// The lock is taken anew for each part: neither a large answer nor a slow reader holds up writes and packets for
+    /// controllers.
     fn read(&self, entities: &[Entity], emit: &mut dyn FnMut(Vec<Entity>) -> bool) -> Result<(), Failure> {
-        // Also without entities, a program is needed.
-        self.with(|_| ())?;
+        let program = self.with(|installed| installed.running.number)?;
         for entity in entities {
-            let mut parts = VecDeque::new();
-            self.with(|installed| {
-                installed.switch.read(std::slice::from_ref(entity), clock::nanoseconds(), &mut |part| {
-                    parts.push_back(part);
-                    true
-                })
-            })??;
-            while let Some(part) = parts.pop_front() {
-                if !emit(part) {
+            let mut from = None;
+            loop {
+                let (part, next) = self.with(|installed| match installed.running.number == program {
+                    true => installed.switch.read_part(entity, from, clock::nanoseconds()),
+                    false => Err(Failure::new(Code::Aborted, "the program was replaced: read again")),
+                })??;
+                if !part.is_empty() && !emit(part) {
                     return Ok(());
+                }
+                match next {
+                    Some(next) => from = Some(next),
+                    None => break,
                 }
             }
         }
@@ -87,22 +88,27 @@ impl Device for P4 {
         action: InstallAction,
         config: Option<&ForwardingPipelineConfig>,
     ) -> Result<(), Failure> {
-        let _turn = self.core.installing.lock().unwrap_or_else(PoisonError::into_inner);
-        match action {
-            InstallAction::Verify => load(config).map(drop),
-            InstallAction::VerifyAndSave => {
-                let loaded = load(config)?;
-                self.core.control().saved = Some(loaded);
-                Ok(())
-            }
-            InstallAction::VerifyAndCommit => self.commit(load(config)?, false),
+        let reconcile = action == InstallAction::ReconcileAndCommit;
+        // Others that install do not wait for the front end.
+        let loaded = match action {
             InstallAction::Commit => {
                 let saved = self.core.control().saved.take();
                 let none =
                     || Failure::new(Code::FailedPrecondition, "no program was saved (VERIFY_AND_SAVE)");
-                self.commit(saved.ok_or_else(none)?, false)
+                saved.ok_or_else(none)?
             }
-            InstallAction::ReconcileAndCommit => self.commit(load(config)?, true),
+            _ => load(config)?,
+        };
+        match action {
+            InstallAction::Verify => Ok(()),
+            InstallAction::VerifyAndSave => {
+                self.core.control().saved = Some(loaded);
+                Ok(())
+            }
+            InstallAction::VerifyAndCommit | InstallAction::Commit | InstallAction::ReconcileAndCommit => {
+                let _turn = self.core.installing.lock().unwrap_or_else(PoisonError::into_inner);
+                self.commit(loaded, reconcile)
+            }
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use match_action::Compiled;
 use p4runtime_proto::v1::ForwardingPipelineConfig;
-use p4switch::{Follower, LoadError, Program, Switch};
+use p4switch::{Follower, Program, Switch};
 use pipeline::state::{Bundle, State};
 
 use crate::running::{Running, SUBJECT};
@@ -39,16 +39,13 @@ pub(crate) struct Loaded {
 
 impl Loaded {
     /// A program with its bundle as the configuration.
-    ///
-    /// # Errors
-    /// Its file has changed or cannot be read.
-    pub(crate) fn new(program: Arc<Program>) -> Result<Self, LoadError> {
+    pub(crate) fn new(program: Arc<Program>) -> Self {
         let config = ForwardingPipelineConfig {
             p4info: Some((*program.info).clone()),
-            p4_device_config: program.bundle()?,
+            p4_device_config: program.bundle().to_vec(),
             ..ForwardingPipelineConfig::default()
         };
-        Ok(Self { program, config: Arc::new(config) })
+        Self { program, config: Arc::new(config) }
     }
 }
 

@@ -49,5 +49,5 @@ mod upcalls;
 mod window;
 
 pub use commands::list as commands;
-pub use ports::{NumberedPort, PortFacts};
+pub use ports::PortFacts;
 pub use switch_logic::{P4, Settings, StartError};

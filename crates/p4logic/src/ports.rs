@@ -21,17 +21,6 @@ pub struct PortFacts {
     pub number: Option<u16>,
 }
 
-/// A port with its number.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NumberedPort {
-    /// The port.
-    pub index: PortIndex,
-    /// Its P4 number.
-    pub number: u32,
-    /// Its name.
-    pub name: String,
-}
-
 /// Names of removed ports whose numbers are remembered.
 const REMEMBERED: usize = 4096;
 /// The port to which programs for v1model send packets that are to be dropped.
@@ -160,11 +149,9 @@ impl Ports {
         }
     }
 
-    pub(crate) fn numbered(&self) -> Vec<NumberedPort> {
-        let show = |(index, entry): (&PortIndex, &Entry)| {
-            Some(NumberedPort { index: *index, number: entry.number?, name: entry.name.clone() })
-        };
-        self.entries.iter().filter_map(show).collect()
+    /// Names of ports with their numbers.
+    pub(crate) fn numbered(&self) -> impl Iterator<Item = (&str, Option<u32>)> {
+        self.entries.values().map(|entry| (entry.name.as_str(), entry.number))
     }
 
     /// The extract for packets.
@@ -223,7 +210,7 @@ mod tests {
     }
 
     fn numbers(ports: &Ports) -> Vec<(String, u32)> {
-        ports.numbered().into_iter().map(|port| (port.name, port.number)).collect()
+        ports.numbered().filter_map(|(name, number)| Some((name.to_owned(), number?))).collect()
     }
 
     fn named(list: &[(&str, u32)]) -> Vec<(String, u32)> {
@@ -271,7 +258,7 @@ mod tests {
         let names: Vec<(u16, &str)> = all.iter().map(|(n, name)| (*n, name.as_str())).collect();
         ports.set_existing(&existing(&names));
         ports.set_facts(&names.iter().map(|(n, _)| facts(*n, None)).collect::<Vec<_>>());
-        let numbers: BTreeSet<u32> = ports.numbered().into_iter().map(|port| port.number).collect();
+        let numbers: BTreeSet<u32> = ports.numbered().filter_map(|(_, number)| number).collect();
         assert_eq!(numbers, (1..=602).filter(|n| ![510, 511].contains(n)).collect());
     }
 }

@@ -12,7 +12,7 @@ use crate::window::window;
 
 /// What is compiled.
 pub(crate) const SUBJECT: Subject = Subject {
-    name: "a P4 program",
+    name: "P4 programs",
     limits: LIMITS,
     compile: |state, options| codegen::compile(state.program(), options).map(Arc::new),
 };

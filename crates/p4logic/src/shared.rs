@@ -136,6 +136,8 @@ impl Core {
             control.number += 1;
             control.number
         };
+        // Programs that no worker has any more are many megabytes.
+        self.free_retired();
         // Writes, and packets for controllers, do not wait for the compiler.
         let mut installed = Installed::new(loaded, self.code, number, *self.cpu_port())?;
         let mut control = self.control();
@@ -165,15 +167,22 @@ impl Core {
 
     /// Frees programs that no worker has any more, and improves the code of the one that runs.
     pub(crate) fn tidy(&self) {
+        self.free_retired();
+        let compiled = {
+            let control = self.control();
+            control.installed.as_ref().map(|installed| installed.running.compiled.clone())
+        };
+        compiled.into_iter().for_each(|compiled| compiled.tidy());
+    }
+
+    fn free_retired(&self) {
         let mut control = self.control();
         let retired = std::mem::take(&mut control.retired);
         let (kept, gone): (Vec<_>, Vec<_>) =
             retired.into_iter().partition(|running| Arc::strong_count(running) > 1);
         control.retired = kept;
-        let compiled = control.installed.as_ref().map(|installed| installed.running.compiled.clone());
         drop(control);
         drop(gone);
-        compiled.into_iter().for_each(|compiled| compiled.tidy());
     }
 
     /// Processes pending work of the thread; returns whether there may be more, and when there will be.

@@ -1,7 +1,7 @@
 //! The logic as the fabric and the control plane see it.
 
 use std::sync::atomic::Ordering::Release;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -9,11 +9,11 @@ use fabric::doorbell::{Doorbell, ThreadBell};
 use fabric::worker::{PerThread, Threads};
 use fabric::{Batch, Injector, PortIndex, PortSettings, SwitchLogic};
 use logic::{CommandInfo, Counter, Logic, LogicError, Table, TableSize};
-use p4switch::{LoadError, Program};
+use p4switch::Program;
 
 use crate::installed::{Code, Loaded};
 use crate::plane::{Local, Plane};
-use crate::ports::{NumberedPort, PortFacts, PortMap, Ports};
+use crate::ports::{PortFacts, PortMap, Ports};
 use crate::running::CPU_PORT;
 use crate::shared::Core;
 use crate::{commands, explain, show};
@@ -32,12 +32,12 @@ pub struct Settings {
 /// Reasons why the logic cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
+    /// A controller's program is being installed.
+    #[error("a controller is installing a program; try again")]
+    Busy,
     /// Its thread, or that of machine code, does not start.
     #[error("the thread for controllers' packets does not start: {0}")]
     Thread(#[from] std::io::Error),
-    /// The program cannot be made a bundle.
-    #[error("the program cannot be shown to controllers: {0}")]
-    Program(#[from] LoadError),
 }
 
 /// The logic `p4`. See the crate's documentation.
@@ -53,7 +53,7 @@ impl P4 {
     /// Makes the logic, without ports. Without a program it drops all packets.
     ///
     /// # Errors
-    /// Its thread does not start, or its program cannot be made a bundle.
+    /// Its thread does not start.
     pub fn new(settings: Settings) -> Result<Arc<Self>, StartError> {
         Self::make(settings, Code::Tended)
     }
@@ -84,7 +84,7 @@ impl P4 {
         };
         let ports = Ports::new(cpu_port.unwrap_or(CPU_PORT));
         let core = Arc::new(Core::new(plane, ports, code, cpu_port, seed));
-        let configured = program.map(Loaded::new).transpose()?;
+        let configured = program.map(Loaded::new);
         if let Some(loaded) = &configured {
             core.commit(loaded.clone(), false)?;
         }
@@ -112,19 +112,19 @@ impl P4 {
         self.core.change_ports(|ports| ports.remove(index));
     }
 
-    /// The ports with their numbers.
-    pub fn ports(&self) -> Vec<NumberedPort> {
-        self.core.ports().numbered()
-    }
-
     /// Follows another configuration: its program runs from now on, and takes over what it can of the state of the one
     /// before. Without a program the one that runs stays.
     ///
     /// # Errors
-    /// The program's file has changed or cannot be read, or the thread that specialises code does not start.
+    /// A controller is installing a program, or the thread that specialises code does not start.
     pub fn configure(&self, program: Option<Arc<Program>>, cpu_port: Option<u32>) -> Result<(), StartError> {
-        let _turn = self.core.installing.lock().unwrap_or_else(PoisonError::into_inner);
-        let configured = program.map(Loaded::new).transpose()?;
+        // The caller may hold locks of all bridges.
+        let _turn = match self.core.installing.try_lock() {
+            Ok(turn) => turn,
+            Err(TryLockError::Poisoned(turn)) => turn.into_inner(),
+            Err(TryLockError::WouldBlock) => return Err(StartError::Busy),
+        };
+        let configured = program.map(Loaded::new);
         let moved = self.core.set_cpu_port(cpu_port);
         let next = configured.clone().or_else(|| self.core.running().filter(|_| moved));
         *self.configured() = configured;
@@ -191,11 +191,7 @@ impl Logic for P4 {
     }
 
     fn is_outdated(&self) -> bool {
-        // A program that can no longer be read is read again, so that people see why.
-        let is_same = |loaded: &Loaded| {
-            loaded.program.bundle().is_ok_and(|bundle| bundle == loaded.config.p4_device_config)
-        };
-        self.configured().as_ref().is_some_and(|loaded| !is_same(loaded))
+        self.configured().as_ref().is_some_and(|loaded| loaded.program.is_outdated())
     }
 
     fn commands(&self) -> Vec<CommandInfo> {

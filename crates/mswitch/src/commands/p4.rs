@@ -99,8 +99,7 @@ fn compile(program: &Path, output: &Path, source: &P4Source) -> Result<(), Failu
     };
     let loaded = Program::file(program, &options(source)).map_err(refused)?;
     eprint!("{}", loaded.warnings);
-    let bundle = loaded.bundle().map_err(refused)?;
-    fs::write(output, bundle).map_err(|error| Failure::from(error).about(output.display()))
+    fs::write(output, loaded.bundle()).map_err(|error| Failure::from(error).about(output.display()))
 }
 
 fn options(source: &P4Source) -> Options {

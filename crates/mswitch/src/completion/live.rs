@@ -37,7 +37,7 @@ pub(super) struct Words {
 /// The logic whose parameters are logics.
 const CHAIN: &str = "chain";
 /// Logics that are no stages of a chain.
-const ALONE: [&str; 3] = [CHAIN, "openflow", "p4"];
+const ALONE: [&str; 4] = [CHAIN, "openflow", "p4", "p4:"];
 
 impl Words {
     /// Parses complete words of an incomplete command.
@@ -238,6 +238,7 @@ impl Words {
 fn ending(prefix: &str) -> Option<&'static std::ffi::OsStr> {
     match prefix {
         "native:" => Some("so".as_ref()),
+        "p4:" => Some("p4".as_ref()),
         _ => Some("wasm".as_ref()),
     }
 }
