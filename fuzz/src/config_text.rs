@@ -6,8 +6,6 @@
 //! - An accepted configuration satisfies the constraints on each value: names, MTUs, unique names.
 //! - A written configuration reads back unchanged; an edited text reads as the configuration that it was edited for.
 //! - VLANs, CPU lists and port options survive a round trip through their text.
-//!
-//! The crate `control` also replays the seeds in a test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -49,9 +49,9 @@ macro_rules! tests {
 
             #[test]
             fn of_all_targets_are_replayed() {
-                let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds");
-                let mut found: Vec<_> =
-                    fs::read_dir(folder).unwrap().map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
+                let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/fuzz_targets");
+                let target = |file: fs::DirEntry| file.path().file_stem().unwrap().to_str().unwrap().to_owned();
+                let mut found: Vec<_> = fs::read_dir(folder).unwrap().map(|file| target(file.unwrap())).collect();
                 found.sort();
                 assert_eq!(found, [$(stringify!($name)),*]);
             }
