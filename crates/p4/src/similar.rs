@@ -16,17 +16,17 @@ pub fn similar<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .into_iter()
         .take(MOST)
         .filter(|c| *c != word && c.len() <= LONGEST && c.len().abs_diff(word.len()) <= 2 * most)
-        .map(|c| (distance(word, c), c))
-        .filter(|(distance, c)| *distance <= most && *distance < c.chars().count())
+        .filter_map(|c| Some((distance(word, c, most)?, c)))
+        .filter(|(distance, c)| *distance < c.chars().count())
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, c)| c)
 }
 
-/// Number of letters to insert, remove, replace or swap with their neighbour; case counts less than a letter: not at
-/// all, once.
-fn distance(a: &str, b: &str) -> usize {
+/// Number of letters to insert, remove, replace or swap with their neighbour, if it is at most `most`; case counts less
+/// than a letter: not at all, once.
+fn distance(a: &str, b: &str, most: usize) -> Option<usize> {
     if a.eq_ignore_ascii_case(b) {
-        return 1;
+        return Some(1).filter(|one| *one <= most);
     }
     let b: Vec<char> = b.chars().collect();
     let mut before: Vec<usize> = Vec::new();
@@ -36,6 +36,10 @@ fn distance(a: &str, b: &str) -> usize {
         let mut next = vec![i + 1];
         let mut last_b = None;
         for (j, &y) in b.iter().enumerate() {
+            if i.abs_diff(j) > most {
+                next.push(most + 1);
+                continue;
+            }
             let cost = |row: &[usize], at: usize| row.get(at).copied().unwrap_or(usize::MAX / 2);
             let mut least = (cost(&row, j + 1) + 1).min(cost(&next, j) + 1);
             least = least.min(cost(&row, j) + usize::from(x != y));
@@ -47,8 +51,12 @@ fn distance(a: &str, b: &str) -> usize {
         }
         last_a = Some(x);
         before = std::mem::replace(&mut row, next);
+        // Costs only grow from row to row; a swap begins two rows above.
+        if before.iter().chain(&row).all(|cost| *cost > most) {
+            return None;
+        }
     }
-    row.last().copied().unwrap_or(0)
+    row.last().copied().filter(|cost| *cost <= most)
 }
 
 #[cfg(test)]
@@ -68,8 +76,9 @@ mod tests {
 
     #[test]
     fn a_swap_is_one_change() {
-        assert_eq!(distance("hedaer", "header"), 1);
-        assert_eq!(distance("abc", ""), 3);
-        assert_eq!(distance("kitten", "sitting"), 3);
+        assert_eq!(distance("hedaer", "header", 3), Some(1));
+        assert_eq!(distance("abc", "", 3), Some(3));
+        assert_eq!(distance("kitten", "sitting", 3), Some(3));
+        assert_eq!(distance("kitten", "sitting", 2), None);
     }
 }

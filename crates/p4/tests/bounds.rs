@@ -133,3 +133,43 @@ fn a_register_of_psa_with_an_initial_value_is_refused() {
     let message = "a register with an initial value other than 0 is not supported";
     assert!(messages(&text.replace("(4) words", "(4, 7) words")).contains(&message.to_owned()));
 }
+
+#[test]
+fn calls_within_200_others_are_refused() {
+    let deep = |levels: usize| {
+        let next = |i| format!("void f{i}(inout bit<8> x) {{ f{}(x); }}", i - 1);
+        let functions = (1..=levels).map(next).collect::<String>();
+        let text = format!("void f0(inout bit<8> x) {{ x = 1; }} {functions}");
+        message(&program(&text, "", &format!("f{levels}(meta.m);")))
+    };
+    assert_eq!(deep(150), "");
+    assert!(deep(5_000).contains("calls nested deeper than 200"), "{}", deep(5_000));
+}
+
+#[test]
+fn types_of_types_are_refused_beyond_their_depth() {
+    let types = |n: usize| {
+        let next = |i| format!("type t{} t{i};", i - 1);
+        let types = (1..=n).map(next).collect::<String>();
+        message(&program(&format!("type bit<8> t0; {types}"), "", ""))
+    };
+    assert_eq!(types(20), "");
+    assert!(types(40_000).contains("a type of more than"), "{}", types(40_000));
+}
+
+#[test]
+fn thousands_of_unknown_names_end_soon() {
+    let names = (0..3_000).fold(String::new(), |mut text, i| {
+        let _ = write!(text, "bit<8> a_long_name_of_a_variable_{i:04} = meta.m;");
+        text
+    });
+    let uses = (0..20_000).fold(String::new(), |mut text, i| {
+        let _ = write!(text, "meta.m = another_long_name_of_a_{i:05};");
+        text
+    });
+    let text = program("", &names, &uses);
+    let start = std::time::Instant::now();
+    assert!(message(&text).contains("`another_long_name_of_a_00000` is not declared"), "{}", message(&text));
+    // Every use against every name took minutes.
+    assert!(start.elapsed() < std::time::Duration::from_secs(20), "{:?}", start.elapsed());
+}
