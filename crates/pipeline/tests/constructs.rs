@@ -728,6 +728,22 @@ fn everything_is_bounded() {
 }
 
 #[test]
+fn values_of_lists_count_as_steps() {
+    let list = "32w7, ".repeat(100);
+    for statement in [format!("hash v = crc32 {{ {list} 8w0 }};"), format!("insert {{ {list} 8w0 }};")] {
+        let state = state(&format!(
+            "program p {{ var v: bit<32>; block b {{ {statement} }} stage s {{ control b; }} }}"
+        ));
+        let effects = |steps| {
+            let limits = Limits { steps, ..Limits::default() };
+            interp::run(&state, &mut World::default(), &Received::whole(&[1], 0), &limits, true).effects
+        };
+        assert!(matches!(effects(1000)[..], [Effect::Drop(Dropped::NoDestination)]), "{statement}");
+        assert!(matches!(effects(400)[..], [Effect::Drop(Dropped::Limit(Limit::Steps))]), "{statement}");
+    }
+}
+
+#[test]
 fn a_parser_without_end_times_out() {
     let state = state(
         "program p { var error: bit<8> = env parser_error; var n: bit<32>;
@@ -824,6 +840,11 @@ fn declarations_are_checked() {
     assert_eq!(
         error("parser q { state a { goto state b; } state b { goto state a; } }"),
         "parser q, state a: it is in a cycle of states that consumes nothing"
+    );
+    let list = "32w0, ".repeat(2048);
+    assert_eq!(
+        error(&format!("var v: bit<32>; block c {{ hash v = crc32 {{ {list} 33w0 }}; }}")),
+        "block c, statement 1: a list of 65569 bits; at most 65536 are supported"
     );
     // Soon, also where there are many.
     let chain: String = (0..50_000).map(|i| format!("state a{i} {{ goto state a{}; }}", i + 1)).collect();
