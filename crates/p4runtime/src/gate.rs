@@ -1,9 +1,9 @@
 //! Reception of requests, within the memory for them.
 //!
 //! A request is received whole before it is decoded: in time, within its length, and if it is long, within the bytes
-//! that all requests share, as far as it has arrived. Decoding multiplies a request, by up to 200 if it is made for that. So a long change is
-//! decoded only if it names a primary as its sender and has few enough updates, and a read only if it names few entities,
-//! once it has its places.
+//! that all requests share, as far as it has arrived. Decoding multiplies a request, by up to 200 if it is made for that.
+//! So a long change is decoded only if it names a primary as its sender and has few enough updates, and a read only if it
+//! names few entities, once it has its places.
 
 use std::convert::Infallible;
 use std::pin::Pin;

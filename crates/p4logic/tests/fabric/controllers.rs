@@ -8,7 +8,7 @@ use p4runtime_proto::v1::entity::Entity;
 use p4runtime_proto::v1::stream_message_response::Update as Told;
 use p4runtime_proto::v1::update::Type;
 use p4runtime_proto::v1::write_request::Atomicity;
-use p4runtime_proto::v1::{DigestListAck, PacketOut};
+use p4runtime_proto::v1::{DigestListAck, PacketOut, RegisterEntry, Update};
 use p4switch::{Code, Device, InstallAction, WriteFailure};
 
 use crate::entities::{digests, group, packet_out, session, station};
@@ -166,6 +166,39 @@ fn what_was_written_is_read() {
         })
         .unwrap();
     assert_eq!(parts, 1);
+}
+
+#[test]
+fn a_read_ends_with_its_program() {
+    let large = OPS.replace("register<bit<32>>(4) counts", "register<bit<32>>(5000) counts");
+    let rig = Rig::new(By::Code, &large);
+    let all = RegisterEntry {
+        register_id: rig.info().registers[0].preamble.as_ref().unwrap().id,
+        ..Default::default()
+    };
+    let all = p4runtime_proto::v1::Entity { entity: Some(Entity::RegisterEntry(all)) };
+    let mut read = 0;
+    // Between parts, others may change everything.
+    let ended = rig.logic.read(std::slice::from_ref(&all), &mut |part| {
+        if read == 0 {
+            rig.install(L3);
+        }
+        read += part.len();
+        true
+    });
+    assert_eq!(ended.unwrap_err().code, Code::Aborted);
+    assert_eq!(read, 1000);
+    rig.install(&large);
+    let mut read = 0;
+    rig.logic
+        .read(&[all], &mut |part| {
+            rig.write(&[group(5, &[(3, 3)])]);
+            rig.write(&[Update { r#type: Type::Delete.into(), ..group(5, &[]) }]);
+            read += part.len();
+            true
+        })
+        .unwrap();
+    assert_eq!(read, 5000);
 }
 
 #[test]

@@ -282,6 +282,10 @@ async fn long_requests_are_bounded_and_need_a_primary() {
     controller.write(1, long(1_000_000)).await.unwrap();
     let refused = controller.write(2, long(1_000_000)).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied);
+    // Of a byte each, they would take a thousand times as much memory.
+    let refused = controller.write(1, vec![Update::default(); 300_000]).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    assert_eq!(refused.message(), "the request has 300000 updates; expected at most 262144");
     let refused = controller.write(1, long(2_000_000)).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
     assert!(refused.message().ends_with("expected at most 1048576"), "{refused:?}");
