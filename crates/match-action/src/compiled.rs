@@ -45,7 +45,7 @@ pub struct Compiled {
     rests: AtomicBool,
     views: Arc<ArcSwapOption<Views>>,
     control: Mutex<Control>,
-    /// For code that is specialised for the flows.
+    /// For code that is specialised for the entries.
     pub(crate) wish: Wish,
     /// Itself, if a thread specialises its code.
     tended: Option<Weak<Compiled>>,
@@ -77,7 +77,7 @@ pub struct CodeFigures {
     pub actions: usize,
     /// Bytes of code.
     pub bytes: usize,
-    /// Whether packets run code that is specialised for the flows.
+    /// Whether packets run code that is specialised for the entries.
     pub is_specialised: bool,
     /// Whether code can be specialised for the program.
     pub can_specialise: bool,
@@ -128,7 +128,7 @@ impl Compiled {
         &self.views
     }
 
-    /// Wishes for code that is specialised for the flows.
+    /// Wishes for code that is specialised for the entries.
     fn wish(&self) {
         if let Some(tended) = &self.tended {
             self.wish.add(tended);
@@ -206,7 +206,7 @@ impl Compiled {
         }
     }
 
-    /// Specialises code for the flows. Packets run the code before meanwhile, and changes of flows do not wait.
+    /// Specialises code for the entries. Packets run the code before meanwhile, and changes of entries do not wait.
     pub fn specialise(&self) {
         if self.rests.load(Relaxed) {
             return;

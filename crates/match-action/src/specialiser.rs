@@ -1,8 +1,8 @@
-//! The thread that specialises code soon after flows have changed: one for all bridges.
+//! The thread that specialises code soon after entries have changed: one for all bridges.
 //!
-//! Until then packets run code that is for any flows, several times as slow. Flows come in bursts, and controllers that
-//! react to packets change them all the time: a bridge waits for a while before each specialisation, and longer after
-//! one that took long.
+//! Until then packets run code that is for any entries, several times as slow. Entries come in bursts, and controllers
+//! that react to packets change them all the time: a bridge waits for a while before each specialisation, and longer
+//! after one that took long.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -50,7 +50,7 @@ struct State {
 }
 
 impl Wish {
-    /// Flows have changed: `bridge` is specialised soon.
+    /// Entries have changed: `bridge` is specialised soon.
     pub(crate) fn add(&self, bridge: &Weak<Compiled>) {
         if let Some(due) = self.due() {
             QUEUE.add(due, bridge.clone());

@@ -1,4 +1,5 @@
 //! Reading in parts: between them, entries come and go.
+#![allow(clippy::unwrap_used, reason = "clippy exempts test functions, but not their helpers")]
 
 mod support;
 
