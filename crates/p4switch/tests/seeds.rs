@@ -1,4 +1,4 @@
-//! Seeds of the fuzz target `p4runtime_write`: made here from text, and replayed.
+//! Seeds of the fuzz targets `p4runtime_write` and `p4runtime_config`: made here, and replayed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -7,9 +7,10 @@ use std::path::Path;
 use std::{env, fs};
 
 use p4runtime_proto::v1::update::Type::{self, Delete, Insert, Modify};
-use p4runtime_proto::v1::{WriteRequest, write_request::Atomicity};
+use p4runtime_proto::v1::{ForwardingPipelineConfig, WriteRequest, write_request::Atomicity};
+use p4switch::Program;
 use prost::Message;
-use support::{all, of_text, switch};
+use support::{all, of_text, program, switch};
 
 /// A seed: its name, and a request.
 type Seed = (&'static str, Atomicity, &'static [(Type, &'static str)]);
@@ -51,29 +52,57 @@ const SEEDS: &[Seed] = &[
     ("refused", Atomicity::RollbackOnError, &[(Insert, "lpm_t b=1/32 => drop()"), (Delete, "lpm_t b=2/32")]),
 ];
 
-/// With `MSWITCH_WRITE_SEEDS` set, the files are written anew.
+/// Compares a seed with its file, or writes it, with `MSWITCH_WRITE_SEEDS` set.
+fn compare(target: &str, name: &str, bytes: &[u8]) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds").join(target);
+    let path = folder.join(name);
+    if env::var_os("MSWITCH_WRITE_SEEDS").is_some() {
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(&path, bytes).unwrap();
+    }
+    let is_same = fs::read(&path).unwrap_or_default() == bytes;
+    assert!(is_same, "{name}: set MSWITCH_WRITE_SEEDS to write it anew");
+}
+
 #[test]
-fn seeds_are_what_they_say() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/p4runtime_write");
+fn requests_are_what_they_say() {
     for (name, atomicity, updates) in SEEDS {
         let mut switch = switch();
         let updates: Vec<_> = updates.iter().map(|(kind, line)| of_text(&switch, *kind, line)).collect();
         let request = WriteRequest { updates, atomicity: (*atomicity).into(), ..Default::default() };
-        let bytes = request.encode_to_vec();
-        let path = folder.join(name);
-        if env::var_os("MSWITCH_WRITE_SEEDS").is_some() {
-            fs::create_dir_all(&folder).unwrap();
-            fs::write(&path, &bytes).unwrap();
-        }
-        assert_eq!(
-            fs::read(&path).unwrap_or_default(),
-            bytes,
-            "{name}: set MSWITCH_WRITE_SEEDS to write it anew"
-        );
+        compare("p4runtime_write", name, &request.encode_to_vec());
         let before = all(&switch);
         match switch.write(&request.updates, request.atomicity(), 0) {
             Ok(()) => assert_ne!(all(&switch), before, "{name}"),
             Err(_) => assert_eq!(all(&switch), before, "{name}"),
         }
+    }
+}
+
+/// Short, since the fuzzer reads 4,096 bytes of an input. Only the bundle is longer: it has the declarations of v1model.
+const SMALL: &str = include_str!("programs/small.p4");
+
+#[test]
+fn configs_are_what_they_say() {
+    let own = program(SMALL);
+    let config = |p4info: bool, bytes: &[u8]| ForwardingPipelineConfig {
+        p4info: p4info.then(|| (*own.info).clone()),
+        p4_device_config: bytes.to_vec(),
+        ..Default::default()
+    };
+    let mut wrapped = vec![0x08, 1, 0x1a];
+    prost::encoding::encode_varint(SMALL.len() as u64, &mut wrapped);
+    wrapped.extend(SMALL.as_bytes());
+    let mut other = config(true, SMALL.as_bytes());
+    other.p4info.as_mut().unwrap().tables[0].size = 7;
+    let seeds = [
+        ("text", config(true, SMALL.as_bytes()), true),
+        ("bundle", config(false, own.bundle()), true),
+        ("wrapped", config(false, &wrapped), true),
+        ("other_p4info", other, false),
+    ];
+    for (name, config, loads) in seeds {
+        compare("p4runtime_config", name, &config.encode_to_vec());
+        assert_eq!(Program::from_config(&config).is_ok(), loads, "{name}");
     }
 }

@@ -108,6 +108,8 @@ mod ovsdb_stream;
 mod p4_check;
 #[path = "../../../fuzz/fuzz_targets/p4_source.rs"]
 mod p4_source;
+#[path = "../../../fuzz/fuzz_targets/p4runtime_config.rs"]
+mod p4runtime_config;
 #[path = "../../../fuzz/fuzz_targets/p4runtime_write.rs"]
 mod p4runtime_write;
 #[path = "../../../fuzz/fuzz_targets/packet.rs"]
@@ -148,6 +150,7 @@ tests! {
     ovsdb_stream,
     p4_check,
     p4_source,
+    p4runtime_config,
     p4runtime_write,
     packet,
     pipeline,
