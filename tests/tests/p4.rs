@@ -212,6 +212,57 @@ fn a_trace_shows_the_way_through_a_program() {
     }
 }
 
+/// The path of an example.
+fn example(name: &str) -> String {
+    format!("{}/../examples/p4/functions/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn a_function_of_a_native_module_makes_cookies_that_a_kernel_acknowledges() {
+    let rig = Rig::start("");
+    let [program, case] = ["syn_cookies.p4", "syn_cookies.stf"].map(example);
+    let folder = rig.daemon.path("");
+    let module = e2e::modules::native("examples/p4/functions/siphash.c", folder.as_ref(), &[]).unwrap();
+    let module = module.strip_prefix("native:").unwrap();
+    let passed = rig.run(&["p4", "test", &program, &case, "--functions", module]);
+    assert!(passed.ends_with("passed, 6 packets\n"), "{passed}");
+
+    let logic = format!("p4:{program}");
+    let functions = |file: &str| {
+        rig.daemon.run(&["logic", "set", "br0", &logic, "--param", &format!("functions={file}")])
+    };
+    for (error, expected) in [
+        (
+            rig.daemon.run(&["logic", "set", "br0", &logic]),
+            "calls `siphash(out bit<64>, in bit<128>, in bit<104>)`",
+        ),
+        (functions("/no/such.so"), "/no/such.so"),
+        (functions(&program), "not a shared object"),
+    ] {
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    functions(module).unwrap();
+    rig.run(&["p4", "mod", "br0", "secret default => use(key=0x0123456789abcdef)"]);
+    // Nobody has the address; the guard answers for it.
+    let client = &rig.hosts[0];
+    let link = client.run(&["ip", "-o", "link", "show", "type", "tun"]).unwrap();
+    let link = link.split(": ").nth(1).unwrap();
+    client.run(&["ip", "neigh", "add", "192.0.2.77", "lladdr", &rig.mac(1), "dev", link]).unwrap();
+    let connect = || client.run(&["timeout", "20", "bash", "-c", "exec 3<>/dev/tcp/192.0.2.77/80"]);
+    connect().unwrap();
+    rig.run(&["p4", "mod", "br0", "secret default => use(key=5)"]);
+    connect().unwrap();
+    // Of both connections, the acknowledgment of the cookie reaches the server, which has another address.
+    until("segments reach the server", LIMIT, || {
+        let counters = rig.hosts[1].run(&["grep", "^Ip:", "/proc/net/snmp"])?;
+        let lines: Vec<Vec<&str>> = counters.lines().map(|line| line.split(' ').collect()).collect();
+        let at = lines[0].iter().position(|name| *name == "InAddrErrors").unwrap();
+        Ok((lines[1][at].parse::<u64>().unwrap() >= 2).then_some(()))
+    })
+    .unwrap();
+}
+
 #[test]
 fn numbers_of_ports_and_addresses_of_servers_are_configured() {
     let rig = Rig::start("[bridge.p4]\nlisten = [\"unix:{dir}/p4.sock\"]\ndevice-id = 7\n\n");

@@ -8,6 +8,7 @@ mod load;
 mod running;
 pub mod settings;
 
+pub use load::functions;
 pub use settings::P4Config;
 
 pub(crate) use describe::{describe, with_p4};
@@ -21,6 +22,7 @@ pub const LOGIC: &str = "p4";
 const CPU_PORT: &str = "cpu-port";
 const INCLUDE: &str = "include";
 const DEFINE: &str = "define";
+const FUNCTIONS: &str = "functions";
 
 /// Returns whether a logic is this one, with or without a program.
 pub fn is_p4(name: &str) -> bool {

@@ -10,7 +10,8 @@
 //! - `call.rs`: a batch while a module has it; `held_packets.rs`: packets that it holds; `log.rs`: its lines in the
 //!   daemon's log;
 //! - `wasm.rs`, `native.rs`: how the code of either kind is loaded and called; `compiled.rs`: WebAssembly compiled,
-//!   on disk too;
+//!   on disk too; `shared_object.rs`: files of native code;
+//! - `p4_functions.rs`: native functions that P4 programs call;
 //! - `watchdog.rs`: interrupts modules that run too long, restarts those that failed, and withdraws those that are
 //!   stuck;
 //! - `bounded.rs`: calls outside of workers, which must return in time; `crash.rs`: names a native module that
@@ -42,7 +43,11 @@ mod log;
 mod module;
 #[cfg(feature = "native")]
 mod native;
+#[cfg(feature = "native")]
+mod p4_functions;
 mod ports;
+#[cfg(feature = "native")]
+mod shared_object;
 mod table;
 #[cfg(feature = "wasm")]
 mod wasm;
@@ -51,6 +56,8 @@ mod window;
 
 pub use bounded::{LateCall, late_calls};
 use logic::Kind;
+#[cfg(feature = "native")]
+pub use p4_functions::P4Functions;
 pub use watchdog::{on_fault, overran};
 
 /// Returns the logic whose WebAssembly file a thread is compiling, or waiting for another thread to compile.

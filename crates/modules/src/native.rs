@@ -6,26 +6,23 @@
 
 use std::alloc::{Layout as Memory, alloc_zeroed, dealloc};
 use std::ffi::{CStr, c_char};
-use std::io::Write;
-use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW, Symbol};
-use rustix::fs::{MemfdFlags, memfd_create};
+use libloading::os::unix::Library;
 
 use crate::abi::{BatchHead, HostFunctions, MAX_TABLES, export};
 use crate::bounded;
 use crate::call::Host;
-use crate::crash::{self, calling, paused};
+use crate::crash::{calling, paused};
 use crate::description::{self, Description};
 use crate::log::{self, LogSource};
 use crate::module::{
     Because, Loader, Runner, Setup, Source, check_version, head_of, lasting, not_exported, read, refusal,
     write_values,
 };
+use crate::shared_object::{self, function};
 use crate::window::{Layout, Window};
 
 pub(crate) const NATIVE: Loader = Loader { prefix: "native", load };
@@ -59,10 +56,7 @@ fn load(path: &Path) -> Result<Box<dyn Source>, String> {
 
 /// Loads a shared object with variables of its own, however often it is loaded already.
 fn open(path: Arc<Path>, file: Arc<[u8]>) -> Result<Code, String> {
-    if !file.starts_with(b"\x7fELF") {
-        return Err("not a shared object; link it with -shared".into());
-    }
-    crash::install();
+    shared_object::check(&file)?;
     let name: Arc<str> = format!("native:{}", path.display()).into();
     let source = LogSource { module: name.clone(), bridge: None, worker: None };
     bounded::within(&source, export::DESCRIBE, move || {
@@ -72,22 +66,9 @@ fn open(path: Arc<Path>, file: Arc<[u8]>) -> Result<Code, String> {
 
 /// Runs the module's code: its initializers and its description.
 fn load_object(path: Arc<Path>, file: Arc<[u8]>) -> Result<Code, String> {
-    let copied = |error: std::io::Error| format!("cannot copy it to memory: {error}");
-    let memory = memfd_create("mswitch-module", MemfdFlags::CLOEXEC).map_err(|error| copied(error.into()))?;
-    let mut copy = std::fs::File::from(memory);
-    copy.write_all(&file).map_err(copied)?;
-    // The loader takes two files of one name for one, even if the first is closed: each name is new, by the number of
-    // slashes.
-    static LOADED: AtomicU64 = AtomicU64::new(0);
-    let number = LOADED.fetch_add(1, Ordering::Relaxed);
-    let slashes: String =
-        (0..u64::BITS).map(|bit| if number >> bit & 1 == 0 { "./" } else { ".//" }).collect();
-    let name = format!("/proc/self/fd/{slashes}{}", copy.as_raw_fd());
-    // SAFETY: native modules are trusted: whoever configures one has their code run here.
-    let library = unsafe { Library::open(Some(&name), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| {
-        format!("cannot load it: {}", error.to_string().replace(&format!("{name}: "), ""))
-    })?;
-    // SAFETY: as above; the names say what the types are.
+    let library = shared_object::open(&file)?;
+    // SAFETY: native modules are trusted: whoever configures one has their code run here. The names say what the types
+    // are.
     let (version, describe) = unsafe {
         (function::<Abi>(&library, export::ABI)?, function::<Describe>(&library, export::DESCRIBE)?)
     };
@@ -122,16 +103,6 @@ fn load_object(path: Arc<Path>, file: Arc<[u8]>) -> Result<Code, String> {
     }
     let object = Arc::new(Object { start, forward, timer, command, _library: library });
     Ok(Code { object, description, path, file })
-}
-
-/// Looks up a function.
-///
-/// # Safety
-/// `T` is a pointer to a function of the type that it has.
-unsafe fn function<T: Copy>(library: &Library, name: &str) -> Result<T, String> {
-    // SAFETY: the caller's promise.
-    let symbol: Symbol<T> = unsafe { library.get(name.as_bytes()) }.map_err(|_| not_exported(name))?;
-    Ok(*symbol)
 }
 
 /// Front of a native module's window, through which host functions find the batch.

@@ -235,6 +235,9 @@ pub(crate) enum P4Command {
         /// Show the way of each packet through the program where a case fails
         #[arg(long)]
         trace: bool,
+        /// Native module with the functions that the program declares as `extern`
+        #[arg(long, value_name = "FILE")]
+        functions: Option<PathBuf>,
         #[command(flatten)]
         source: P4Source,
     },

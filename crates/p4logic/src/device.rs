@@ -7,8 +7,8 @@ use p4runtime_proto::v1::write_request::Atomicity;
 use p4runtime_proto::v1::{DigestListAck, Entity, ForwardingPipelineConfig, PacketOut, Update};
 use p4switch::{Code, Device, Failure, InstallAction, Listener, Program, WriteFailure};
 
-use crate::P4;
 use crate::installed::{Installed, Loaded};
+use crate::{P4, StartError};
 
 fn no_program() -> Failure {
     Failure::new(
@@ -33,10 +33,10 @@ impl P4 {
     }
 
     fn commit(&self, loaded: Loaded, reconcile: bool) -> Result<(), Failure> {
-        let failed = |error| {
-            Failure::new(Code::Internal, format!("the thread of machine code does not start: {error}"))
-        };
-        self.core.commit(loaded, reconcile).map_err(failed)
+        self.core.commit(loaded, reconcile).map_err(|error| match error {
+            StartError::Function(reason) => Failure::new(Code::InvalidArgument, reason),
+            other => Failure::new(Code::Internal, other.to_string()),
+        })
     }
 }
 
@@ -99,6 +99,10 @@ impl Device for P4 {
             }
             _ => load(config)?,
         };
+        self.core
+            .given()
+            .check(&loaded.program)
+            .map_err(|reason| Failure::new(Code::InvalidArgument, reason))?;
         match action {
             InstallAction::Verify => Ok(()),
             InstallAction::VerifyAndSave => {

@@ -53,7 +53,12 @@ fn rehearse(core: &Core, batch: &mut Batch<'_>) {
             let is_live = |number: u32| is_live(&ports, running, batch, number);
             // A trace is the same each time.
             let (now, mut random) = (clock::nanoseconds(), 0);
-            let mut surroundings = Surroundings { now, random: &mut random, is_live: &is_live };
+            let mut surroundings = Surroundings {
+                now,
+                random: &mut random,
+                is_live: &is_live,
+                functions: running.functions.as_deref(),
+            };
             let received =
                 Received { len: batch.len(v), time: now, ..Received::whole(batch.header(v), number) };
             interp::rehearse(installed.switch.state(), &mut surroundings, &received, &LIMITS)

@@ -213,7 +213,8 @@ impl Memory {
             let now = if running.reads_time { batch.now_ns() } else { batch.coarse_now_ns() };
             let batch: &Batch<'_> = batch;
             let is_live = |number: u32| is_live(ports, running, batch, number);
-            let mut surroundings = Surroundings { now, random, is_live: &is_live };
+            let mut surroundings =
+                Surroundings { now, random, is_live: &is_live, functions: running.functions.as_deref() };
             let number = executor.number;
             let received = packets.iter().map(|v| Received {
                 len: batch.len(*v),

@@ -5,8 +5,9 @@ use std::sync::atomic::AtomicBool;
 
 use match_action::{Compiled, Subject};
 use p4switch::Program;
+use pipeline::env::Functions;
 use pipeline::interp::Limits;
-use pipeline::ir::Slot;
+use pipeline::ir::{Extern, Slot};
 
 use crate::window::window;
 
@@ -34,6 +35,38 @@ const WIDE_CPU_PORT: u32 = 0xffff_fffd;
 /// CPU port of other programs.
 pub(crate) const CPU_PORT: u32 = 510;
 
+/// What a configuration gives to programs.
+#[derive(Debug, Clone, Default)]
+pub struct Given {
+    /// Number of the port that leads to controllers; `None`: the architecture's.
+    pub cpu_port: Option<u32>,
+    /// Functions that programs may declare as `extern`.
+    pub functions: Option<Arc<dyn Functions>>,
+}
+
+impl Given {
+    /// Why a program lacks a function that it calls.
+    pub(crate) fn check(&self, program: &Program) -> Result<(), String> {
+        let check = |function: &Extern| match &self.functions {
+            Some(functions) => functions.check(function),
+            None => Err(format!(
+                "the program calls `{function}`, which is no function of its architecture: name a native module that has \
+                 it by `--param functions=FILE` (docs/p4.md, \"Functions of your own\")"
+            )),
+        };
+        program.checked.externs.iter().try_for_each(check)
+    }
+
+    /// Whether programs are given the same.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        let same = match (&self.functions, &other.functions) {
+            (Some(own), Some(other)) => Arc::ptr_eq(own, other),
+            (own, other) => own.is_none() && other.is_none(),
+        };
+        self.cpu_port == other.cpu_port && same
+    }
+}
+
 /// A program as packets see it.
 #[derive(Debug)]
 pub(crate) struct Running {
@@ -43,6 +76,8 @@ pub(crate) struct Running {
     pub(crate) compiled: Arc<Compiled>,
     /// Port that leads to controllers.
     pub(crate) cpu_port: u32,
+    /// Functions that it declares.
+    pub(crate) functions: Option<Arc<dyn Functions>>,
     /// Bytes of a packet that it may read.
     pub(crate) window: usize,
     /// Whether it sees the time to the nanosecond.
@@ -52,12 +87,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    pub(crate) fn new(
-        number: u64,
-        program: Arc<Program>,
-        compiled: Arc<Compiled>,
-        cpu_port: Option<u32>,
-    ) -> Self {
+    pub(crate) fn new(number: u64, program: Arc<Program>, compiled: Arc<Compiled>, given: &Given) -> Self {
         let ir = &program.checked;
         let has_slot = |wanted: &[Slot], width: u16| {
             ir.vars
@@ -68,7 +98,8 @@ impl Running {
         let has_meters = !ir.meters.is_empty() || ir.tables.iter().any(|table| table.meter.is_some());
         Self {
             number,
-            cpu_port: cpu_port.unwrap_or(if is_wide { WIDE_CPU_PORT } else { CPU_PORT }),
+            cpu_port: given.cpu_port.unwrap_or(if is_wide { WIDE_CPU_PORT } else { CPU_PORT }),
+            functions: given.functions.clone(),
             window: window(ir),
             reads_time: has_meters || has_slot(&[Slot::IngressTime, Slot::StageTime], 0),
             wants_plain: AtomicBool::new(false),

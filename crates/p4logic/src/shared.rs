@@ -20,8 +20,9 @@ use crate::effect::EffectRef;
 use crate::installed::{Code, Installed, Loaded};
 use crate::plane::Plane;
 use crate::ports::Ports;
-use crate::running::{CPU_PORT, LIMITS, Running};
+use crate::running::{CPU_PORT, Given, LIMITS, Running};
 use crate::surroundings::Surroundings;
+use crate::switch_logic::StartError;
 use crate::tally::{Lost, Tally};
 use crate::upcalls::{Purpose, Upcall};
 
@@ -43,7 +44,7 @@ pub(crate) struct Core {
     pub(crate) figures: Figures,
     code: Code,
     /// As the configuration has it.
-    cpu_port: Mutex<Option<u32>>,
+    given: Mutex<Given>,
 }
 
 /// The control side.
@@ -83,7 +84,7 @@ impl std::fmt::Debug for Core {
 }
 
 impl Core {
-    pub(crate) fn new(plane: Plane, ports: Ports, code: Code, cpu_port: Option<u32>, seed: u64) -> Self {
+    pub(crate) fn new(plane: Plane, ports: Ports, code: Code, given: Given, seed: u64) -> Self {
         let control = Control { random: seed, ..Control::default() };
         Self {
             plane,
@@ -95,7 +96,7 @@ impl Core {
             is_ending: AtomicBool::new(false),
             figures: Figures::default(),
             code,
-            cpu_port: Mutex::new(cpu_port),
+            given: Mutex::new(given),
         }
     }
 
@@ -103,15 +104,16 @@ impl Core {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn cpu_port(&self) -> MutexGuard<'_, Option<u32>> {
-        self.cpu_port.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What the configuration gives to programs.
+    pub(crate) fn given(&self) -> MutexGuard<'_, Given> {
+        self.given.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the number of the port that leads to controllers, for programs that are committed from now on. Returns
-    /// whether it is another one.
-    pub(crate) fn set_cpu_port(&self, cpu_port: Option<u32>) -> bool {
-        self.change_ports(|ports| ports.set_cpu_port(cpu_port.unwrap_or(CPU_PORT)));
-        std::mem::replace(&mut *self.cpu_port(), cpu_port) != cpu_port
+    /// Sets what is given to programs that are committed from now on. Returns whether it is something else than before.
+    pub(crate) fn give(&self, given: Given) -> bool {
+        self.change_ports(|ports| ports.set_cpu_port(given.cpu_port.unwrap_or(CPU_PORT)));
+        let mut before = self.given();
+        !std::mem::replace(&mut *before, given.clone()).is(&given)
     }
 
     pub(crate) fn ports(&self) -> MutexGuard<'_, Ports> {
@@ -129,8 +131,10 @@ impl Core {
     /// and values of registers, that packets change while they are copied are lost.
     ///
     /// # Errors
-    /// The thread that specialises code does not start.
-    pub(crate) fn commit(&self, loaded: Loaded, reconcile: bool) -> std::io::Result<()> {
+    /// The program lacks a function, or the thread that specialises code does not start.
+    pub(crate) fn commit(&self, loaded: Loaded, reconcile: bool) -> Result<(), StartError> {
+        let given = self.given().clone();
+        given.check(&loaded.program).map_err(StartError::Function)?;
         let number = {
             let mut control = self.control();
             control.number += 1;
@@ -139,7 +143,7 @@ impl Core {
         // Programs that no worker has any more are many megabytes.
         self.free_retired();
         // Writes, and packets for controllers, do not wait for the compiler.
-        let mut installed = Installed::new(loaded, self.code, number, *self.cpu_port())?;
+        let mut installed = Installed::new(loaded, self.code, number, &given)?;
         let mut control = self.control();
         if let (true, Some(before)) = (reconcile, &control.installed) {
             for line in installed.switch.take_over(&before.switch, clock::nanoseconds()) {
@@ -264,7 +268,8 @@ impl Core {
         let now = clock::nanoseconds();
         let ports = self.plane.ports.load();
         let is_live = |number| number == running.cpu_port || ports.index(number).is_some();
-        let mut surroundings = Surroundings { now, random, is_live: &is_live };
+        let mut surroundings =
+            Surroundings { now, random, is_live: &is_live, functions: running.functions.as_deref() };
         // What code would see of it.
         let visible = packet.get(..running.window).unwrap_or(packet);
         let len = u32::try_from(packet.len()).unwrap_or(u32::MAX);

@@ -1,6 +1,7 @@
-//! What surrounds a program: ports, clock, random numbers.
+//! What surrounds a program: ports, clock, random numbers, functions.
 
-use pipeline::env::Env;
+use pipeline::env::{Env, Functions};
+use pipeline::ir::{Constant, Extern};
 
 /// The environment of a batch. Queues of ports are not measured: their depths and delays are 0.
 pub(crate) struct Surroundings<'a> {
@@ -10,6 +11,8 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) random: &'a mut u64,
     /// Whether a port can send.
     pub(crate) is_live: &'a dyn Fn(u32) -> bool,
+    /// Functions that the program declares.
+    pub(crate) functions: Option<&'a dyn Functions>,
 }
 
 impl Env for Surroundings<'_> {
@@ -33,5 +36,9 @@ impl Env for Surroundings<'_> {
     /// P4 programs do not flood: multicast groups name their ports.
     fn ports(&self, _ingress: u32, _flood: bool) -> Vec<u32> {
         vec![]
+    }
+
+    fn call(&mut self, function: &Extern, args: &[Constant], results: &mut [Constant]) -> bool {
+        self.functions.is_some_and(|functions| functions.call(function, args, results))
     }
 }

@@ -14,7 +14,7 @@ use p4switch::Program;
 use crate::installed::{Code, Loaded};
 use crate::plane::{Local, Plane};
 use crate::ports::{PortFacts, PortMap, Ports};
-use crate::running::CPU_PORT;
+use crate::running::{CPU_PORT, Given};
 use crate::shared::Core;
 use crate::{commands, explain, show};
 
@@ -23,8 +23,8 @@ use crate::{commands, explain, show};
 pub struct Settings {
     /// Program to start with. Controllers read it as a bundle.
     pub program: Option<Arc<Program>>,
-    /// Number of the port that leads to controllers; `None`: 510, or 0xfffffffd for programs whose ports have 32 bits.
-    pub cpu_port: Option<u32>,
+    /// What programs are given.
+    pub given: Given,
     /// Seed of random numbers.
     pub seed: u64,
 }
@@ -35,6 +35,9 @@ pub enum StartError {
     /// A controller's program is being installed.
     #[error("a controller is installing a program; try again")]
     Busy,
+    /// A function that the program declares is missing.
+    #[error("{0}")]
+    Function(String),
     /// Its thread, or that of machine code, does not start.
     #[error("the thread for controllers' packets does not start: {0}")]
     Thread(#[from] std::io::Error),
@@ -75,15 +78,15 @@ impl P4 {
     }
 
     fn make(settings: Settings, code: Code) -> Result<Arc<Self>, StartError> {
-        let Settings { program, cpu_port, seed } = settings;
+        let Settings { program, given, seed } = settings;
         let plane = Plane {
             ports: Arc::new(ArcSwap::from_pointee(PortMap::default())),
             running: Arc::new(ArcSwapOption::empty()),
             locals: PerThread::default(),
             bell: Doorbell::new(ThreadBell::new()),
         };
-        let ports = Ports::new(cpu_port.unwrap_or(CPU_PORT));
-        let core = Arc::new(Core::new(plane, ports, code, cpu_port, seed));
+        let ports = Ports::new(given.cpu_port.unwrap_or(CPU_PORT));
+        let core = Arc::new(Core::new(plane, ports, code, given, seed));
         let configured = program.map(Loaded::new);
         if let Some(loaded) = &configured {
             core.commit(loaded.clone(), false)?;
@@ -116,8 +119,9 @@ impl P4 {
     /// before. Without a program the one that runs stays.
     ///
     /// # Errors
-    /// A controller is installing a program, or the thread that specialises code does not start.
-    pub fn configure(&self, program: Option<Arc<Program>>, cpu_port: Option<u32>) -> Result<(), StartError> {
+    /// A controller is installing a program, the program lacks a function, or the thread that specialises code does not
+    /// start.
+    pub fn configure(&self, program: Option<Arc<Program>>, given: Given) -> Result<(), StartError> {
         // The caller may hold locks of all bridges.
         let _turn = match self.core.installing.try_lock() {
             Ok(turn) => turn,
@@ -125,8 +129,12 @@ impl P4 {
             Err(TryLockError::WouldBlock) => return Err(StartError::Busy),
         };
         let configured = program.map(Loaded::new);
-        let moved = self.core.set_cpu_port(cpu_port);
-        let next = configured.clone().or_else(|| self.core.running().filter(|_| moved));
+        let next = configured.clone().or_else(|| self.core.running());
+        if let Some(loaded) = &next {
+            given.check(&loaded.program).map_err(StartError::Function)?;
+        }
+        let is_other = self.core.give(given);
+        let next = next.filter(|_| configured.is_some() || is_other);
         *self.configured() = configured;
         if let Some(loaded) = next {
             self.core.commit(loaded, true)?;
@@ -187,7 +195,7 @@ impl Logic for P4 {
     }
 
     fn params(&self) -> Vec<(String, String)> {
-        self.core.cpu_port().map(|port| ("cpu-port".into(), port.to_string())).into_iter().collect()
+        self.core.given().cpu_port.map(|port| ("cpu-port".into(), port.to_string())).into_iter().collect()
     }
 
     fn is_outdated(&self) -> bool {

@@ -1,5 +1,7 @@
 //! What surrounds a program: ports, clock, random numbers, functions.
 
+use std::fmt::Debug;
+
 use crate::ir::{Constant, Extern};
 
 /// The environment of a program. The fabric's side implements it; tests fake it.
@@ -28,6 +30,18 @@ pub trait Env {
     fn call(&mut self, _function: &Extern, _args: &[Constant], _results: &mut [Constant]) -> bool {
         false
     }
+}
+
+/// Functions that others provide for programs. Workers call them at the same time.
+pub trait Functions: Debug + Send + Sync {
+    /// Why there is no such function.
+    ///
+    /// # Errors
+    /// The reason, for people.
+    fn check(&self, function: &Extern) -> Result<(), String>;
+
+    /// Calls a function, as [`Env::call`] does.
+    fn call(&self, function: &Extern, args: &[Constant], results: &mut [Constant]) -> bool;
 }
 
 /// State of an egress queue.

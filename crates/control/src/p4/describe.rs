@@ -2,7 +2,7 @@
 
 use logic::{LogicDescription, LogicError, ParamDescription, ParamKind};
 
-use super::{CPU_PORT, DEFINE, INCLUDE, LOGIC, is_p4};
+use super::{CPU_PORT, DEFINE, FUNCTIONS, INCLUDE, LOGIC, is_p4};
 use crate::suggest;
 
 /// Describes the logic.
@@ -20,6 +20,8 @@ pub(crate) fn describe() -> LogicDescription {
             ParamDescription::new(INCLUDE, text(), "folders of included files, with `:` between them")
                 .optional("the folder of the program's file"),
             ParamDescription::new(DEFINE, text(), "macros such as `DEBUG` or `SIZE=64`, with `,` between them")
+                .optional("none"),
+            ParamDescription::new(FUNCTIONS, text(), "native module with the functions that programs declare as `extern`")
                 .optional("none"),
         ],
         commands: p4logic::commands(),

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use logic::{LogicError, Values, params};
 use p4::preprocess::Options;
+use p4logic::Given;
 use p4switch::{LoadError, Program};
+use pipeline::env::Functions;
 
-use super::{CPU_PORT, DEFINE, INCLUDE, describe, program};
+use super::{CPU_PORT, DEFINE, FUNCTIONS, INCLUDE, describe, program};
 
 /// Most bytes of an error in a program.
 const MOST_TEXT: usize = 4000;
@@ -17,8 +19,8 @@ const MOST_TEXT: usize = 4000;
 pub(crate) struct Loaded {
     /// Program.
     pub(crate) program: Option<Arc<Program>>,
-    /// Number of the port that stands for controllers; `None`: the architecture's.
-    pub(crate) cpu_port: Option<u32>,
+    /// What programs are given.
+    pub(crate) given: Given,
 }
 
 /// Reads the parameters of a logic, and the program that its name has.
@@ -28,10 +30,33 @@ pub(crate) struct Loaded {
 pub(crate) fn load(name: &str, given: &[(String, String)]) -> Result<Loaded, LogicError> {
     let values = params::check(&describe(), given)?;
     let cpu_port = u32::try_from(values.number(CPU_PORT)).ok().filter(|number| *number > 0);
-    let Some(file) = program(name) else { return Ok(Loaded { program: None, cpu_port }) };
+    let given = Given { cpu_port, functions: functions(values.text(FUNCTIONS))? };
+    let Some(file) = program(name) else { return Ok(Loaded { program: None, given }) };
     let refused = |error| LogicError::Module { file: name.into(), message: reason(error) };
     let program = Program::file(Path::new(file), &options(&values)).map_err(refused)?;
-    Ok(Loaded { program: Some(Arc::new(program)), cpu_port })
+    Ok(Loaded { program: Some(Arc::new(program)), given })
+}
+
+/// Loads a native module with functions for programs; none without a file.
+///
+/// # Errors
+/// It cannot be loaded.
+pub fn functions(file: &str) -> Result<Option<Arc<dyn Functions>>, LogicError> {
+    if file.is_empty() {
+        return Ok(None);
+    }
+    let refused = |message| LogicError::Module { file: file.into(), message };
+    native(Path::new(file)).map(Some).map_err(refused)
+}
+
+#[cfg(feature = "native")]
+fn native(file: &Path) -> Result<Arc<dyn Functions>, String> {
+    Ok(Arc::new(modules::P4Functions::load(file)?))
+}
+
+#[cfg(not(feature = "native"))]
+fn native(_: &Path) -> Result<Arc<dyn Functions>, String> {
+    Err("this build has no native modules".into())
 }
 
 fn options(values: &Values) -> Options {

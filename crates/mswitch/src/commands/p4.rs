@@ -33,7 +33,12 @@ pub(super) fn run(command: P4Command) -> Result<(), Failure> {
             };
             info(&program, form, &source)
         }
-        P4Command::Test { program, cases, trace, source } => test(&program, &cases, trace, &source),
+        P4Command::Test { program, cases, trace, functions, source } => {
+            let functions = functions.unwrap_or_default().display().to_string();
+            let functions = control::p4::functions(&functions).map_err(Failure::new)?;
+            let options = stf::Options { trace, functions, ..Default::default() };
+            test(&program, &cases, &options, &source)
+        }
         P4Command::Compile { program, output, source } => compile(&program, &output, &source),
         // Asked of a daemon.
         _ => Ok(()),
@@ -149,12 +154,21 @@ fn info(program: &Path, form: Form, source: &P4Source) -> Result<(), Failure> {
     print_bytes(&bytes)
 }
 
-fn test(program: &Path, cases: &[PathBuf], trace: bool, source: &P4Source) -> Result<(), Failure> {
+fn test(program: &Path, cases: &[PathBuf], options: &stf::Options, source: &P4Source) -> Result<(), Failure> {
     let mut front = read(program, source)?;
     let lowered = front.lower();
     show(&front);
     let Some(lowered) = lowered else { return Err(Failure::differs()) };
-    let options = stf::Options { trace, ..stf::Options::default() };
+    for function in &lowered.externs {
+        let missing = || {
+            format!(
+                "the program calls `{function}`, which is no function of its architecture; --functions names the native \
+                 module that has it"
+            )
+        };
+        let found = options.functions.as_ref().ok_or_else(missing);
+        found.and_then(|functions| functions.check(function)).map_err(Failure::new)?;
+    }
     let mut failed = 0;
     for path in cases {
         let name = path.display().to_string();
@@ -167,7 +181,7 @@ fn test(program: &Path, cases: &[PathBuf], trace: bool, source: &P4Source) -> Re
                 return Err(Failure::new(lines.join("\n")));
             }
         };
-        let report = stf::run(&lowered, &case, &options);
+        let report = stf::run(&lowered, &case, options);
         for (line, note) in &report.notes {
             print(&format!("{name}:{line}: {note}\n"))?;
         }

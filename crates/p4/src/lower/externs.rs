@@ -14,7 +14,7 @@ use crate::source::Span;
 
 impl<'h> Lower<'h> {
     /// Lowers a call of an extern function.
-    pub(super) fn extern_function(&mut self, name: &str, call: &'h Call, _result: &Type) -> Val {
+    pub(super) fn extern_function(&mut self, name: &str, call: &'h Call, result: &'h Type) -> Val {
         let args = call.args.as_slice();
         match (name, args) {
             ("verify", _) => self.verify(call),
@@ -76,7 +76,7 @@ impl<'h> Lower<'h> {
             }
             _ => match self.psa_function(name, args) {
                 Some(value) => return Val::Number(value),
-                None => self.unsupported(call.span, format!("the extern function `{name}` is")),
+                None => return self.foreign_function(name, call, result),
             },
         }
         Val::Nothing

@@ -19,6 +19,7 @@
 //! | `core.rs`     | packets: `extract`, `lookahead`, `emit`, `verify`                                |
 //! | `psa.rs`      | the stages of `PSA_Switch`; `psa_objects.rs`: the objects of its programs        |
 //! | `v1model.rs`  | the stages of `V1Switch`; `externs.rs`: what its programs call                   |
+//! | `foreign.rs`  | extern functions that no architecture has                                        |
 //!
 //! What programs can observe:
 //! - Operands are evaluated from left to right, each to the end; a value that a later operand's call could change is
@@ -30,6 +31,7 @@ mod assign;
 mod calls;
 mod core;
 mod externs;
+mod foreign;
 mod leave;
 mod objects;
 mod parsers;

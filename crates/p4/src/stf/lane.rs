@@ -8,11 +8,12 @@ use std::sync::Arc;
 use codegen::{Code, Effects, Engine, Views, Worker};
 use pipeline::Checked;
 use pipeline::bits::Bits;
-use pipeline::env::{Env, Queue};
+use pipeline::env::{Env, Functions, Queue};
 use pipeline::interp::{self, Effect, Exit, Limits, Outcome, Received};
-use pipeline::ir::{CounterId, RegisterId, TableId};
+use pipeline::ir::{Constant, CounterId, Extern, RegisterId, TableId};
 use pipeline::state::{Bundle, State, Update, UpdateError};
 
+use super::run::Options;
 use super::stack::CODE_STACK;
 
 /// Most bytes of machine code.
@@ -20,18 +21,24 @@ const CODE: usize = 256 << 20;
 /// Most cells of an array that are compared.
 const CELLS: u32 = 1 << 16;
 
-/// Surroundings: a clock that the runner moves, queues, and random numbers from a seed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Surroundings: a clock that the runner moves, queues, random numbers from a seed, and functions.
+#[derive(Debug, Clone)]
 pub(super) struct World {
     pub(super) now: u64,
     /// State of all queues.
     pub(super) queue: Queue,
     seed: u64,
+    functions: Option<Arc<dyn Functions>>,
 }
 
-impl Default for World {
-    fn default() -> Self {
-        Self { now: 0, queue: Queue::default(), seed: 1 }
+impl World {
+    fn new(options: &Options) -> Self {
+        Self { now: 0, queue: Queue::default(), seed: 1, functions: options.functions.clone() }
+    }
+
+    /// Whether as many random numbers have been drawn at the same time.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        (self.now, self.queue, self.seed) == (other.now, other.queue, other.seed)
     }
 }
 
@@ -57,6 +64,10 @@ impl Env for World {
     fn queue(&self, _: u32, _: u8) -> Queue {
         self.queue
     }
+
+    fn call(&mut self, function: &Extern, args: &[Constant], results: &mut [Constant]) -> bool {
+        self.functions.as_ref().is_some_and(|functions| functions.call(function, args, results))
+    }
 }
 
 /// The interpreter.
@@ -67,8 +78,8 @@ pub(super) struct Interpreter {
 }
 
 impl Interpreter {
-    pub(super) fn new(state: State, limits: Limits) -> Self {
-        Self { state, world: World::default(), limits }
+    pub(super) fn new(state: State, options: &Options) -> Self {
+        Self { state, world: World::new(options), limits: options.limits }
     }
 
     pub(super) fn run(&mut self, received: &Received<'_>, trace: bool) -> Outcome {
@@ -92,10 +103,11 @@ pub(super) struct Compiled {
 }
 
 /// Machine code, and machine code that [`Compiled::improve`] specialises.
-pub(super) fn compile(program: &Checked, limits: Limits) -> Result<[Compiled; 2], String> {
-    let options = codegen::Options { limits, code: CODE, stack: CODE_STACK };
+pub(super) fn compile(program: &Checked, options: &Options) -> Result<[Compiled; 2], String> {
+    let world = World::new(options);
+    let options = codegen::Options { limits: options.limits, code: CODE, stack: CODE_STACK };
     let code = Arc::new(codegen::compile(program, &options).map_err(|error| error.to_string())?);
-    let lane = |name| Compiled::new(name, State::new(program.clone()), code.clone(), options);
+    let lane = |name| Compiled::new(name, State::new(program.clone()), world.clone(), code.clone(), options);
     Ok([lane("machine code")?, lane("specialised machine code")?])
 }
 
@@ -103,12 +115,13 @@ impl Compiled {
     fn new(
         name: &'static str,
         state: State,
+        world: World,
         code: Arc<Code>,
         options: codegen::Options,
     ) -> Result<Self, String> {
         let engine = Engine::with_code(&state, code, options).map_err(|error| error.to_string())?;
         let (views, worker) = (engine.views(), Worker::alone());
-        Ok(Self { name, state, world: World::default(), engine, views, worker })
+        Ok(Self { name, state, world, engine, views, worker })
     }
 
     /// Makes code for the entries that are there.

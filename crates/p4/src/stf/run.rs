@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::sync::Arc;
 
 use pipeline::Checked;
 use pipeline::bits::Bits;
+use pipeline::env::Functions;
 use pipeline::interp::{Effect, Exit, Limits, Outcome, Received};
 use pipeline::state::State;
 
@@ -21,7 +23,7 @@ pub(super) const AFTER_COMMAND: u64 = 1_000_000_000;
 const AFTER_PACKET: u64 = 1_000;
 
 /// How a case is run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Options {
     /// Whether machine code runs beside the interpreter.
     pub compiled: bool,
@@ -29,11 +31,13 @@ pub struct Options {
     pub trace: bool,
     /// Bounds of what a packet may cause.
     pub limits: Limits,
+    /// Functions that the program declares as `extern`.
+    pub functions: Option<Arc<dyn Functions>>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { compiled: true, trace: false, limits: Limits::default() }
+        Self { compiled: true, trace: false, limits: Limits::default(), functions: None }
     }
 }
 
@@ -109,7 +113,7 @@ impl<'a> Run<'a> {
         let mut run = Self {
             program,
             options,
-            interpreter: Interpreter::new(State::new(program.clone()), options.limits),
+            interpreter: Interpreter::new(State::new(program.clone()), options),
             compiled: Vec::new(),
             configurator: Configurator::new(program.clone()),
             expectations: Expectations::default(),
@@ -120,7 +124,7 @@ impl<'a> Run<'a> {
             report: Report::default(),
         };
         if options.compiled {
-            match compile(program, options.limits) {
+            match compile(program, options) {
                 Ok(lanes) => run.compiled.extend(lanes),
                 Err(reason) => run.report.differences.push(Difference::NotCompiled(reason)),
             }

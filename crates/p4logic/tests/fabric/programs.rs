@@ -5,9 +5,12 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use fabric::port::Caps;
-use p4logic::{P4, Settings};
+use p4logic::{Given, P4, Settings};
 use p4runtime_proto::v1::PacketOut;
 use p4switch::{Code, Device, InstallAction, Program};
+use pipeline::bits::Bits;
+use pipeline::env::Functions;
+use pipeline::ir::{Constant, Extern};
 
 use crate::frames::{op, plain};
 use crate::rig::{ALL, By, L3, OPS, Rig, config};
@@ -101,16 +104,62 @@ fn programs_for_psa_have_a_cpu_port_of_32_bits() {
     }
 }
 
+/// Has `next(out bit<8>, in bit<8>)`, which adds a number.
+#[derive(Debug)]
+struct Next(u64);
+
+impl Functions for Next {
+    fn check(&self, function: &Extern) -> Result<(), String> {
+        let is_known = function.to_string() == "next(out bit<8>, in bit<8>)";
+        is_known.then_some(()).ok_or_else(|| format!("no `{function}`"))
+    }
+
+    fn call(&self, _: &Extern, args: &[Constant], results: &mut [Constant]) -> bool {
+        results[0].value = args[0].value.add(&Bits::from_u64(8, self.0));
+        true
+    }
+}
+
+#[test]
+fn functions_are_given_by_the_configuration() {
+    let given = |by| Given { functions: Some(Arc::new(Next(by))), ..Given::default() };
+    let declared = OPS.replace("parser ", "extern bit<8> next(in bit<8> number);\nparser ");
+    let text = declared.replace("(bit<9>)hdr.op.arg", "(bit<9>)next(hdr.op.arg)");
+    for by in ALL {
+        let rig = Rig::with(by, 1, Caps::default());
+        let refused = rig.logic.install(InstallAction::Verify, Some(&config(&text))).unwrap_err();
+        assert_eq!(refused.code, Code::InvalidArgument);
+        assert!(
+            refused.message.starts_with("the program calls `next(out bit<8>, in bit<8>)`, which"),
+            "{refused:?}"
+        );
+        rig.logic.configure(None, given(1)).unwrap();
+        rig.install(&text);
+        assert_eq!(rig.run(1, [op(0, 2, 0)])[2].len(), 1, "{by:?}");
+        // Without another program, the one that runs is given other functions.
+        rig.logic.configure(None, given(2)).unwrap();
+        assert_eq!(rig.run(1, [op(0, 2, 0)])[3].len(), 1, "{by:?}");
+        let refused = rig.logic.configure(None, Given::default()).unwrap_err();
+        assert!(refused.to_string().contains("--param functions=FILE"), "{refused}");
+        assert_eq!(rig.run(1, [op(0, 2, 0)])[3].len(), 1, "{by:?}");
+        let wrong =
+            text.replace("in bit<8> number", "in bit<9> number").replace("next(hdr", "next((bit<9>)hdr");
+        let refused = rig.logic.install(InstallAction::VerifyAndCommit, Some(&config(&wrong))).unwrap_err();
+        assert_eq!(refused.message, "no `next(out bit<8>, in bit<9>)`");
+    }
+}
+
 #[test]
 fn a_program_of_the_configuration_runs_from_the_start() {
     let program = Program::text("p.p4", OPS, &p4::preprocess::Options::default()).unwrap();
-    let settings = Settings { program: Some(Arc::new(program)), cpu_port: Some(255), ..Settings::default() };
+    let given = Given { cpu_port: Some(255), ..Given::default() };
+    let settings = Settings { program: Some(Arc::new(program)), given, ..Settings::default() };
     let logic = P4::new(settings).unwrap();
     // Controllers get what they may send.
     let config = logic.config().unwrap();
     logic.install(InstallAction::VerifyAndCommit, Some(&config)).unwrap();
     assert_eq!(logic.config().unwrap(), config);
     let other = Program::text("p.p4", L3, &p4::preprocess::Options::default()).unwrap();
-    logic.configure(Some(Arc::new(other)), None).unwrap();
+    logic.configure(Some(Arc::new(other)), Given::default()).unwrap();
     assert_ne!(logic.config().unwrap().p4info, config.p4info);
 }

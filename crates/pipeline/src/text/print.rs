@@ -127,6 +127,20 @@ impl fmt::Display for Ty {
     }
 }
 
+impl fmt::Display for Extern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}(", quoted(&self.name))?;
+        for (i, (direction, ty)) in self.params.iter().enumerate() {
+            let direction = match direction {
+                Direction::In => "in",
+                Direction::Out => "out",
+            };
+            write!(f, "{}{direction} {}", if i == 0 { "" } else { ", " }, Ty(*ty))?;
+        }
+        f.write_str(")")
+    }
+}
+
 struct Const<'a>(&'a Constant);
 
 impl fmt::Display for Const<'_> {
@@ -237,15 +251,7 @@ impl<'a> Printer<'a> {
                 s.line(format_args!("register {}[{}]: {};", quoted(&x.name), x.size, Ty(x.ty)))?;
             }
             for x in &p.externs {
-                let params: Vec<_> = x
-                    .params
-                    .iter()
-                    .map(|(direction, ty)| match direction {
-                        Direction::In => format!("in {}", Ty(*ty)),
-                        Direction::Out => format!("out {}", Ty(*ty)),
-                    })
-                    .collect();
-                s.line(format_args!("extern {}({});", quoted(&x.name), params.join(", ")))?;
+                s.line(format_args!("extern {x};"))?;
             }
             for x in &p.profiles {
                 s.block(format_args!("profile {}[{}]", quoted(&x.name), x.size), "", |s| {
