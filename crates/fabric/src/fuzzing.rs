@@ -133,7 +133,8 @@ impl Steps {
     /// Creates the memory of a worker. Fails if a worker's creation would.
     pub fn new(limits: BatchLimits) -> io::Result<Self> {
         let tools = Tools::new(Notifier::new()?);
-        Ok(Self { batch: RxBatch::new(limits), pad: Scratchpad::of_worker(0), tools, room: limits.bytes })
+        let pad = Scratchpad::of_worker(0, tools.activity.clone());
+        Ok(Self { batch: RxBatch::new(limits), pad, tools, room: limits.bytes })
     }
 
     /// Changes the limits of the next batch, up to those at creation.
@@ -242,7 +243,7 @@ impl Retaining {
     /// A queue of so many slots. Fails if the kernel has no eventfd left.
     pub fn new(slots: u32, gate: Box<dyn Gate>, egress: Arc<dyn Egress>) -> io::Result<Self> {
         let (ring, counters) = (Retained::new(slots, EventBell::new()?), Arc::<QueueCounters>::default());
-        let queue = Arc::new(Queued::new(ring.clone()));
+        let queue = Arc::new(Queued::new(ring.clone(), egress.clone()));
         let client = Client::new(1, Arc::new(|_| ()), vec![egress.clone()], None);
         let drain = Drain::new(ring, gate, egress, counters.clone(), client, 0);
         Ok(Self { queue, drain, counters })

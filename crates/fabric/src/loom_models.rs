@@ -838,8 +838,11 @@ fn a_drain_loses_no_packet_and_gets_none_after_its_end() {
         let (named, stopped) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false)));
         let quiescence = Arc::new(Quiescence::new(1));
         let worker = {
-            let (queue, named, quiescence) =
-                (Queued::new(retained.clone()), named.clone(), quiescence.clone());
+            let (queue, named, quiescence) = (
+                Queued::new(retained.clone(), std::sync::Arc::new(Unused)),
+                named.clone(),
+                quiescence.clone(),
+            );
             thread::spawn(move || {
                 let mut sent = 0;
                 for batch in [first, second] {
@@ -884,6 +887,15 @@ fn a_drain_loses_no_packet_and_gets_none_after_its_end() {
     });
     DRAINED.assert_all(3);
     RETAINED.assert_all(3);
+}
+
+/// The destination of a drain that the model plays itself.
+struct Unused;
+
+impl Egress for Unused {
+    fn deliver(&self, _: &mut OutputList<'_>, _: &QueueCounters, _: &mut Tools) -> Result<(), Fault> {
+        unreachable!("the model drains");
+    }
 }
 
 /// Takes all packets out of the ring; returns their first bytes.

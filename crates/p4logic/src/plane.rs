@@ -13,13 +13,14 @@ use fabric::doorbell::{Doorbell, ThreadBell};
 use fabric::worker::PerThread;
 use fabric::{Batch, DropReason, PortIndex, VersionId};
 use match_action::{Form, Run};
+use pipeline::env::Env;
 use pipeline::interp::Received;
 
 use crate::effect::EffectRef;
 use crate::execute::Executor;
 use crate::ports::PortMap;
 use crate::running::Running;
-use crate::surroundings::Surroundings;
+use crate::surroundings::{Measured, Surroundings};
 use crate::tally::{Lost, Tally, bump};
 use crate::upcalls::{Purpose, Upcalls};
 
@@ -82,6 +83,8 @@ struct Memory {
     /// Packets that go through it again, in plain versions.
     again: Vec<VersionId>,
     front: Vec<u8>,
+    /// Depths of queues that the batch has asked for.
+    depths: Vec<(u32, u32)>,
     random: u64,
 }
 
@@ -95,6 +98,7 @@ impl Local {
             packets: Vec::new(),
             again: Vec::new(),
             front: Vec::new(),
+            depths: Vec::new(),
             random: seed,
         };
         let own = Own {
@@ -186,6 +190,7 @@ impl Memory {
     fn choose(&mut self, batch: &mut Batch<'_>, executor: &Executor<'_>) {
         self.packets.clear();
         self.again.clear();
+        self.depths.clear();
         let security = batch.security();
         let wants_plain = executor.running.wants_plain.load(Relaxed);
         for v in batch.packets() {
@@ -205,7 +210,7 @@ impl Memory {
     /// makes of them are left for [`Memory::run_again`]. `are_received`: the packets are received ones, not versions of
     /// such.
     fn run(&mut self, views: &Views, executor: &mut Executor<'_>, batch: &mut Batch<'_>, are_received: bool) {
-        let Self { worker, effects, fates, packets, again, front, random } = self;
+        let Self { worker, effects, fates, packets, again, front, depths, random } = self;
         effects.clear();
         fates.clear();
         {
@@ -215,13 +220,21 @@ impl Memory {
             let is_live = |number: u32| is_live(ports, running, batch, number);
             let mut surroundings =
                 Surroundings { now, random, is_live: &is_live, functions: running.functions.as_deref() };
+            let depth = |number: u32| ports.index(number).map_or(0, |index| batch.depth(index));
+            let mut measured;
+            let env: &mut dyn Env = if running.reads_depth {
+                measured = Measured { surroundings, depth: &depth, known: depths };
+                &mut measured
+            } else {
+                &mut surroundings
+            };
             let number = executor.number;
             let received = packets.iter().map(|v| Received {
                 len: batch.len(*v),
                 time: now,
                 ..Received::whole(batch.header(*v), number)
             });
-            worker.run_batch(&view, &mut surroundings, received, effects, fates);
+            worker.run_batch(&view, env, received, effects, fates);
         }
         let (mut run, mut begin) = (Run::NONE, 0);
         // Received packets are sent in runs.

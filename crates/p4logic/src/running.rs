@@ -82,6 +82,8 @@ pub(crate) struct Running {
     pub(crate) window: usize,
     /// Whether it sees the time to the nanosecond.
     pub(crate) reads_time: bool,
+    /// Whether it sees how long queues are.
+    pub(crate) reads_depth: bool,
     /// Whether packets are segmented and their checksums completed before it sees them; see [`crate::offload`].
     pub(crate) wants_plain: AtomicBool,
 }
@@ -102,6 +104,7 @@ impl Running {
             functions: given.functions.clone(),
             window: window(ir),
             reads_time: has_meters || has_slot(&[Slot::IngressTime, Slot::StageTime], 0),
+            reads_depth: has_slot(&[Slot::EnqueueDepth, Slot::DequeueDepth], 0),
             wants_plain: AtomicBool::new(false),
             compiled,
             program,

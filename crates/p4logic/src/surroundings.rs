@@ -1,9 +1,9 @@
-//! What surrounds a program: ports, clock, random numbers, functions.
+//! What surrounds a program: ports and their queues, clock, random numbers, functions.
 
-use pipeline::env::{Env, Functions};
+use pipeline::env::{Env, Functions, Queue};
 use pipeline::ir::{Constant, Extern};
 
-/// The environment of a batch. Queues of ports are not measured: their depths and delays are 0.
+/// The environment of a batch, to which the queues of ports are empty.
 pub(crate) struct Surroundings<'a> {
     /// Nanoseconds on the monotonic clock.
     pub(crate) now: u64,
@@ -40,5 +40,47 @@ impl Env for Surroundings<'_> {
 
     fn call(&mut self, function: &Extern, args: &[Constant], results: &mut [Constant]) -> bool {
         self.functions.is_some_and(|functions| functions.call(function, args, results))
+    }
+}
+
+/// The same with queues that are measured, for programs that look at them.
+pub(crate) struct Measured<'a> {
+    pub(crate) surroundings: Surroundings<'a>,
+    /// Packets that wait at a port.
+    pub(crate) depth: &'a dyn Fn(u32) -> u32,
+    /// Depths at ports that the batch has asked for: all its packets see the same.
+    pub(crate) known: &'a mut Vec<(u32, u32)>,
+}
+
+impl Env for Measured<'_> {
+    fn now(&mut self) -> u64 {
+        self.surroundings.now()
+    }
+
+    fn random(&mut self) -> u64 {
+        self.surroundings.random()
+    }
+
+    fn is_live(&self, port: u32) -> bool {
+        self.surroundings.is_live(port)
+    }
+
+    fn ports(&self, ingress: u32, flood: bool) -> Vec<u32> {
+        self.surroundings.ports(ingress, flood)
+    }
+
+    /// A packet enters its queue and the program sees it in one moment. What it will wait is not known.
+    fn queue(&mut self, port: u32, _class: u8) -> Queue {
+        let found = self.known.iter().find(|(known, _)| *known == port).map(|(_, depth)| *depth);
+        let depth = found.unwrap_or_else(|| {
+            let depth = (self.depth)(port);
+            self.known.push((port, depth));
+            depth
+        });
+        Queue { enqueue_depth: depth, dequeue_depth: depth, delay: 0 }
+    }
+
+    fn call(&mut self, function: &Extern, args: &[Constant], results: &mut [Constant]) -> bool {
+        self.surroundings.call(function, args, results)
     }
 }

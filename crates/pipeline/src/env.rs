@@ -19,9 +19,9 @@ pub trait Env {
     /// pass through a further stage.
     fn ports(&self, ingress: u32, flood: bool) -> Vec<u32>;
 
-    /// State of a port's egress queue, for a packet of this class: the depths when a packet enters and leaves it, and
-    /// the time in between, nanoseconds.
-    fn queue(&self, _port: u32, _class: u8) -> Queue {
+    /// State of a port's egress queue, for a packet of this class that is about to leave through it. Asked for each
+    /// packet that enters a stage with its port known, whether the program looks at it or not.
+    fn queue(&mut self, _port: u32, _class: u8) -> Queue {
         Queue::default()
     }
 

@@ -95,6 +95,13 @@ pub struct Lane {
     pub(crate) client: Arc<Client>,
 }
 
+impl Lane {
+    /// Packets that wait here; unknown, and 0, while the client's memory must not be touched.
+    pub(crate) fn depth(&self) -> u32 {
+        if self.client.is_quarantined() { 0 } else { self.egress.depth(&self.counters) }
+    }
+}
+
 /// The few fields of a port that delivery of plain packets needs; the rest is in [`PortEntry`].
 #[derive(Clone, Copy)]
 pub(crate) struct Destination {

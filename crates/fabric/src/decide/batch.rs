@@ -208,6 +208,22 @@ impl<'a> Batch<'a> {
         self.view.port(port).is_some_and(|entry| entry.lanes > 0)
     }
 
+    /// Packets that wait at a port for its receiver, as far as the port can tell: those that were delivered and that the
+    /// receiver has not taken yet, and those in queues of the switch's own in front of it ([`Egress::depth`]). Packets of
+    /// this batch do not count. In a rehearsal queues are empty.
+    ///
+    /// It takes the locks of the port's queues, looks at its client's memory, and may cost a system call: a logic asks
+    /// once for a batch and a port, and remembers the answer.
+    ///
+    /// [`Egress::depth`]: crate::Egress::depth
+    pub fn depth(&self, port: PortIndex) -> u32 {
+        let Some(entry) = self.view.port(port).filter(|_| !self.rehearsal) else { return 0 };
+        let lanes = (entry.first_lane..).take(entry.lanes as usize);
+        let lanes = lanes.filter_map(|lane| self.bridge.lane(lane as usize));
+        let depths = lanes.map(|lane| self.pad.activity.looking_at(&lane.client, || lane.depth()));
+        depths.fold(0, u32::saturating_add)
+    }
+
     /// All ports of the bridge by index, whether they take packets or not. For explanations: it walks all of them.
     pub fn ports(&self) -> impl Iterator<Item = PortIndex> + use<'a> {
         self.view.ports()

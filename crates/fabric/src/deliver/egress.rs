@@ -23,6 +23,14 @@ pub trait Egress: Send + Sync {
     /// The fence costs as much as a short delivery, so all deliveries of a batch share one.
     fn notify(&self, _tools: &mut Tools) {}
 
+    /// Packets that were delivered here and that the receiver has not taken yet, as far as can be told without waiting;
+    /// 0 if it takes them within the delivery. A packet that takes several buffers may count as several. `counters` are
+    /// those of its deliveries. Asked at most once a batch, and only for logics that look at it
+    /// ([`crate::Batch::depth`]).
+    fn depth(&self, _counters: &QueueCounters) -> u32 {
+        0
+    }
+
     /// A worker is stuck in the receiver's memory, perhaps with a lock of this queue: while on, no thread waits for
     /// that lock.
     fn quarantine(&self, _on: bool) {}

@@ -2,9 +2,12 @@
 //!
 //! Invariant: a level's memory is allocated when a worker first needs it, and kept.
 
+use std::sync::Arc;
+
 use crate::lists::scratchpad::Scratchpad;
 use crate::rx::arena::Arena;
 use crate::rx::{BatchLimits, RxBatch};
+use crate::worker::activity::Activity;
 
 /// Times that a packet may cross from one bridge to another.
 pub const MAX_DEPTH: usize = 8;
@@ -21,8 +24,8 @@ pub(crate) struct Level {
 /// Nested batches of a worker, below the one that it took from a queue.
 #[derive(Default)]
 pub(crate) struct NestedBatches {
-    /// The worker and the limits of its batches. `None` outside of workers: nothing crosses.
-    worker: Option<(usize, BatchLimits)>,
+    /// The worker, the limits of its batches, and its thread's activity. `None` outside of workers: nothing crosses.
+    worker: Option<(usize, BatchLimits, Arc<Activity>)>,
     levels: [Option<Box<Level>>; MAX_DEPTH],
     depth: usize,
     /// Arenas that hold the headers of the batches above, if a logic supplies the memory.
@@ -33,8 +36,8 @@ pub(crate) struct NestedBatches {
 
 impl NestedBatches {
     /// Nested batches of worker `index`.
-    pub(crate) fn of_worker(index: usize, limits: BatchLimits) -> Self {
-        Self { worker: Some((index, BatchLimits { bytes: 0, ..limits })), ..Self::default() }
+    pub(crate) fn of_worker(index: usize, limits: BatchLimits, activity: Arc<Activity>) -> Self {
+        Self { worker: Some((index, BatchLimits { bytes: 0, ..limits }, activity)), ..Self::default() }
     }
 
     /// Starts a batch taken from a queue.
@@ -45,18 +48,19 @@ impl NestedBatches {
 
     /// Takes the next level for `packets` packets; `None` if it is too deep or the packets are too many.
     pub(crate) fn descend(&mut self, packets: u32, above: Option<Arena>) -> Option<(usize, Box<Level>)> {
-        let (worker, limits) = self.worker?;
+        let (worker, limits, activity) = self.worker.as_ref()?;
         let left = self.left.checked_sub(packets)?;
         let level = self.levels.get_mut(self.depth)?.take();
         let level = level.unwrap_or_else(|| {
-            Box::new(Level { batch: RxBatch::new(limits), pad: Scratchpad::of_worker(worker) })
+            let pad = Scratchpad::of_worker(*worker, activity.clone());
+            Box::new(Level { batch: RxBatch::new(*limits), pad })
         });
         if let Some(slot) = self.above.get_mut(self.depth) {
             *slot = above;
         }
         self.left = left;
         self.depth += 1;
-        Some((worker, level))
+        Some((*worker, level))
     }
 
     /// Leaves the level.

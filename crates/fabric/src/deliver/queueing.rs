@@ -198,12 +198,14 @@ unsafe impl<B: Bell> RingBacking for Filling<B> {
 pub(crate) struct Queued<B: Bell> {
     ring: TxRing<Filling<B>>,
     retained: Arc<Retained<B>>,
+    /// Where the drain delivers to.
+    behind: Arc<dyn Egress>,
 }
 
 impl<B: Bell> Queued<B> {
-    /// Retains packets in this ring.
-    pub(crate) fn new(retained: Arc<Retained<B>>) -> Self {
-        Self { ring: TxRing::new(Filling(retained.clone()), (), 0), retained }
+    /// Retains packets for `behind` in this ring.
+    pub(crate) fn new(retained: Arc<Retained<B>>, behind: Arc<dyn Egress>) -> Self {
+        Self { ring: TxRing::new(Filling(retained.clone()), (), 0), retained, behind }
     }
 }
 
@@ -229,5 +231,10 @@ impl<B: Bell + 'static> Egress for Queued<B> {
             tools.notifier.add_bell(&self.retained);
         }
         Ok(())
+    }
+
+    /// What is retained, and what waits behind.
+    fn depth(&self, counters: &QueueCounters) -> u32 {
+        self.ring.depth(counters).saturating_add(self.behind.depth(counters))
     }
 }

@@ -98,6 +98,13 @@ pub unsafe trait RingBacking: Send + Sync {
     /// Publishes all entries before `seq`; stores made by `fill` are visible first.
     fn publish(&self, own: &mut Self::Own, seq: u32);
 
+    /// Returns how many entries before `published` the receiver has not taken yet, as far as the ring shows it. By
+    /// default those that it has not posted again: for receivers that keep all entries posted.
+    fn waiting(&self, own: &mut Self::Own, published: u32) -> Result<u32, Fault> {
+        let posted = self.posted(own, published)?.wrapping_sub(published);
+        Ok(self.size().saturating_sub(posted))
+    }
+
     /// Ends handing over: entries that were read and not handed over count as never read.
     fn close(&self, _own: &mut Self::Own) {}
 
@@ -643,6 +650,21 @@ impl<B: RingBacking> Egress for TxRing<B> {
         if let Some(fd) = self.backing.notify() {
             tools.notifier.add(fd);
         }
+    }
+
+    fn depth(&self, _counters: &QueueCounters) -> u32 {
+        let depth = self.state.with_unless(&self.quarantined, |state| {
+            if state.dead {
+                return 0;
+            }
+            let published = state.reservation.published();
+            // Entries that other workers fill will be published in a moment.
+            let filling = state.reservation.next_free().wrapping_sub(published);
+            // A fault is met again by the next delivery.
+            let waiting = self.backing.waiting(&mut state.own, published).unwrap_or(0);
+            waiting.saturating_add(filling).min(self.backing.size())
+        });
+        depth.unwrap_or(0)
     }
 
     fn close(&self) {

@@ -4,10 +4,13 @@
 //! unicast and flooded packets alike. One packet may be on many lists, and on one list more than once. A list is a
 //! chain of runs ([`crate::lists::output`]): an output that continues its list's last run only extends it.
 
+use std::sync::Arc;
+
 use crate::counters::{DropReason, Drops};
 use crate::lists::output::{NIL, OUTPUTS, OutputList, Run, RunPool};
 use crate::observe::notes::Notes;
 use crate::rx::{RxBatch, VERSIONS};
+use crate::worker::activity::Activity;
 
 #[derive(Debug, Clone, Copy)]
 struct List {
@@ -108,6 +111,8 @@ pub struct Scratchpad {
     pub(crate) notes: Notes,
     /// Nothing of the batch is counted at ports.
     pub(crate) rehearsal: bool,
+    /// Activity of the thread.
+    pub(crate) activity: Arc<Activity>,
 }
 
 impl Default for Scratchpad {
@@ -121,19 +126,20 @@ impl Default for Scratchpad {
             drops: Drops::default(),
             notes: Notes::default(),
             rehearsal: false,
+            activity: Arc::default(),
         }
     }
 }
 
 impl Scratchpad {
-    /// Scratchpad of worker `index`.
-    pub(crate) fn of_worker(index: usize) -> Self {
-        Self { notes: Notes::of_worker(index), ..Self::default() }
+    /// Scratchpad of worker `index`, whose thread publishes this activity.
+    pub(crate) fn of_worker(index: usize, activity: Arc<Activity>) -> Self {
+        Self { notes: Notes::of_worker(index), activity, ..Self::default() }
     }
 
     /// Scratchpad of a batch that is never sent.
     pub(crate) fn for_rehearsal() -> Self {
-        Self { rehearsal: true, ..Self::of_worker(0) }
+        Self { rehearsal: true, ..Self::of_worker(0, Arc::default()) }
     }
 
     /// Empties all lists and makes room for a bridge's lanes. Allocates only after the bridge grew.

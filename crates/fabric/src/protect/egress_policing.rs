@@ -441,6 +441,10 @@ impl Egress for Policed {
         self.egress.notify(tools);
     }
 
+    fn depth(&self, counters: &QueueCounters) -> u32 {
+        self.egress.depth(counters)
+    }
+
     fn quarantine(&self, on: bool) {
         self.egress.quarantine(on);
     }

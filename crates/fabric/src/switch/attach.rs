@@ -113,7 +113,7 @@ impl Switch {
         let (mut tx, mut drains) = (attachment.tx, Vec::new());
         if let Some((rings, queueing)) = rings.zip(options.queueing) {
             for (((number, egress), ring), counters) in (0..).zip(&mut tx).zip(rings).zip(&port.tx) {
-                let queued: Arc<dyn Egress> = Arc::new(Queued::new(ring.clone()));
+                let queued: Arc<dyn Egress> = Arc::new(Queued::new(ring.clone(), egress.clone()));
                 let (egress, gate) = (std::mem::replace(egress, queued), (queueing.gate)(number));
                 let (counters, token) = (counters.clone(), next(next_token));
                 let drain = Drain::new(ring, gate, egress, counters, client.clone(), token);

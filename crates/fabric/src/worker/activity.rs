@@ -86,6 +86,14 @@ impl Activity {
         result
     }
 
+    /// Runs `look`, which looks at the memory of this client, while packets are decided.
+    pub(crate) fn looking_at<R>(&self, client: &Client, look: impl FnOnce() -> R) -> R {
+        let before = self.to.swap(client.number, Relaxed);
+        let result = look();
+        self.to.store(before, Relaxed);
+        result
+    }
+
     #[inline]
     pub(crate) fn get(&self) -> ActiveClients {
         let (from, to) = (self.from.load(Relaxed), self.to.load(Relaxed));

@@ -185,8 +185,6 @@ impl<'h> Lower<'h> {
                 "packet_length" => Some(Slot::PacketLength),
                 "egress_rid" => Some(Slot::Replica),
                 "parser_error" => Some(Slot::ParserError),
-                "enq_qdepth" => Some(Slot::EnqueueDepth),
-                "deq_qdepth" => Some(Slot::DequeueDepth),
                 _ => None,
             };
             let name = self.unique(&name);
@@ -239,6 +237,14 @@ impl<'h> Lower<'h> {
                 ("deq_timedelta", "queue delay", Slot::QueueDelay),
             ],
         };
+        // Queues are measured only for programs that look at them.
+        for (field, slot) in [("enq_qdepth", Slot::EnqueueDepth), ("deq_qdepth", Slot::DequeueDepth)] {
+            if let Some(id) = self.used_standard(field)
+                && let Some(var) = self.out.vars.get_mut(id.index())
+            {
+                var.slot = Some(slot);
+            }
+        }
         for (field, name, slot) in times {
             if let Some(var) = self.used_standard(field) {
                 let width = self.out.vars.get(var.index()).map_or(48, |var| var.ty.width());

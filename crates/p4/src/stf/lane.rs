@@ -61,7 +61,7 @@ impl Env for World {
         Vec::new()
     }
 
-    fn queue(&self, _: u32, _: u8) -> Queue {
+    fn queue(&mut self, _: u32, _: u8) -> Queue {
         self.queue
     }
 

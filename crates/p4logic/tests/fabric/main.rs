@@ -3,6 +3,7 @@
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod controllers;
+mod depths;
 mod entities;
 mod forward;
 mod frames;

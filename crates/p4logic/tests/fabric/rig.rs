@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -78,6 +80,7 @@ impl RxQueue for Queue {
 struct Outbox {
     frames: Mutex<Vec<(Vec<u8>, Offload)>>,
     progress: Condvar,
+    asked: AtomicUsize,
 }
 
 impl Egress for Outbox {
@@ -102,6 +105,12 @@ impl Egress for Outbox {
         counters.add_batch(list.len() as u64, bytes);
         self.progress.notify_all();
         Ok(())
+    }
+
+    /// Frames that the test has not taken.
+    fn depth(&self, _: &QueueCounters) -> u32 {
+        self.asked.fetch_add(1, Relaxed);
+        self.frames.lock().unwrap().len() as u32
     }
 }
 
@@ -155,6 +164,11 @@ impl Client {
         std::mem::take(&mut *frames)
     }
 
+    /// Times that the switch has asked how many frames wait here.
+    pub fn asked(&self) -> usize {
+        self.outbox.asked.load(Relaxed)
+    }
+
     /// Frames delivered so far.
     pub fn delivered(&self) -> usize {
         self.outbox.frames.lock().unwrap().len()
@@ -177,6 +191,7 @@ pub const PORTS: usize = 4;
 
 pub const L3: &str = include_str!("../programs/l3.p4");
 pub const OPS: &str = include_str!("../programs/ops.p4");
+pub const DEPTHS: &str = include_str!("../programs/depths.p4");
 
 /// A program's configuration, as controllers send it.
 pub fn config(text: &str) -> ForwardingPipelineConfig {

@@ -78,6 +78,8 @@ pub(super) fn egress(
     }
     // Buffers are checked when there is a packet, so the driver need not signal new ones.
     queue.set_kicks(false);
+    // It learns how many chains the driver posts.
+    queue.unprocessed();
     let (memory, log, wanted) = (queue.memory().clone(), queue.log().cloned(), AtomicBool::new(false));
     let (further, in_use) = SegmentArena::new(size.into());
     let own = Own { queue, chain: Box::default(), taken: 0, slots: 0, further: in_use, position };
@@ -231,6 +233,10 @@ unsafe impl<const HEADER: usize> RingBacking for Tx<HEADER> {
         if own.queue.wants_call() {
             self.wanted.store(true, Ordering::Relaxed);
         }
+    }
+
+    fn waiting(&self, own: &mut Own, _published: u32) -> Result<u32, Fault> {
+        Ok(own.queue.unprocessed().into())
     }
 
     fn close(&self, own: &mut Own) {

@@ -113,6 +113,11 @@ impl GuestQueue {
         }
     }
 
+    /// See [`Virtqueue::unprocessed`].
+    pub fn unprocessed(&mut self) -> u16 {
+        self.queue.unprocessed()
+    }
+
     /// See [`Virtqueue::set_kicks`].
     #[inline]
     pub fn set_kicks(&mut self, on: bool) {

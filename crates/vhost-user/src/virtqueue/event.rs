@@ -83,6 +83,12 @@ impl Suppression {
         Suppression(u32::from(position.encode()) | u32::from(EVENT_DESCRIPTOR) << 16)
     }
 
+    /// Returns the position at which the side wants a signal, if it names one.
+    pub(crate) fn position(self, size: u16) -> Option<Position> {
+        let names_one = (self.0 >> 16) as u16 == EVENT_DESCRIPTOR;
+        Position::decode(self.0 as u16, size).filter(|_| names_one)
+    }
+
     /// Whether a side that moved the last `moved` slots to `now` should signal.
     #[inline]
     pub(crate) fn wants(self, event_idx: bool, now: Position, moved: u32, size: u16) -> bool {

@@ -393,6 +393,17 @@ impl Virtqueue {
         either!(self, ring => ring.wants_call())
     }
 
+    /// Returns the number of published slots that the driver has not processed yet, as far as it lets on, and at most
+    /// the size of the ring.
+    ///
+    /// A driver shows it in two ways, of which the one that says less counts. It makes processed buffers available
+    /// again: so the slots that it holds now, beyond the fewest that it was seen to hold, may be unprocessed; some
+    /// drivers collect processed buffers for a while. And with [`Features::event_idx`], when it asks for a signal, it
+    /// names the first slot that it has not processed.
+    pub fn unprocessed(&mut self) -> u16 {
+        either!(self, ring => ring.unprocessed())
+    }
+
     /// Returns the position of the queue, as `GET_VRING_BASE` carries it.
     ///
     /// Split: the index of the next available entry. Packed: bits 0 to 14 the slot of the next available descriptor,

@@ -46,6 +46,8 @@ pub(super) struct Packed {
     staged: u16,
     /// Whether `held` stands for all staged chains.
     merged: bool,
+    /// The most slots that the device was seen to have, by `unprocessed`.
+    most: u16,
     /// Number of slots published since the last `wants_call`.
     unsignalled: u32,
     /// Whether `wants_call` has been called before.
@@ -77,6 +79,7 @@ impl Packed {
             held: None,
             staged: 0,
             merged: false,
+            most: 0,
             unsignalled: 0,
             signalled: false,
             hint: 0,
@@ -311,6 +314,29 @@ impl Packed {
         let first = !std::mem::replace(&mut self.signalled, true);
         let moved = if first { 2 * u32::from(self.size) } else { moved };
         wanted.wants(self.features.event_idx, self.published(), moved, self.size)
+    }
+
+    /// See [`super::Virtqueue::unprocessed`].
+    pub(super) fn unprocessed(&mut self) -> u16 {
+        // Slots are made available in the order of the ring: the first that is not ends them.
+        let (mut from, mut to) = (0, self.size - self.in_flight);
+        while from < to {
+            let middle = from + (to - from) / 2;
+            let slot = self.next.advanced(middle, self.size);
+            let rest = self.descriptors.u64(usize::from(slot.slot) * DESCRIPTOR + 8).load(Ordering::Relaxed);
+            match is_available(RawDescriptor { address: 0, rest }.fourth(), slot.wrap) {
+                true => from = middle + 1,
+                false => to = middle,
+            }
+        }
+        let held = self.in_flight + from;
+        self.most = self.most.max(held);
+        let away = self.most - held;
+        let event = Suppression(self.driver.u32(0).load(Ordering::Relaxed)).position(self.size);
+        let unprocessed = event
+            .filter(|_| self.features.event_idx)
+            .and_then(|event| self.published().distance_from(event, self.size));
+        unprocessed.map_or(away, |unprocessed| away.min(unprocessed))
     }
 
     /// Returns the end of the used entries that the driver can see.

@@ -37,6 +37,8 @@ pub(super) struct Split {
     seen_available: u16,
     next_used: u16,
     published: u16,
+    /// The most chains that the device was seen to have, by `unprocessed`.
+    most: u16,
     /// Number of entries published since the last `wants_call`.
     unsignalled: u32,
     /// Whether `wants_call` has been called before.
@@ -68,6 +70,7 @@ impl Split {
             seen_available: next_available,
             next_used: used,
             published: used,
+            most: 0,
             unsignalled: 0,
             signalled: false,
             hint: 0,
@@ -318,6 +321,24 @@ impl Split {
         match u16::try_from(count) {
             Ok(count) => first || need_event(event, self.published, self.published.wrapping_sub(count)),
             Err(_) => true,
+        }
+    }
+
+    /// See [`super::Virtqueue::unprocessed`].
+    pub(super) fn unprocessed(&mut self) -> u16 {
+        let index = self.driver.u16(SPLIT_INDEX).load(Ordering::Relaxed);
+        let held = index.wrapping_sub(self.published).min(self.size());
+        self.most = self.most.max(held);
+        let away = self.most - held;
+        if !self.features.event_idx {
+            return away;
+        }
+        let offset = SPLIT_ENTRIES + usize::from(self.size()) * AVAILABLE_ENTRY;
+        let event = self.driver.u16(offset).load(Ordering::Relaxed);
+        match self.published.wrapping_sub(event) {
+            // It asked for this signal long ago, or asks for one later on.
+            unknown if unknown > self.size() => away,
+            unprocessed => away.min(unprocessed),
         }
     }
 

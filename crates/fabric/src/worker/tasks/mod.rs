@@ -178,12 +178,12 @@ impl Context {
         limits: BatchLimits,
     ) -> std::io::Result<Self> {
         let worker = info.number;
-        let (batch, pad) = (RxBatch::new(limits), Scratchpad::of_worker(worker));
+        let (batch, pad) = (RxBatch::new(limits), Scratchpad::of_worker(worker, info.activity.clone()));
         let notifier = Notifier::at(info.activity.clone(), muted, clients)?;
         let tools = Tools {
             notifier,
             published: false,
-            nested: NestedBatches::of_worker(worker, limits),
+            nested: NestedBatches::of_worker(worker, limits, info.activity.clone()),
             activity: info.activity.clone(),
         };
         Ok(Self { worker, counters: Arc::default(), batch, pad, tools })

@@ -8,6 +8,7 @@
 //! switch sends through it. Everything that sockets changed at the interface (promiscuous mode, the fanout group) ends
 //! with them.
 
+mod backlog;
 mod messages;
 mod ring;
 mod rooms;

@@ -149,6 +149,15 @@ pub(super) fn take_dropped(socket: &OwnedFd) -> u64 {
     get(socket, libc::PACKET_STATISTICS, none).map_or(0, |counted| counted.tp_drops.into())
 }
 
+/// Returns the kernel memory of packets that were sent through the socket and wait: in the queue of the interface, in its
+/// driver, or at the other end of a pair.
+pub(super) fn unsent(socket: &OwnedFd) -> u32 {
+    let mut bytes: c_int = 0;
+    // SAFETY: `SIOCOUTQ` writes an integer, for packet sockets bytes of memory.
+    let told = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ as _, &raw mut bytes) };
+    check(told).map_or(0, |()| u32::try_from(bytes).unwrap_or(0))
+}
+
 /// Returns whether the kernel takes large UDP packets from packet sockets (`VIRTIO_NET_HDR_GSO_UDP_L4`, Linux 6.2).
 pub(super) fn knows_udp_segments() -> bool {
     let system = rustix::system::uname();

@@ -16,6 +16,8 @@ use packet::virtio_net::{self, HEADER_LEN};
 use rustix::io::Errno;
 
 use super::LEGACY_HEADER;
+use super::backlog::{Backlog, Totals};
+use super::socket;
 use super::stall::Lookout;
 use crate::payload;
 
@@ -35,11 +37,12 @@ pub(super) struct PacketTx {
     socket: Arc<OwnedFd>,
     /// Looks at the rings of the port, if it has any.
     lookout: Option<Arc<Lookout>>,
+    backlog: Backlog,
 }
 
 impl PacketTx {
     pub(super) fn new(socket: Arc<OwnedFd>, lookout: Option<Arc<Lookout>>) -> Self {
-        Self { socket, lookout }
+        Self { socket, lookout, backlog: Backlog::default() }
     }
 }
 
@@ -71,6 +74,12 @@ impl Egress for PacketTx {
             });
         }
         Ok(())
+    }
+
+    fn depth(&self, counters: &QueueCounters) -> u32 {
+        let sent = counters.snapshot();
+        let sent = Totals { packets: sent.packets, bytes: sent.bytes };
+        self.backlog.packets(socket::unsent(&self.socket), sent)
     }
 }
 

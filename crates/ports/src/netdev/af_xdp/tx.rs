@@ -189,6 +189,11 @@ unsafe impl RingBacking for Backing {
         self.tx.publish(seq);
     }
 
+    /// Frames are taken when they have been sent.
+    fn waiting(&self, _own: &mut Own, published: u32) -> Result<u32, Fault> {
+        Ok(published.wrapping_sub(self.completion.end()))
+    }
+
     /// [`XdpTx::deliver`] calls the kernel.
     fn notify(&self) -> Option<RawFd> {
         None
