@@ -10,6 +10,24 @@ wrong=''
 
 now() { date +%s.%N; }
 
+# start_mswitch LOGIC: with two ports, and no entry.
+start_mswitch() {
+  rm -rf "$dir/ours"
+  mkdir "$dir/ours"
+  {
+    printf '[[bridge]]\nname = "br0"\nlogic = "%s"\n' "$1"
+    if [ "$1" = openflow ]; then printf '[bridge.openflow]\nfail-mode = "secure"\n'; fi
+    local i
+    for i in 0 1; do
+      printf '[[bridge.port]]\nname = "v%s"\ntype = "memif"\npath = "%s/ours/v%s"\n' "$i" "$dir" "$i"
+      if [ "$1" = openflow ]; then printf 'openflow-port = %s\n' $((i + 1)); else printf 'p4-port = %s\n' $((i + 1)); fi
+    done
+  } >"$dir/ours/config.toml"
+  "${first[@]}" "$mswitch" daemon --socket "$dir/ours/ctl" --config "$dir/ours/config.toml" --workers 0 2>"$dir/ours/log" &
+  ours=$!
+  waits_for 10 "$mswitch" status --socket "$dir/ours/ctl" || fail "mswitch did not start: $(tail -3 "$dir/ours/log")"
+}
+
 # traffic NAME OPTION...: runs the generator with these packets; once the switch has settled, reads its counters around
 # `seconds`, sets `span` to the time between and `pps` to the rate received, which is told in thousands of packets a
 # second: lower rates are the switch's. The generator's report is $dir/report.json.

@@ -83,24 +83,6 @@ first_round=$(jq -s 'map(.round) | max // 0' "$dir/results")
 LC_ALL=C awk -v size="$routes" -v flows="$flows" -v dir="$dir" -f "$here/p4/router.awk"
 entries=$((routes + 64))
 
-# start_mswitch LOGIC: with two ports, and no entry.
-start_mswitch() {
-  rm -rf "$dir/ours"
-  mkdir "$dir/ours"
-  {
-    printf '[[bridge]]\nname = "br0"\nlogic = "%s"\n' "$1"
-    if [ "$1" = openflow ]; then printf '[bridge.openflow]\nfail-mode = "secure"\n'; fi
-    local i
-    for i in 0 1; do
-      printf '[[bridge.port]]\nname = "v%s"\ntype = "memif"\npath = "%s/ours/v%s"\n' "$i" "$dir" "$i"
-      if [ "$1" = openflow ]; then printf 'openflow-port = %s\n' $((i + 1)); else printf 'p4-port = %s\n' $((i + 1)); fi
-    done
-  } >"$dir/ours/config.toml"
-  "${first[@]}" "$mswitch" daemon --socket "$dir/ours/ctl" --config "$dir/ours/config.toml" --workers 0 2>"$dir/ours/log" &
-  ours=$!
-  waits_for 10 "$mswitch" status --socket "$dir/ours/ctl" || fail "mswitch did not start: $(tail -3 "$dir/ours/log")"
-}
-
 start_swx() {
   rm -rf "$dir/swx"
   mkdir "$dir/swx"

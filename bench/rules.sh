@@ -117,27 +117,10 @@ prepare() {
   esac
 }
 
-# start_openflow: mswitch with two ports, and no flow.
-start_openflow() {
-  rm -rf "$dir/ours"
-  mkdir "$dir/ours"
-  {
-    printf '[[bridge]]\nname = "br0"\nlogic = "openflow"\n[bridge.openflow]\nfail-mode = "secure"\n'
-    local i
-    for i in 0 1; do
-      printf '[[bridge.port]]\nname = "v%s"\ntype = "memif"\n' "$i"
-      printf 'path = "%s/ours/v%s"\nopenflow-port = %s\n' "$dir" "$i" $((i + 1))
-    done
-  } >"$dir/ours/config.toml"
-  "${first[@]}" "$mswitch" daemon --socket "$dir/ours/ctl" --config "$dir/ours/config.toml" --workers 0 2>"$dir/ours/log" &
-  ours=$!
-  waits_for 10 "$mswitch" status --socket "$dir/ours/ctl" || fail "mswitch did not start: $(tail -3 "$dir/ours/log")"
-}
-
 # start NAME: sets `folder`, of its sockets, and `process`.
 start() {
   if [ "$1" = mswitch ]; then
-    start_openflow
+    start_mswitch openflow
     folder=$dir/ours process=$ours
   else
     start_ovs normal
