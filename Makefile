@@ -13,6 +13,7 @@ CASES ?= 2500
 PREFIX ?= /usr/local
 STRIP ?= strip
 GENERATOR_FOLDER := $(abspath $(or $(CARGO_TARGET_DIR),target))/generator
+SWX_FOLDER := $(abspath $(or $(CARGO_TARGET_DIR),target))/swx
 # What is installed: built by `make build`, unless another is named.
 BINARY = $(or $(MSWITCH_BIN),target/release/mswitch)
 VSWITCHD = $(or $(MSWITCH_VSWITCHD_BIN),target/release/ovs-vswitchd)
@@ -22,6 +23,7 @@ DATE = $(or $(shell git log -1 --format=%cs 2>/dev/null),$(shell date -u -r Carg
 BUILD_PACKAGES := build-essential libpcap-dev
 LINT_PACKAGES := clang-format
 GENERATOR_PACKAGES := libdpdk-dev pkg-config
+SWX_PACKAGES := $(GENERATOR_PACKAGES) dpkg-dev xz-utils
 DEMO_PACKAGES := iproute2 iputils-ping iperf3
 INSTRUCTIONS_PACKAGES := valgrind jq
 TEST_PACKAGES := $(DEMO_PACKAGES) $(GENERATOR_PACKAGES) $(INSTRUCTIONS_PACKAGES) tcpdump tshark dpdk-dev ethtool \
@@ -130,6 +132,7 @@ test: lint all-tests generator-check after-tests ## everything but the long runs
 lint: ## formatting, clippy and documentation, without a warning
 	@$(call install-packages,$(BUILD_PACKAGES) $(LINT_PACKAGES))
 	$(MAKE) -C bench/generator format
+	$(MAKE) -C bench/swx format
 	$(CARGO) fmt --all --check
 	cd fuzz && $(CARGO) fmt --check
 	cd sdk/rust && $(CARGO) fmt --check && $(CARGO) clippy --all-targets --target-dir ../../target/sdk -- -D warnings
@@ -154,6 +157,11 @@ all-tests: generator ## unit and end-to-end tests
 generator: ## the benchmarks' traffic generator, target/generator/mswitch-generator (docs/benchmarks.md)
 	@$(call install-packages,$(BUILD_PACKAGES) $(GENERATOR_PACKAGES))
 	$(MAKE) -C bench/generator OUT=$(GENERATOR_FOLDER)
+
+.PHONY: swx
+swx: ## DPDK's pipeline for P4 with the router of bench/p4.sh, target/swx (docs/benchmarks.md)
+	@$(call install-packages,$(BUILD_PACKAGES) $(SWX_PACKAGES))
+	$(MAKE) -C bench/swx OUT=$(SWX_FOLDER)
 
 .PHONY: generator-check
 generator-check: ## unit tests of the generator
@@ -253,9 +261,9 @@ soak: generator ## the end-to-end tests at full length: 60 s a shape, 1,000 ping
 	MSWITCH_LONG=1 MSWITCH_BIN=$(CURDIR)/target/release/mswitch $(CARGO) test --release --locked -p mswitch-e2e $(VIRTUALIZATION)
 
 .PHONY: bench
-bench: ## against the floor and Open vSwitch with DPDK, interleaved (PAIRS); idle cost
+bench: generator swx ## against the floor, Open vSwitch with DPDK and DPDK's pipeline for P4, interleaved (PAIRS); idle cost
 	@$(call install-packages,$(BUILD_PACKAGES) $(BENCH_PACKAGES))
-	$(CARGO) build --locked --release -p mswitch -p mswitch-bench
+	$(CARGO) build --locked --release -p mswitch -p mswitch-bench -p mswitch-p4-client
 	bench/floor.sh --rounds 9
 	bench/floor.sh --rounds 9 --burst 8
 	bench/pairs.sh --pairs $(PAIRS)
@@ -265,6 +273,8 @@ bench: ## against the floor and Open vSwitch with DPDK, interleaved (PAIRS); idl
 	bench/pairs.sh --pairs $(PAIRS) --ports vhost-user --only static --load segments
 	bench/logics.sh --rounds $(PAIRS)
 	bench/hostile.sh --rounds $(PAIRS)
+	bench/p4.sh --rounds $(PAIRS)
+	bench/p4-writes.sh --rounds $(PAIRS)
 	$(CARGO) bench --locked -p mswitch-fabric --features fuzzing --bench dispatch
 	bench/idle.sh
 

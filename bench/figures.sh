@@ -11,10 +11,11 @@
 #   idle      CPU time and wake-ups with 1,024 connected clients
 #   fabric    many destinations, idle ports, incast, large packets; batches, rings, ports on a core, logics
 #   rules     OpenFlow rules: forwarding, exact matches, access lists, a pipeline, many masks, beside Open vSwitch
+#   p4        one router as a P4 program, as OpenFlow's tables, and in DPDK's pipeline; writes of entries (only if named)
 #   pairs     throughput and CPU time by number of ports (only with --long)
 #   method    a switch that is a tenth slower is recognized, the same one is not (builds that switch)
 #
-# Takes about an hour without `method`, half of it for `rules`, with --long some hours; --quick measures once and
+# Takes about an hour without `method` and `p4`, half of it for `rules`, with --long some hours; --quick measures once and
 # shortly, to see that all of it runs. Each step starts only what it needs, and returns huge pages and all else. A step
 # that was interrupted continues with the same command. Nothing else should run meanwhile.
 #
@@ -97,6 +98,13 @@ rules() {
   if [ -n "$quick" ]; then turns=(--rounds 1 --seconds 1) sizes=(--only port,exact --sizes 1); fi
   run "$here/rules.sh" "${turns[@]}" "${sizes[@]}" --out "$out/rules.json"
 }
+p4() {
+  local turns=(--rounds 5 --seconds 1)
+  if [ -n "$long" ]; then turns=(--rounds 15 --seconds 2); fi
+  if [ -n "$quick" ]; then turns=(--rounds 1 --seconds 1); fi
+  run "$here/p4.sh" "${turns[@]}" --out "$out/p4.json"
+  run "$here/p4-writes.sh" "${turns[@]}" --out "$out/p4-writes.json"
+}
 pairs() {
   [ -n "$long$quick" ] || return 0
   bench pairs --scenario v2v-memif --scenario pairs --peer mswitch --peer ovs --size 64 --load max --load 10%
@@ -112,7 +120,7 @@ if [ ${#steps[@]} = 0 ]; then
 fi
 for step in "${steps[@]}"; do
   case $step in
-    v2v | stations | chains | rtt | idle | fabric | rules | pairs | method) ;;
+    v2v | stations | chains | rtt | idle | fabric | rules | p4 | pairs | method) ;;
     *) usage ;;
   esac
   began=$SECONDS

@@ -28,6 +28,8 @@
 set -euo pipefail
 # shellcheck source=bench/testbed.sh
 . "$(dirname "$0")/testbed.sh"
+# shellcheck source=bench/one-way.sh
+. "$(dirname "$0")/one-way.sh"
 rounds=3 seconds=2 only=port,l2,l3,exact,acl,pipeline,masks sizes='' flows='' patience=180 switches=mswitch,ovs out=''
 generator=${MSWITCH_GENERATOR:-$here/../target/generator/mswitch-generator}
 # The generator's limit.
@@ -97,8 +99,6 @@ set_up
 : >"$dir/results"
 if [ -n "$out" ] && [ -s "$out" ]; then jq -c '.runs[]' "$out" >"$dir/results"; fi
 first_round=$(jq -s 'map(.round) | max // 0' "$dir/results")
-# What fails a run, if anything.
-wrong=''
 
 # prepare SET SIZE: writes rules and traffic; sets `entries` and `packets`, the generator's options.
 prepare() {
@@ -117,27 +117,10 @@ prepare() {
   esac
 }
 
-# start_openflow: mswitch with two ports, and no flow.
-start_openflow() {
-  rm -rf "$dir/ours"
-  mkdir "$dir/ours"
-  {
-    printf '[[bridge]]\nname = "br0"\nlogic = "openflow"\n[bridge.openflow]\nfail-mode = "secure"\n'
-    local i
-    for i in 0 1; do
-      printf '[[bridge.port]]\nname = "v%s"\ntype = "memif"\n' "$i"
-      printf 'path = "%s/ours/v%s"\nopenflow-port = %s\n' "$dir" "$i" $((i + 1))
-    done
-  } >"$dir/ours/config.toml"
-  "${first[@]}" "$mswitch" daemon --socket "$dir/ours/ctl" --config "$dir/ours/config.toml" --workers 0 2>"$dir/ours/log" &
-  ours=$!
-  waits_for 10 "$mswitch" status --socket "$dir/ours/ctl" || fail "mswitch did not start: $(tail -3 "$dir/ours/log")"
-}
-
 # start NAME: sets `folder`, of its sockets, and `process`.
 start() {
   if [ "$1" = mswitch ]; then
-    start_openflow
+    start_mswitch openflow
     folder=$dir/ours process=$ours
   else
     start_ovs normal
@@ -153,7 +136,6 @@ ofctl() {
 }
 # aggregate FIELD [MATCH]: flow_count or packet_count of all matching flows.
 aggregate() { ofctl dump-aggregate ${2:+"$2"} | sed -n "s/.*$1=\([0-9]*\).*/\1/p"; }
-now() { date +%s.%N; }
 
 # load_rules: sets load_seconds, or `wrong`.
 load_rules() {
@@ -192,92 +174,6 @@ counted() {
   [ "$matched" -gt 0 ] && [ $((matched + arrived / 1000)) -ge "$arrived" ]
 }
 
-# traffic NAME: runs the generator; once the switch has settled, reads the switch's counters around `seconds`, sets
-# `span` to the time between and `pps` to the rate received, which is told in thousands of packets a second: lower rates
-# are the switch's.
-traffic() {
-  local told
-  "${first[@]}" "$generator" send --cpu 1 --port "memif:$folder/v0" --port "memif:$folder/v1" --queues 2 --ring 2048 \
-    --one-way --announce no --order uniform --size 64 "${packets[@]}" --warm-up 0.1 --seconds 1000 \
-    --connect 20 >"$dir/report.json" 2>"$dir/generator.log" &
-  client=$!
-  # A line a second.
-  waits_for 60 told_or_over || true
-  if kill -0 "$client" 2>/dev/null; then
-    settle "$1"
-    told=$(wc -l <"$dir/generator.log")
-    "before_$1"
-    span=$(now)
-    sleep "$seconds"
-    "after_$1"
-    span=$(jq -n "$(now) - $span")
-    # The last line of this time.
-    waits_for 3 told_more "$((told + seconds))" || true
-    kill -INT "$client" 2>/dev/null || true
-  fi
-  wait "$client" || wrong="the generator failed: $(tail -1 "$dir/generator.log")"
-  client=''
-  if [ -z "$wrong" ]; then
-    pps=$(tail -n "+$((told + 1))" "$dir/generator.log" | head -n "$seconds" |
-      sed -n 's/^sending:.*received \([0-9.]*\) Mpps.*/\1/p' |
-      awk '{ sum += $1 } END { printf "%.0f", NR ? sum / NR * 1e6 : 0 }')
-  fi
-}
-told_or_over() { grep -q '^sending:' "$dir/generator.log" || ! kill -0 "$client" 2>/dev/null; }
-told_more() { [ "$(wc -l <"$dir/generator.log")" -ge "$1" ]; }
-
-# settle NAME: a second; for mswitch, until packets run code that is specialised for the flows, if they ever do, or 10 s
-# are over; for Open vSwitch, which makes a flow of its datapath for what it meets and raises their limit slowly, until
-# their number has changed by less than 1 % in 2 s, or a minute is over.
-settle() {
-  local earlier=-1000 flows_now=0 deadline=$((SECONDS + 60))
-  sleep 1
-  if [ "$1" = mswitch ]; then
-    waits_for 10 specialised || true
-    return
-  fi
-  while [ $(((flows_now - earlier) ** 2 * 10000)) -gt $((flows_now ** 2)) ] && [ "$SECONDS" -lt "$deadline" ]; do
-    earlier=$flows_now
-    sleep 2
-    flows_now=$(datapath_flows)
-  done
-}
-specialised() { ask logic show br0 | jq -e 'any(.tables[].rows[].cells; . == ["specialised for the flows", "yes"])' >/dev/null; }
-datapath_flows() { ctl upcall/show | sed -n 's/.*(current \([0-9]*\)).*/\1/p' | head -1; }
-
-before_mswitch() { ask worker show >"$dir/workers.0"; }
-after_mswitch() { ask worker show >"$dir/workers.1"; }
-before_ovs() { ctl dpif-netdev/pmd-stats-show >"$dir/pmd.0"; }
-after_ovs() { ctl dpif-netdev/pmd-stats-show >"$dir/pmd.1"; }
-
-# work_of NAME: cycles per packet, and what tells why, as JSON.
-work_of() {
-  if [ "$1" = mswitch ]; then
-    jq -nc --slurpfile a "$dir/workers.0" --slurpfile b "$dir/workers.1" '
-      def grown(f): ([$b[0].workers[] | f] | add) - ([$a[0].workers[] | f] | add);
-      {packets: grown(.packets), cycles: (grown(.busy_cycles) / grown(.packets)), batch: (grown(.packets) / grown(.batches)),
-       busy: (grown(.busy_cycles) / grown(.elapsed_cycles))}'
-  else
-    jq -nc --argjson a "$(pmd "$dir/pmd.0")" --argjson b "$(pmd "$dir/pmd.1")" '
-      def grown($name): $b[$name] - $a[$name];
-      grown("packets received") as $packets | grown("processing cycles") as $busy | grown("megaflow hits") as $mega |
-      {$packets, cycles: ($busy / $packets), busy: ($busy / ($busy + grown("idle cycles"))),
-       simple_hits: (grown("simple match hits") / $packets), emc_hits: (grown("emc hits") / $packets),
-       megaflow_hits: ($mega / $packets),
-       subtables: (if $mega > 0 then
-           ($b["avg. subtable lookups per megaflow hit"] * $b["megaflow hits"] -
-            $a["avg. subtable lookups per megaflow hit"] * $a["megaflow hits"]) / $mega
-         else 0 end),
-       upcalls: ((grown("miss with success upcall") + grown("miss with failed upcall")) / $packets)}'
-  fi
-}
-
-# pmd FILE: what pmd-stats-show said of the first thread, as JSON.
-pmd() {
-  sed '/^main thread/,$d' "$1" | jq -R 'capture("^ *(?<key>[^:]*): *(?<value>[0-9.]+)") | .value |= tonumber' |
-    jq -cs from_entries
-}
-
 # reasons NAME: mswitch's forms of tables; flows of Open vSwitch's datapath, and how many it allows itself.
 reasons() {
   if [ "$1" = mswitch ]; then
@@ -298,7 +194,7 @@ run() {
   load_rules
   local memory found='{}' table=''
   if [ "$1" = pipeline ]; then table=table=4; fi
-  if [ -z "$wrong" ]; then traffic "$3"; fi
+  if [ -z "$wrong" ]; then traffic "$3" --size 64 "${packets[@]}"; fi
   if [ -z "$wrong" ]; then
     arrived=$(received "$3")
     found=$(work_of "$3" 2>/dev/null) || wrong="no packet within $seconds s"
@@ -325,11 +221,6 @@ run() {
     >>"$dir/results"
   tail -1 "$dir/results" | jq -r "$line_of"
 }
-# Three digits, as figures differ by orders of magnitude.
-# shellcheck disable=SC2016 # for jq to expand
-jq_digits='
-  def digits: if . <= 0 then 0 else pow(10; 2 - (log10 | floor)) as $n | (. * $n | round) / $n end;
-  def show: "\(.median | digits) (\(.min | digits) to \(.max | digits))";'
 # shellcheck disable=SC2016 # for jq to expand
 line_of='
   def to(n): . * n | round / n;

@@ -57,7 +57,11 @@ set_up() {
   pages_before=$(cat /proc/sys/vm/nr_hugepages)
   trap clean_up EXIT
   trap 'exit 130' INT TERM
-  if [ "$pages_before" -lt "$huge_pages" ]; then echo "$huge_pages" >/proc/sys/vm/nr_hugepages; fi
+  # Where memory is full of files' contents, each attempt frees some.
+  for _ in $(seq 50); do
+    [ "$(cat /proc/sys/vm/nr_hugepages)" -lt "$huge_pages" ] || break
+    echo "$huge_pages" >/proc/sys/vm/nr_hugepages
+  done
   [ "$(cat /proc/sys/vm/nr_hugepages)" -ge "$huge_pages" ] || fail "the kernel cannot provide $huge_pages huge pages"
   if ! grep -q '^[^ ]* /dev/hugepages hugetlbfs' /proc/mounts; then
     mkdir -p /dev/hugepages
