@@ -110,6 +110,14 @@ pub struct Code {
     pub(crate) reads_payload: bool,
     /// Whether every packet leaves as it came.
     pub(crate) is_unchanging: bool,
+    /// In specialised code: whether a packet's length is measured when it goes on to the second stage.
+    pub(crate) measures: bool,
+    /// In specialised code: variables that the environment fills in again then.
+    pub(crate) entered: Vec<BoundVar>,
+    /// Whether the clock or queues are asked for these.
+    pub(crate) reads_env: bool,
+    /// In specialised code: whether statements use the meter of an entry that was hit before.
+    pub(crate) reads_hits: bool,
     /// Functions that prepare the first lookup, by block: they lay out its key at the address that is their argument.
     pub(crate) prepares: BTreeMap<BlockId, usize>,
     /// The function that lays out a packet's flow key at the address that is its argument, and words of the key.

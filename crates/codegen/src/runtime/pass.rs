@@ -5,6 +5,7 @@ use pipeline::interp::{Dropped, Limit};
 use pipeline::ir::{HeaderId, ParserId, Slot, StageId, TableId, VarId};
 
 use super::{Form, Machine};
+use crate::code::BoundVar;
 use crate::flow;
 use crate::layout::word;
 
@@ -84,16 +85,26 @@ impl Machine<'_> {
 
     /// The pass of the received packet in specialised code, which has no other and counts no steps.
     pub(super) fn only_pass(&self) {
-        let Some(stage) = self.code.program.stages.first() else { return };
+        let stages = &self.code.program.stages;
+        let Some(stage) = stages.first() else { return };
         self.enter_only(stage);
-        let mut end = self.unbounded(stage.control);
-        if let (Some(finish), None) = (stage.finish, flow::dropped(end)) {
-            end = self.unbounded(finish);
+        let mut end = self.only_stage(stage);
+        if let (flow::ON, Some(next)) = (end, stages.get(1)) {
+            end = self.only_stage(next);
         }
         match flow::dropped(end) {
             Some(reason) => self.drop_packet(reason),
             None if !self.sent.get() => self.drop_packet(Dropped::NoDestination),
             None => {}
+        }
+    }
+
+    /// Takes the packet through a stage of specialised code.
+    fn only_stage(&self, stage: &pipeline::ir::Stage) -> i64 {
+        let end = self.unbounded(stage.control);
+        match stage.finish {
+            Some(finish) if flow::dropped(end).is_none() => self.unbounded(finish),
+            _ => end,
         }
     }
 
@@ -135,8 +146,28 @@ impl Machine<'_> {
         self.clear_stacks();
         if !code.slots.is_empty() {
             let time = if code.has_time { self.env.borrow_mut().now() } else { 0 };
-            self.fill_slots(&About::default(), len, time, Queue::default(), true);
+            self.fill_slots(&code.slots, &About::default(), len, time, Queue::default(), true);
         }
+    }
+
+    /// Sets what is new in the second stage of the only pass.
+    pub(super) fn enter_on(&self, about: &About, len: u32) {
+        let code = self.code;
+        self.sent.set(false);
+        if code.reads_hits {
+            self.clear_words((word::HITS * 8) as i32, code.layout.data);
+        }
+        if code.entered.is_empty() {
+            return;
+        }
+        let (mut time, mut queue) = (0, Queue::default());
+        if code.reads_env {
+            let mut env = self.env.borrow_mut();
+            let class = about.class.unwrap_or(self.received.get().class);
+            time = env.now();
+            queue = about.egress.map_or_else(Queue::default, |port| env.queue(port, class));
+        }
+        self.fill_slots(&code.entered, about, len, time, queue, false);
     }
 
     /// Begins the only pass: its variables and headers.
@@ -264,16 +295,25 @@ impl Machine<'_> {
             let class = about.class.unwrap_or(self.received.get().class);
             (time, about.egress.map_or_else(Queue::default, |port| env.queue(port, class)))
         };
-        self.fill_slots(&about, len, stage_time, queue, must_parse);
+        self.fill_slots(&self.code.slots, &about, len, stage_time, queue, must_parse);
         if must_parse || parser.is_some() {
             self.parse(0);
         }
     }
 
     /// Sets the variables that are bound to intrinsic metadata.
-    fn fill_slots(&self, about: &About, len: u32, stage_time: u64, queue: Queue, must_parse: bool) {
+    #[inline]
+    fn fill_slots(
+        &self,
+        slots: &[BoundVar],
+        about: &About,
+        len: u32,
+        stage_time: u64,
+        queue: Queue,
+        must_parse: bool,
+    ) {
         let received = self.received.get();
-        for bound in &self.code.slots {
+        for bound in slots {
             let number = match bound.slot {
                 // A stage without a parser keeps the error of the stage that parsed.
                 Slot::ParserError if !must_parse => continue,
@@ -398,7 +438,7 @@ impl Machine<'_> {
     }
 
     /// Bytes of the valid headers.
-    fn header_bytes(&self) -> u32 {
+    pub(super) fn header_bytes(&self) -> u32 {
         let layout = &self.code.layout;
         let ids = (0..layout.headers()).map(HeaderId::at).filter(|id| self.is_valid(*id));
         let bytes = ids.filter_map(|id| {

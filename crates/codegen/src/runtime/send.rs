@@ -34,6 +34,19 @@ struct Way {
     depth: u64,
 }
 
+impl About {
+    /// What is known about a packet that a statement sends with these operands.
+    fn sent_by(self, send: &Send, class: u64, queue: u64, limit: u64) -> Self {
+        let limit = send.limit.as_ref().map(|_| u32::try_from(limit).unwrap_or(u32::MAX));
+        Self {
+            class: send.class.as_ref().map(|_| class.min(255) as u8).or(self.class),
+            queue: send.queue.as_ref().map(|_| queue.min(65_535) as u16).or(self.queue),
+            limit: least(limit, self.limit),
+            ..self
+        }
+    }
+}
+
 impl Machine<'_> {
     /// Sends the packet; `to` is the port's or the list's number, where there is one.
     pub(super) fn send(
@@ -50,16 +63,16 @@ impl Machine<'_> {
             (pass.about, pass.stage())
         };
         let number = u32::try_from(to).unwrap_or(u32::MAX);
-        let limit = send.limit.as_ref().map(|_| u32::try_from(limit).unwrap_or(u32::MAX));
+        let about = about.sent_by(send, class, queue, limit);
         let mut way = Way {
             stage: match send.via {
                 Via::Next => self.code.program.stages.get(stage.index()).and_then(|stage| stage.next),
                 Via::Stage(stage) => Some(stage),
                 Via::Direct => None,
             },
-            class: send.class.as_ref().map(|_| class.min(255) as u8).or(about.class),
-            queue: send.queue.as_ref().map(|_| queue.min(65_535) as u16).or(about.queue),
-            limit: least(limit, about.limit),
+            class: about.class,
+            queue: about.queue,
+            limit: about.limit,
             depth,
         };
         match &send.to {
@@ -87,6 +100,21 @@ impl Machine<'_> {
                 ports.into_iter().try_for_each(|port| self.copy(send, Copy::port(port, 0), &way))
             }
         }
+    }
+
+    /// Takes the packet, as it is, to the second stage of specialised code, on its way to a port.
+    pub(super) fn enter_next(&self, send: &Send, class: u64, queue: u64, limit: u64, to: u64) {
+        let port = u32::try_from(to).unwrap_or(u32::MAX);
+        let (about, len) = {
+            let mut pass = self.scratch.pass.borrow_mut();
+            pass.stage += 1;
+            pass.about = About { egress: Some(port), ..pass.about.sent_by(send, class, queue, limit) };
+            if self.code.measures {
+                pass.len = pass.payload.len().saturating_add(self.header_bytes());
+            }
+            (pass.about, pass.len)
+        };
+        self.enter_on(&about, len);
     }
 
     /// Sends the packet, as it is, to a port outside of the program.
