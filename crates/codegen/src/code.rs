@@ -110,10 +110,12 @@ pub struct Code {
     pub(crate) reads_payload: bool,
     /// Whether every packet leaves as it came.
     pub(crate) is_unchanging: bool,
-    /// In specialised code: whether a packet's length is measured when it goes on to the second stage.
+    /// Whether the length of a packet is measured when it enters a stage with its headers.
     pub(crate) measures: bool,
     /// In specialised code: variables that the environment fills in again then.
     pub(crate) entered: Vec<BoundVar>,
+    /// In specialised code: whether packets may enter a stage in passes of their own.
+    pub(crate) sends_on: bool,
     /// Whether the clock or queues are asked for these.
     pub(crate) reads_env: bool,
     /// In specialised code: whether statements use the meter of an entry that was hit before.

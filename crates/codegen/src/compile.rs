@@ -101,7 +101,8 @@ pub fn compile(program: &Checked, options: &Options) -> Result<Code, Unsupported
         keys: key_functions(program),
         reads_payload: true,
         is_unchanging: false,
-        measures: false,
+        measures: true,
+        sends_on: false,
         entered: vec![],
         reads_env: false,
         reads_hits: false,
@@ -159,6 +160,7 @@ pub(crate) fn compile_residual(
         reads_payload: reads.payload,
         is_unchanging: false,
         measures: false,
+        sends_on: false,
         reads_env: entered.iter().any(|bound| {
             let slot = bound.slot;
             matches!(slot, Slot::StageTime | Slot::EnqueueDepth | Slot::DequeueDepth | Slot::QueueDelay)

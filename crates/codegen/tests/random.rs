@@ -13,7 +13,7 @@ use pipeline::env::Env;
 use pipeline::fuzzing::{Source, World, program, updates};
 use pipeline::interp::{Dropped, Effect, Exit, Limits, Received};
 use pipeline::ir::{
-    BinOp, BlockId, Dest, Expr, LValue, Program, Send, Slot, Stage, StageId, Stmt, Type, VarId, Via,
+    BinOp, BlockId, Dest, Expr, LValue, Packet, Program, Send, Slot, Stage, StageId, Stmt, Type, VarId, Via,
 };
 use support::{Pair, with_stack};
 
@@ -30,6 +30,8 @@ enum Shape {
     Simple,
     /// Two such stages, the second of which has no parser.
     Chain,
+    /// The same with packets that enter the stages in passes of their own.
+    Copies,
 }
 
 /// Runs a program; returns the kinds of effects that occurred.
@@ -43,9 +45,18 @@ fn case(seed: u64, shape: Shape) -> BTreeSet<String> {
         Shape::Any => {}
         Shape::Simple => simplify(&mut program),
         Shape::Chain => chain(&mut program, seed),
+        Shape::Copies => {
+            chain(&mut program, seed);
+            copies(&mut program, seed);
+        }
     }
     let program = Checked::new(program).unwrap();
-    let mut pair = Pair::new(&program, Limits { steps: 3000, ..Limits::default() });
+    let limits = match shape {
+        // No packet of specialised code may exceed the steps, whatever it leads to.
+        Shape::Copies => Limits { steps: 1_000_000, passes: 4 + seed as u32 % 24, ..Limits::default() },
+        _ => Limits { steps: 3000, ..Limits::default() },
+    };
+    let mut pair = Pair::new(&program, limits);
     for update in updates(&pair.interpreted, &mut source) {
         // Entries may collide.
         pair.apply(vec![update]);
@@ -211,12 +222,53 @@ fn chain(program: &mut Program, choice: u64) {
     ];
 }
 
+/// Makes the stages of a chain send copies to each other.
+fn copies(program: &mut Program, choice: u64) {
+    let is_received = || {
+        let kind = program.vars.iter().position(|var| var.slot == Some(Slot::Instance));
+        kind.map(|kind| Expr::Var(VarId::at(kind)))
+    };
+    let kind = match is_received() {
+        Some(kind) => kind.cast(Type::Bit(32)),
+        None => Expr::Var(program.add_slot("kind", 32, Slot::Instance)),
+    };
+    let first = kind.clone().equals(Expr::bit(32, 0));
+    let carry: Vec<_> = (0..program.vars.len()).map(VarId::at).skip(choice as usize % 4).step_by(2).collect();
+    let port = |n: u64| Dest::Port(Expr::bit(32, n));
+    let clone = Send {
+        packet: Packet::Original,
+        via: Via::Stage(StageId(1)),
+        instance: 1,
+        carry: carry.clone(),
+        limit: choice.is_multiple_of(5).then(|| Expr::bit(32, 30)),
+        ..Send::current(port(6))
+    };
+    let copy = Send { instance: 5, ..Send::current(port(7)) };
+    let resubmit = Send {
+        packet: Packet::Original,
+        via: Via::Stage(StageId(0)),
+        instance: 6,
+        carry: carry.clone(),
+        ..Send::current(Dest::Same)
+    };
+    let egress = Send { via: Via::Stage(StageId(1)), instance: 2, ..Send::current(port(8)) };
+    let again = Send { via: Via::Stage(StageId(0)), instance: 4, carry, ..Send::current(Dest::Same) };
+    let [one, two] = [0, 1].map(|i| program.stages[i].finish.unwrap());
+    let some = |i: u64, send: Send| (choice >> i & 1 == 1).then(|| Stmt::from(send));
+    let of_first = [some(0, clone), some(1, copy), some(2, resubmit).filter(|_| choice.is_multiple_of(4))];
+    let of_second = [some(3, egress), some(4, again).filter(|_| choice.is_multiple_of(4))];
+    for (block, sends) in [(one, of_first.to_vec()), (two, of_second.to_vec())] {
+        let sends = sends.into_iter().flatten().collect();
+        program.blocks[block.index()].1.insert(0, Stmt::If(first.clone(), sends, vec![]));
+    }
+}
+
 #[test]
 fn random_programs_agree() {
     with_stack(|| {
         let mut kinds = BTreeSet::new();
         let (first, cases) = (number("MSWITCH_CODEGEN_SEED", 1), number("MSWITCH_CODEGEN_CASES", 60));
-        let shapes = [Shape::Any, Shape::Simple, Shape::Chain];
+        let shapes = [Shape::Any, Shape::Simple, Shape::Chain, Shape::Copies];
         for (seed, shape) in (first..first + cases).flat_map(|seed| shapes.map(|shape| (seed, shape))) {
             match std::panic::catch_unwind(|| case(seed, shape)) {
                 Ok(found) => kinds.extend(found),
@@ -238,6 +290,7 @@ fn random_programs_agree() {
             "NoDestination",
             "specialised: Simple",
             "specialised: Chain",
+            "specialised: Copies",
         ] {
             assert!(kinds.contains(kind), "{kind} is not among {kinds:?}");
         }

@@ -477,8 +477,9 @@ impl Emit<'_, '_> {
         let address = self.address(address);
         if self.cx.is_special() && send.via == Via::Next && self.cx.program.stages.len() > 1 {
             // The last statement of the first stage.
-            self.call(calls::enter_next as *const (), &[self.frame, address, class, queue, limit, to]);
-            self.exit(flow::ON);
+            let args = [self.frame, address, class, queue, limit, to];
+            let flow = self.call(calls::enter_next as *const (), &args);
+            self.exit_with(flow);
             return Never;
         }
         let depth = self.deeper();

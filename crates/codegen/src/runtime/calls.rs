@@ -209,11 +209,10 @@ calls! {
     }
 
     /// Takes the packet, as it is, to the second stage.
-    fn enter_next(m, operand: *const Operand, class: u64, queue: u64, limit: u64, to: u64) -> u64 {
+    fn enter_next(m, operand: *const Operand, class: u64, queue: u64, limit: u64, to: u64) -> i64 {
         // SAFETY: as for `send`.
         let Operand::Send(send) = unsafe { &*operand };
-        m.enter_next(send, class, queue, limit, to);
-        0
+        m.enter_next(send, class, queue, limit, to)
     }
 
     /// Sends the packet, as it is, to a port.

@@ -22,8 +22,9 @@ pub(crate) struct Arrival {
 pub(crate) enum Content {
     /// Bytes and carried variables.
     Bytes(Form, Vec<(VarId, Vec<u64>)>),
-    /// The frame's data as it is, the payload, and the packet as its parser received it.
-    Parsed(Data, Form),
+    /// The frame's data as it is, the payload, the packet as its parser received it, and the length that it had when it
+    /// entered the stage that sends it.
+    Parsed(Data, Form, u32),
 }
 
 /// A snapshot of what a program computes with.
@@ -85,18 +86,43 @@ impl Machine<'_> {
 
     /// The pass of the received packet in specialised code, which has no other and counts no steps.
     pub(super) fn only_pass(&self) {
-        let stages = &self.code.program.stages;
-        let Some(stage) = stages.first() else { return };
+        let Some(stage) = self.code.program.stages.first() else { return };
         self.enter_only(stage);
+        if !self.code.sends_on {
+            return self.only_stages(stage);
+        }
+        self.passes.set(1);
+        self.only_stages(stage);
+        self.other_passes();
+    }
+
+    /// The passes of packets that specialised code has sent to a stage.
+    #[inline(never)]
+    fn other_passes(&self) {
+        loop {
+            let Some(arrival) = self.scratch.waiting.borrow_mut().pop_front() else { break };
+            if !self.begin_pass() {
+                self.drop_packet(Dropped::Limit(Limit::Passes));
+                continue;
+            }
+            let must_parse = self.arrive(arrival);
+            let stage = self.scratch.pass.borrow().stage();
+            let Some(stage) = self.code.program.stages.get(stage.index()) else { continue };
+            self.first.set(None);
+            self.begin_stage();
+            self.enter(stage.parser, must_parse);
+            self.only_stages(stage);
+        }
+    }
+
+    /// Takes the packet through a stage of specialised code, and through the next if it goes on.
+    #[inline(always)]
+    fn only_stages(&self, stage: &pipeline::ir::Stage) {
         let mut end = self.only_stage(stage);
-        if let (flow::ON, Some(next)) = (end, stages.get(1)) {
+        if let (flow::ON, Some(next)) = (end, self.code.program.stages.get(1)) {
             end = self.only_stage(next);
         }
-        match flow::dropped(end) {
-            Some(reason) => self.drop_packet(reason),
-            None if !self.sent.get() => self.drop_packet(Dropped::NoDestination),
-            None => {}
-        }
+        self.end_pass(end);
     }
 
     /// Takes the packet through a stage of specialised code.
@@ -203,35 +229,41 @@ impl Machine<'_> {
 
     /// The pass of a packet that was sent to a stage.
     pub(super) fn later_pass(&self, arrival: Arrival) {
-        let must_parse = {
-            let mut pass = self.scratch.pass.borrow_mut();
-            pass.stage = arrival.stage.0;
-            pass.about = arrival.about;
-            match arrival.content {
-                Content::Bytes(form, carried) => {
-                    self.clear_data();
-                    for (var, words) in &carried {
-                        self.set_words(self.code.layout.var(*var), words);
-                    }
-                    pass.len = form.len();
-                    pass.payload.copy_from(&form);
-                    pass.original = form;
-                    pass.truncate = None;
-                    true
-                }
-                Content::Parsed(data, original) => {
-                    self.set_words(self.code.layout.data, &data.words);
-                    self.set_word(word::TOUCHED, 1);
-                    pass.payload = data.payload;
-                    pass.truncate = data.truncate;
-                    pass.original = original;
-                    // Of headers that are already there, the payload is only a part.
-                    pass.len = pass.payload.len().saturating_add(self.header_bytes());
-                    false
-                }
-            }
-        };
+        let must_parse = self.arrive(arrival);
         self.pass(must_parse);
+    }
+
+    /// Sets what a packet brings along; whether it is still to be parsed.
+    fn arrive(&self, arrival: Arrival) -> bool {
+        let mut pass = self.scratch.pass.borrow_mut();
+        pass.stage = arrival.stage.0;
+        pass.about = arrival.about;
+        match arrival.content {
+            Content::Bytes(form, carried) => {
+                self.clear_data();
+                for (var, words) in &carried {
+                    self.set_words(self.code.layout.var(*var), words);
+                }
+                pass.len = form.len();
+                pass.payload.copy_from(&form);
+                pass.original = form;
+                pass.truncate = None;
+                true
+            }
+            Content::Parsed(data, original, len) => {
+                self.set_words(self.code.layout.data, &data.words);
+                self.set_word(word::TOUCHED, 1);
+                pass.payload = data.payload;
+                pass.truncate = data.truncate;
+                pass.original = original;
+                // Of headers that are already there, the payload is only a part.
+                pass.len = match self.code.measures {
+                    true => pass.payload.len().saturating_add(self.header_bytes()),
+                    false => len,
+                };
+                false
+            }
+        }
     }
 
     fn clear_data(&self) {
@@ -259,23 +291,39 @@ impl Machine<'_> {
 
     /// Takes the packet through its stage.
     fn pass(&self, must_parse: bool) {
-        let code = self.code;
-        self.passes.set(self.passes.get() + 1);
-        if self.passes.get() > code.limits.passes {
+        if !self.begin_pass() {
             return self.drop_packet(Dropped::Limit(Limit::Passes));
         }
         let stage = self.scratch.pass.borrow().stage();
-        let Some(schema) = code.program.stages.get(stage.index()) else { return };
-        self.origin.set(None);
-        self.sent.set(false);
-        // The entries hit.
-        self.clear_words((word::HITS * 8) as i32, code.layout.data);
-        self.set_word(word::FAULT, 0);
+        let Some(schema) = self.code.program.stages.get(stage.index()) else { return };
+        self.begin_stage();
         self.enter(schema.parser, must_parse);
         let mut end = self.block(schema.control, 0);
         if let (Some(finish), None) = (schema.finish, flow::dropped(end)) {
             end = self.block(finish, 0);
         }
+        self.end_pass(end);
+    }
+
+    /// Counts a pass; whether it is not one too many.
+    pub(super) fn begin_pass(&self) -> bool {
+        let passes = self.passes.get() + 1;
+        self.passes.set(passes);
+        passes <= self.code.limits.passes
+    }
+
+    /// Forgets what belongs to the pass before.
+    fn begin_stage(&self) {
+        self.origin.set(None);
+        self.sent.set(false);
+        // The entries hit.
+        self.clear_words((word::HITS * 8) as i32, self.code.layout.data);
+        self.set_word(word::FAULT, 0);
+    }
+
+    /// Drops the packet of a pass that ends so, or that was sent nowhere.
+    #[inline]
+    fn end_pass(&self, end: i64) {
         match flow::dropped(end) {
             Some(reason) => self.drop_packet(reason),
             None if !self.sent.get() => self.drop_packet(Dropped::NoDestination),

@@ -5,6 +5,7 @@ use pipeline::ir::{Dest, Packet as Source, Send, StageId, Via};
 
 use super::pass::{About, Arrival, Content};
 use super::{Effect, Machine, Packet};
+use crate::flow;
 
 /// One destination of a packet that is sent.
 #[derive(Clone, Copy)]
@@ -102,8 +103,18 @@ impl Machine<'_> {
         }
     }
 
-    /// Takes the packet, as it is, to the second stage of specialised code, on its way to a port.
-    pub(super) fn enter_next(&self, send: &Send, class: u64, queue: u64, limit: u64, to: u64) {
+    /// Takes the packet, as it is, to the second stage of specialised code, on its way to a port. Behind packets that
+    /// wait it waits, too. Returns how the first stage ends.
+    pub(super) fn enter_next(&self, send: &Send, class: u64, queue: u64, limit: u64, to: u64) -> i64 {
+        if self.code.sends_on {
+            if !self.scratch.waiting.borrow().is_empty() {
+                let sent = self.send(send, class, queue, limit, to, 0);
+                return sent.map_or_else(flow::drop_code, |()| flow::NEXT);
+            }
+            if !self.begin_pass() {
+                return flow::drop_code(Dropped::Limit(Limit::Passes));
+            }
+        }
         let port = u32::try_from(to).unwrap_or(u32::MAX);
         let (about, len) = {
             let mut pass = self.scratch.pass.borrow_mut();
@@ -115,6 +126,7 @@ impl Machine<'_> {
             (pass.about, pass.len)
         };
         self.enter_on(&about, len);
+        flow::ON
     }
 
     /// Sends the packet, as it is, to a port outside of the program.
@@ -180,9 +192,9 @@ impl Machine<'_> {
 
     fn enter_stage(&self, send: &Send, stage: StageId, copy: Copy, way: &Way) -> Result<(), Dropped> {
         let code = self.code;
-        let (about, own) = {
+        let (about, own, len) = {
             let pass = self.scratch.pass.borrow();
-            (pass.about, pass.stage())
+            (pass.about, pass.stage(), pass.len)
         };
         let rounds = about.rounds + u32::from(stage <= own);
         if rounds > code.limits.rounds {
@@ -194,7 +206,7 @@ impl Machine<'_> {
         let own_parser = code.program.stages.get(stage.index()).and_then(|stage| stage.parser);
         let content = match (send.packet, own_parser) {
             (Source::Current, None) => {
-                Content::Parsed(self.snapshot(), self.scratch.pass.borrow().original.clone())
+                Content::Parsed(self.snapshot(), self.scratch.pass.borrow().original.clone(), len)
             }
             (source, _) => {
                 let vars = &code.program.vars;

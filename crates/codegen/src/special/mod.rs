@@ -5,8 +5,9 @@
 //! the general code. Entries may still change as long as they stay within what the code was made for
 //! ([`Special::permits`]); else packets use the general code until there is specialised code again.
 //!
-//! Residuals exist for programs of one stage, or of two that make one pass, without profiles, groups and packets that
-//! enter a stage again, whose statements cannot exceed the limits: so the code counts neither steps nor depth.
+//! Residuals exist for programs of one stage, or of two that make one pass, without profiles and groups, whose
+//! statements cannot exceed the limits: so the code counts neither steps nor depth. With two stages, copies of packets
+//! and packets that enter a stage again make passes of their own.
 //!
 //! - `job.rs`: compilation beside the engine; `chain.rs`: two stages as one; `prune.rs`: the residual; `parse.rs`: its
 //!   parser; `fold.rs`: known values;
@@ -139,8 +140,7 @@ fn specialise(
             None => return Ok(None),
         },
     };
-    let mut pruner = prune::Pruner::new(program, facts);
-    pruner.settle();
+    let mut pruner = prune::Pruner::of(program, facts);
     if !pruner.is_simple()
         || facts.tables.iter().map(|table| table.actions.len()).sum::<usize>()
             > MOST_ACTIONS + facts.tables.len()
@@ -149,26 +149,27 @@ fn specialise(
     }
     let Some(parser) = program.stages.first().map(|stage| stage.parser) else { return Ok(None) };
     let mut bounds = bounds::Bounds::new(program, facts, &pruner.known);
-    let blocks = program.stages.iter().flat_map(|stage| [Some(stage.control), stage.finish, stage.deparser]);
-    let mut total = bounds::Bound::default();
-    for block in blocks.flatten() {
-        let Some(bound) = bounds.block(block) else { return Ok(None) };
-        total.steps += bound.steps;
-        total.depth = total.depth.max(bound.depth);
+    let (mut both, mut second) = (bounds::Bound::default(), 0);
+    for (i, stage) in program.stages.iter().enumerate() {
+        for block in [Some(stage.control), stage.finish, stage.deparser].into_iter().flatten() {
+            let Some(bound) = bounds.block(block) else { return Ok(None) };
+            both.steps += bound.steps;
+            both.depth = both.depth.max(bound.depth);
+            second += if i > 0 { bound.steps } else { 0 };
+        }
     }
     let parsing = parser.and_then(|id| program.parsers.get(id.index()));
     let parsing = parsing.map(|parser| bounds.parser(parser, general.limits.parser_states.into()));
     let Some(parsing) = parsing.unwrap_or(Some(0)) else { return Ok(None) };
-    if total.steps + parsing > u64::from(general.limits.steps)
-        || total.depth + 8 > u64::from(general.limits.depth)
-    {
+    let steps = pruner.steps(general.limits.passes, parsing, both.steps, second);
+    if steps > u64::from(general.limits.steps) || both.depth + 8 > u64::from(general.limits.depth) {
         return Ok(None);
     }
     let last = StageId::at(program.stages.len().saturating_sub(1));
     let identity = general.is_identity(parser, last);
     let Some(residual) = pruner.residual(identity) else { return Ok(None) };
     let looked_up = residual.tables.clone();
-    let (unchanging, measures) = (residual.is_unchanging, residual.measures);
+    let (unchanging, measures, sends_on) = (residual.is_unchanging, residual.measures, pruner.sends_on());
     let mut code = compile_residual(
         general,
         residual.program,
@@ -177,7 +178,7 @@ fn specialise(
         options,
         slots,
     )?;
-    (code.is_unchanging, code.measures) = (unchanging, measures);
+    (code.is_unchanging, code.measures, code.sends_on) = (unchanging, measures, sends_on);
     let tables = facts.tables.iter().enumerate();
     let tables =
         tables.map(|(i, facts)| looked_up.contains(&TableId::at(i)).then(|| facts.clone())).collect();

@@ -9,8 +9,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pipeline::ir::{
-    Action, ActionId, Applied, BlockId, Constant, HeaderRef, Item, LValue, Parser, Program, Send, Slot,
-    Stage, Stmt, TableId, Via,
+    Action, ActionId, Applied, BlockId, Constant, HeaderRef, Item, LValue, Packet, Parser, Program, Send,
+    Slot, Stage, StageId, Stmt, TableId, Via,
 };
 
 use super::Facts;
@@ -43,6 +43,10 @@ struct Reached {
     groups: bool,
     /// Whether packets enter a stage in passes of their own.
     stages: bool,
+    /// Whether they enter the first one.
+    returns: bool,
+    /// Whether they are parsed again.
+    parses: bool,
     /// Whether packets leave, or their bytes are made otherwise.
     leaves: bool,
     /// Whether the controller gets packets.
@@ -65,13 +69,13 @@ pub(super) struct Pruner<'a> {
 }
 
 impl<'a> Pruner<'a> {
-    pub(super) fn new(program: &'a Program, facts: &'a Facts<'a>) -> Self {
+    /// A pruner that has not settled yet. `alone`: no packet enters a stage in a pass of its own.
+    fn new(program: &'a Program, facts: &'a Facts<'a>, alone: bool) -> Self {
         let value = |var: &pipeline::ir::Var| {
             let number = match var.slot {
                 None => 0,
                 Some(Slot::Flags) => facts.flags,
-                // No packet is a copy, and none enters a stage again.
-                Some(Slot::Instance | Slot::Replica) => 0,
+                Some(Slot::Instance | Slot::Replica) if alone => 0,
                 Some(_) => return None,
             };
             let bits = pipeline::bits::Bits::from_u64(64, number).resize(var.ty.width());
@@ -82,12 +86,23 @@ impl<'a> Pruner<'a> {
         Self { program, facts, known, reads, changed: false, reached, stages: vec![] }
     }
 
+    /// Finds what is reached in a program.
+    pub(super) fn of(program: &'a Program, facts: &'a Facts<'a>) -> Self {
+        let mut pruner = Self::new(program, facts, true);
+        pruner.settle();
+        if pruner.reached.stages {
+            pruner = Self::new(program, facts, false);
+            pruner.settle();
+        }
+        pruner
+    }
+
     fn action(&self, id: ActionId) -> Option<&'a Action> {
         self.program.actions.get(id.index()).or_else(|| self.facts.actions.get(&id).copied())
     }
 
     /// Finds the variables that keep their values, and the code that is reached then.
-    pub(super) fn settle(&mut self) {
+    fn settle(&mut self) {
         let program = self.program;
         loop {
             (self.changed, self.reached) = (false, Reached::default());
@@ -123,13 +138,30 @@ impl<'a> Pruner<'a> {
     pub(super) fn is_simple(&self) -> bool {
         let profile =
             |id: &TableId| self.program.tables.get(id.index()).is_some_and(|table| table.profile.is_some());
-        let is_one = match &self.stages[..] {
-            [_] => true,
+        let is_joined = match &self.stages[..] {
+            [only] => !only.stages,
             // The first stage has the second's deparser, and the table that was looked up last is not known behind it.
             [first, second] => !first.leaves && !first.controller && !second.controller,
             _ => false,
         };
-        is_one && !self.reached.groups && !self.reached.stages && !self.reached.tables.iter().any(profile)
+        is_joined && !self.reached.groups && !self.reached.tables.iter().any(profile)
+    }
+
+    /// Most steps of the passes of a packet, given those of parsing, of both stages, and of the second one.
+    pub(super) fn steps(&self, passes: u32, parsing: u64, both: u64, second: u64) -> u64 {
+        let first = parsing + both;
+        let later = match &self.reached {
+            Reached { stages: false, .. } => 0,
+            Reached { returns: true, .. } => first,
+            Reached { parses: true, .. } => parsing + second,
+            _ => second,
+        };
+        first.saturating_add(later.saturating_mul(u64::from(passes).saturating_sub(1)))
+    }
+
+    /// Whether packets enter a stage in passes of their own.
+    pub(super) fn sends_on(&self) -> bool {
+        self.reached.stages
     }
 
     /// The deparser of packets that leave.
@@ -185,7 +217,13 @@ impl<'a> Pruner<'a> {
                     Via::Direct => self.reached.leaves = true,
                     // With two stages, the packet goes on.
                     Via::Next => self.reached.leaves |= self.program.stages.len() == 1,
-                    Via::Stage(_) => self.reached.stages = true,
+                    Via::Stage(stage) => {
+                        let is_back = stage == StageId(0);
+                        self.reached.stages = true;
+                        self.reached.returns |= is_back;
+                        self.reached.parses |= send.packet == Packet::Original;
+                        self.reached.leaves |= is_back && send.packet == Packet::Current;
+                    }
                 },
                 Stmt::Controller(..) => self.reached.controller = true,
                 _ => {
@@ -299,7 +337,8 @@ impl<'a> Pruner<'a> {
             };
             let is_read =
                 second.counts || !second.tables.is_empty() || program.vars.iter().enumerate().any(is_length);
-            residual.measures = is_read && (first.resizes || !identity);
+            let resizes = first.resizes || self.reached.stages && second.resizes;
+            residual.measures = is_read && (resizes || !identity);
             if residual.measures {
                 reads.add_packet();
             }
