@@ -324,6 +324,8 @@ fn entered(program: &Program, defined: &Defined, layout: &Layout, reads: &Reads)
             slot,
             Some(
                 Slot::EgressPort
+                    | Slot::Instance
+                    | Slot::Replica
                     | Slot::PacketLength
                     | Slot::StageTime
                     | Slot::Class

@@ -119,7 +119,8 @@ impl Machine<'_> {
         let (about, len) = {
             let mut pass = self.scratch.pass.borrow_mut();
             pass.stage += 1;
-            pass.about = About { egress: Some(port), ..pass.about.sent_by(send, class, queue, limit) };
+            let about = pass.about.sent_by(send, class, queue, limit);
+            pass.about = About { egress: Some(port), replica: 0, instance: send.instance, ..about };
             if self.code.measures {
                 pass.len = pass.payload.len().saturating_add(self.header_bytes());
             }
