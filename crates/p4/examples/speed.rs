@@ -1,5 +1,6 @@
 //! Cost of packets in P4 programs, beside OpenFlow tables that do the same, in the pipeline alone:
 //! `cargo run --release -p mswitch-p4 --example speed -- CASE ENTRIES [general|specialised|openflow PACKETS]`.
+//! `compile FILE…` in place of a case measures how long programs take from text to machine code.
 //!
 //! Cases: `router` (examples/p4/router.p4: prefixes and 64 next hops, every fourth with a VLAN) and `l2` (addresses).
 //! Packets have 60 bytes, are uniform over the entries in random order, and come in batches of 64; making them is not
@@ -346,8 +347,42 @@ fn median(figures: &mut [f64]) -> (f64, f64, f64) {
     (at(figures.len() / 2), at(0), at(figures.len().saturating_sub(1)))
 }
 
+/// Times that programs take.
+fn compile_all(files: &[String]) {
+    for file in files {
+        let begin = Instant::now();
+        let front = compile::file(Path::new(file), &preprocess::Options::default());
+        let Some(program) = front.ok().and_then(|mut front| front.lower()) else {
+            println!("{file}: no program");
+            continue;
+        };
+        let lowered = begin.elapsed();
+        let code = match codegen::compile(&program, &Options::default()) {
+            Ok(code) => Arc::new(code),
+            Err(error) => {
+                println!("{file}: lowered in {lowered:?}, {error}");
+                continue;
+            }
+        };
+        let compiled = begin.elapsed();
+        let engine = Engine::with_code(&State::new(program), code, Options::default());
+        let mut engine = engine.unwrap_or_else(|error| fail(&error));
+        while engine.improve() {}
+        println!(
+            "{file}: lowered in {lowered:.0?}, code in {:.0?} ({} KiB), specialised in {:.0?}: {}",
+            compiled - lowered,
+            engine.code().len() >> 10,
+            begin.elapsed() - compiled,
+            engine.is_specialised()
+        );
+    }
+}
+
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
+    if args.first().is_some_and(|word| word == "compile") {
+        return compile_all(&args[1..]);
+    }
     let entries = args.get(1).and_then(|entries| entries.parse::<u32>().ok());
     let case = match (args.first().map(String::as_str), entries) {
         (Some("router"), Some(entries)) => Case { name: "router", file: "router.p4", entries },
