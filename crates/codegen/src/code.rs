@@ -110,6 +110,16 @@ pub struct Code {
     pub(crate) reads_payload: bool,
     /// Whether every packet leaves as it came.
     pub(crate) is_unchanging: bool,
+    /// Whether the length of a packet is measured when it enters a stage with its headers.
+    pub(crate) measures: bool,
+    /// In specialised code: variables that the environment fills in again then.
+    pub(crate) entered: Vec<BoundVar>,
+    /// In specialised code: whether packets may enter a stage in passes of their own.
+    pub(crate) sends_on: bool,
+    /// Whether the clock or queues are asked for these.
+    pub(crate) reads_env: bool,
+    /// In specialised code: whether statements use the meter of an entry that was hit before.
+    pub(crate) reads_hits: bool,
     /// Functions that prepare the first lookup, by block: they lay out its key at the address that is their argument.
     pub(crate) prepares: BTreeMap<BlockId, usize>,
     /// The function that lays out a packet's flow key at the address that is its argument, and words of the key.

@@ -16,7 +16,7 @@ use cranelift_frontend::FunctionBuilderContext;
 use pipeline::Checked;
 use pipeline::interp::Limits;
 use pipeline::ir::{
-    Action, ActionId, BlockId, Expr, Param, ParserOp, Program, Selection, Stmt, TableId, VarId,
+    Action, ActionId, BlockId, Expr, Param, ParserOp, Program, Selection, Slot, Stmt, TableId, VarId,
 };
 
 use crate::code::{ActionCode, BoundVar, Code, Functions, new_id};
@@ -24,7 +24,7 @@ use crate::emit::{Emit, Shared, signature};
 use crate::layout::Layout;
 use crate::special::decided::{Origin, Origins};
 use crate::special::flow_key::FlowKey;
-use crate::special::{Defined, Reads, each, is_identity};
+use crate::special::{Defined, Reads, assigned_vars, each, is_identity};
 
 /// Bounds of compilation.
 #[derive(Debug, Clone, Copy)]
@@ -101,6 +101,11 @@ pub fn compile(program: &Checked, options: &Options) -> Result<Code, Unsupported
         keys: key_functions(program),
         reads_payload: true,
         is_unchanging: false,
+        measures: true,
+        sends_on: false,
+        entered: vec![],
+        reads_env: false,
+        reads_hits: false,
         prepares: BTreeMap::new(),
         flow_key: None,
         flow_parts: vec![],
@@ -131,6 +136,7 @@ pub(crate) fn compile_residual(
     let Compiled { functions, first_defined, prepares, flow_key } =
         functions(&program, &layout, options, actions, Some((&origins, key)))?;
     let slots = slots(&program, &layout, |id| reads.var(id));
+    let entered = if program.stages.len() > 1 { entered(&program, actions, &layout, reads) } else { vec![] };
     let mut addresses = Vec::new();
     let own = (0..program.actions.len()).map(|i| (i, program.blocks.len() + i));
     let defined = actions.keys().enumerate();
@@ -146,13 +152,21 @@ pub(crate) fn compile_residual(
     Ok(Code {
         id: new_id(),
         limits: general.limits,
-        has_time: slots.iter().any(|bound| bound.slot == pipeline::ir::Slot::StageTime),
+        has_time: slots.iter().any(|bound| bound.slot == Slot::StageTime),
         slots,
         emits_only: deparsers_emit_only(&program),
         identity: general.identity.clone(),
         keys: vec![],
         reads_payload: reads.payload,
         is_unchanging: false,
+        measures: false,
+        sends_on: false,
+        reads_env: entered.iter().any(|bound| {
+            let slot = bound.slot;
+            matches!(slot, Slot::StageTime | Slot::EnqueueDepth | Slot::DequeueDepth | Slot::QueueDelay)
+        }),
+        entered,
+        reads_hits: has_entry_meters(&program, actions),
         prepares,
         flow_key: flow_key.zip(words),
         flow_parts,
@@ -293,6 +307,50 @@ fn slots(program: &Program, layout: &Layout, is_read: impl Fn(VarId) -> bool) ->
     let vars = program.vars.iter().enumerate().map(|(i, var)| (VarId::at(i), var));
     let bound = vars.filter(|(id, _)| is_read(*id));
     bound.filter_map(|(id, var)| Some(BoundVar::new(var.slot?, layout.var(id), var.ty.width()))).collect()
+}
+
+/// Of these variables, those that may have another value in the second stage.
+fn entered(program: &Program, defined: &Defined, layout: &Layout, reads: &Reads) -> Vec<BoundVar> {
+    let mut assigned = BTreeSet::new();
+    each_of_all(program, defined, &mut |stmt| assigned.extend(assigned_vars(stmt)));
+    for op in program.parsers.iter().flat_map(|parser| &parser.states).flat_map(|state| &state.ops) {
+        if let ParserOp::Do(stmt) = op {
+            each(std::slice::from_ref(stmt), &mut |stmt| assigned.extend(assigned_vars(stmt)));
+        }
+    }
+    let changes = |id: VarId| {
+        let slot = program.vars.get(id.index()).and_then(|var| var.slot);
+        let differs = matches!(
+            slot,
+            Some(
+                Slot::EgressPort
+                    | Slot::Instance
+                    | Slot::Replica
+                    | Slot::PacketLength
+                    | Slot::StageTime
+                    | Slot::Class
+                    | Slot::EnqueueDepth
+                    | Slot::DequeueDepth
+                    | Slot::QueueDelay
+            )
+        );
+        // Without a parser, a stage keeps the error of the stage that parsed.
+        slot != Some(Slot::ParserError) && (differs || assigned.contains(&id))
+    };
+    slots(program, layout, |id| reads.var(id) && changes(id))
+}
+
+/// Whether statements use the meter of an entry that was hit before.
+fn has_entry_meters(program: &Program, defined: &Defined) -> bool {
+    let mut has = false;
+    each_of_all(program, defined, &mut |stmt| has |= matches!(stmt, Stmt::MeterEntry(..)));
+    has
+}
+
+/// Calls `f` for each statement of blocks and actions, nested ones too.
+fn each_of_all<'p>(program: &'p Program, defined: &'p Defined, f: &mut dyn FnMut(&'p Stmt)) {
+    let actions = program.actions.iter().chain(defined.values()).map(|action| &action.body);
+    program.blocks.iter().map(|(_, body)| body).chain(actions).for_each(|body| each(body, f));
 }
 
 fn deparsers_emit_only(program: &Program) -> Vec<bool> {

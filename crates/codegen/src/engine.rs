@@ -21,7 +21,7 @@ use crate::code::{Actions, Code, new_id};
 use crate::compile::{Options, Unsupported, compile};
 use crate::form::{Form, Writer};
 use crate::records::{Calls, Slots, default, group_view, profile_view, record};
-use crate::special::{Special, Specialisation, TableFacts};
+use crate::special::{Special, Specialisation, TableFacts, has_residuals};
 use crate::view::{Record, TableView, View, Views};
 
 /// A compiled program and what follows its state.
@@ -404,9 +404,10 @@ impl Engine {
         self.view.special.as_ref().is_some_and(|special| special.flags == self.flags)
     }
 
-    /// Whether the program is one that code can be specialised for: with a single stage.
+    /// Whether the program is one that code can be specialised for: with a single stage, or with a second one that has
+    /// no parser.
     pub fn can_specialise(&self) -> bool {
-        self.view.code.program.stages.len() == 1
+        has_residuals(&self.view.code.program)
     }
 
     /// Makes code for the entries that are there, unless it exists; whether it is new.

@@ -15,6 +15,9 @@ pub(crate) const GOTO: i64 = 3;
 /// Of a preparation: the key of the first lookup is laid out; the table from bit 16 on.
 pub(crate) const LOOKUP: i64 = 4;
 
+/// Of the first stage in specialised code: the packet goes on with the second.
+pub(crate) const ON: i64 = 5;
+
 const REASON: i64 = 0;
 const LIMIT: i64 = 1;
 const NO_EXTERN: i64 = 2;

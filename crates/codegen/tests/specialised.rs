@@ -4,7 +4,7 @@
 
 mod support;
 
-use pipeline::interp::{Effect, Limits, Received};
+use pipeline::interp::{Effect, Exit, Limits, Received};
 use pipeline::{Checked, text};
 use support::Pair;
 
@@ -46,4 +46,86 @@ fn a_deparser_has_room_for_what_it_writes() {
       stage s { parser p; control control; deparser out; }
     }";
     assert_eq!((lengths(source, 1), lengths(source, 2)), (vec![2], vec![1]));
+}
+
+/// What leaves of a packet in specialised code of two stages, as in the interpreter: ports and lengths.
+fn chained(body: [&str; 4], byte: u8) -> Vec<(u32, u32)> {
+    let [vars, control, finish, second] = body;
+    let source = format!(
+        "program chain {{
+          header h_t {{ a: bit<8>; b: bit<8>; }} instance h: h_t; instance g: h_t;
+          var spec: bit<9>;
+          var out: bit<9> = env egress_port;
+          {vars}
+          parser p {{ state start {{ extract h; goto accept; }} }}
+          block control {{ {control} }}
+          block finish {{ {finish} }}
+          block egress {{ {second} }}
+          block leave {{ send current port out direct; }}
+          block deparse {{ emit g; emit h; }}
+          stage one {{ parser p; control control; finish finish; next two; }}
+          stage two {{ control egress; finish leave; deparser deparse; }}
+        }}"
+    );
+    let program = text::parse(&source).unwrap_or_else(|error| panic!("{error}"));
+    let mut pair = Pair::new(&Checked::new(program).unwrap(), Limits::default());
+    assert!(pair.engine.is_specialised());
+    let effects = pair.check(&Received::whole(&[byte, 7, 8], 1));
+    pair.check_state();
+    let effect = |effect: &Effect| match effect {
+        Effect::Output { to: Exit::Port(port), packet, .. } => Some((*port, packet.len())),
+        _ => None,
+    };
+    effects.iter().filter_map(effect).collect()
+}
+
+#[test]
+fn a_second_stage_goes_on_with_headers_and_variables() {
+    let body = [
+        "",
+        "h.b = 8w1; spec = 9w5;",
+        "send current port spec;",
+        "if (h.b == 8w1) { h.b = 8w2; } spec = 9w0;",
+    ];
+    assert_eq!(chained(body, 1), [(5, 3)]);
+    let body = ["", "spec = bit<9>(h.a);", "if (spec == 9w1) { exit; } else { send current port spec; }", ""];
+    assert_eq!((chained(body, 1), chained(body, 2)), (vec![], vec![(2, 3)]));
+    let body = ["", "valid g;", "send current port 9w5;", "if (out == 9w5) { invalid h; exit; }"];
+    assert_eq!(chained(body, 1), [(5, 3)]);
+}
+
+#[test]
+fn a_second_stage_counts_the_bytes_that_enter_it() {
+    let vars = "var octets: bit<32> = env packet_length; counter c[8]: both;";
+    for control in ["valid g;", "invalid h;", "insert { 8w1 };", "truncate 32w1;", ""] {
+        let body = [vars, control, "send current port 9w5;", "count c[octets];"];
+        assert_eq!(chained(body, 1).len(), 1, "{control}");
+        let body = [vars, control, "send current port 9w5;", "if (octets == 32w5) { invalid g; }"];
+        assert_eq!(chained(body, 1).len(), 1, "{control}");
+    }
+}
+
+#[test]
+fn a_second_stage_finds_its_own_metadata() {
+    let vars = "var from: bit<9> = env ingress_port; var kind: bit<32> = env instance; var class: bit<8> = env class;";
+    let body = [
+        vars,
+        "from = 9w9; kind = 32w9; class = 8w9;",
+        "send current port 9w5 class h.a;",
+        "if (((from == 9w1) && (kind == 32w0)) && (class == h.a)) { h.b = 8w1; } else { invalid h; }",
+    ];
+    assert_eq!(chained(body, 3), [(5, 3)]);
+    let body = [
+        "",
+        "spec = out;",
+        "send current port 9w511;",
+        "if ((spec != 9w0) || (out != 9w511)) { invalid h; }",
+    ];
+    assert_eq!(chained(body, 3), [(511, 3)]);
+}
+
+#[test]
+fn limits_of_both_stages_hold() {
+    let body = ["", "", "send current port 9w5 limit 32w2;", "truncate 32w9;"];
+    assert_eq!(chained(body, 1), [(5, 2)]);
 }

@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         sum.packets += comparison.packets;
         sum.outputs += comparison.outputs;
         sum.hits += comparison.hits;
+        sum.specialised += comparison.specialised;
         if comparison.difference.is_some() {
             differences += 1;
             println!("{}: {comparison}", file.display());

@@ -39,12 +39,14 @@ fn run(path: &Path) -> Option<Comparison> {
 fn code_does_what_the_interpreter_does() {
     let cases = cases();
     assert!(cases.len() >= 16, "{} cases found", cases.len());
-    let (mut wrong, mut sum) = (String::new(), Comparison::default());
+    let (mut wrong, mut sum, mut specialised) = (String::new(), Comparison::default(), 0);
     for path in &cases {
         match run(path) {
             Some(comparison) => {
                 sum.outputs += comparison.outputs;
                 sum.hits += comparison.hits;
+                sum.specialised += comparison.specialised;
+                specialised += usize::from(comparison.specialised > 0);
                 if comparison.difference.is_some() {
                     wrong += &format!("{}: {comparison}\n", path.display());
                 }
@@ -55,4 +57,6 @@ fn code_does_what_the_interpreter_does() {
     assert!(wrong.is_empty(), "{wrong}");
     // The comparison is worth something only if packets get this far.
     assert!(sum.outputs > 100 * cases.len() && sum.hits > 5 * cases.len(), "{sum}");
+    // Code is specialised for most programs, those of two stages among them.
+    assert!(2 * specialised > cases.len() && sum.specialised > 50 * cases.len(), "{specialised}: {sum}");
 }

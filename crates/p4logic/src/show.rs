@@ -77,7 +77,7 @@ fn code(installed: &Installed) -> Table {
     let by = figures.failure.map_or("machine code".to_owned(), |why| format!("interpreter: {why}"));
     let wants_plain = installed.running.wants_plain.load(Relaxed);
     let specialised = match (figures.can_specialise, figures.is_specialised) {
-        (false, _) => "no: it has several stages",
+        (false, _) => "no: a stage behind the first has a parser",
         (true, true) => "yes",
         (true, false) => "no",
     };

@@ -7,7 +7,7 @@ use cranelift_codegen::ir::{BlockArg, InstBuilder, Value, types};
 use pipeline::interp::{Dropped, Limit};
 use pipeline::ir::{
     ActionId, Applied, BlockId, Direction, EmitRef, Expr, ExternArg, ExternId, HeaderRef, Send, StackId,
-    Stmt, TableId,
+    Stmt, TableId, Via,
 };
 
 use super::{Emit, Kind, limbs_of, param_words};
@@ -194,10 +194,7 @@ impl Emit<'_, '_> {
                 self.go_on(flow);
                 Follows
             }
-            Stmt::Send(send) => {
-                self.send(send);
-                Follows
-            }
+            Stmt::Send(send) => self.send(send),
             Stmt::Controller(reason, limit, data) => {
                 let reason = self.number(reason);
                 let (has_limit, limit) = self.optional(limit.as_ref());
@@ -451,21 +448,22 @@ impl Emit<'_, '_> {
     /// Whether a destination is one port outside of the program, for the packet as it is.
     fn is_output(&self, send: &Send) -> bool {
         let leaves = match send.via {
-            pipeline::ir::Via::Direct => true,
-            pipeline::ir::Via::Next => self.cx.program.stages.iter().all(|stage| stage.next.is_none()),
-            pipeline::ir::Via::Stage(_) => false,
+            Via::Direct => true,
+            Via::Next => self.cx.program.stages.iter().all(|stage| stage.next.is_none()),
+            Via::Stage(_) => false,
         };
         let to_port = matches!(send.to, pipeline::ir::Dest::Port(_));
         leaves && to_port && send.packet == pipeline::ir::Packet::Current && send.limit.is_none()
     }
 
-    fn send(&mut self, send: &Send) {
+    fn send(&mut self, send: &Send) -> Next {
         if let (true, None, pipeline::ir::Dest::Port(to)) = (self.is_output(send), &send.class, &send.to) {
             let (has_queue, queue) = self.optional(send.queue.as_ref());
             let (to, depth) = (self.number(to), self.deeper());
             let args = [self.frame, to, has_queue, queue, depth];
             let flow = self.call(calls::output as *const (), &args);
-            return self.go_on(flow);
+            self.go_on(flow);
+            return Follows;
         }
         let operand = Arc::new(Operand::Send(send.clone()));
         let address = Arc::as_ptr(&operand);
@@ -476,10 +474,19 @@ impl Emit<'_, '_> {
             pipeline::ir::Dest::Port(to) | pipeline::ir::Dest::Replicas(_, to) => self.number(to),
             _ => self.zero(),
         };
-        let (address, depth) = (self.address(address), self.deeper());
+        let address = self.address(address);
+        if self.cx.is_special() && send.via == Via::Next && self.cx.program.stages.len() > 1 {
+            // The last statement of the first stage.
+            let args = [self.frame, address, class, queue, limit, to];
+            let flow = self.call(calls::enter_next as *const (), &args);
+            self.exit_with(flow);
+            return Never;
+        }
+        let depth = self.deeper();
         let flow =
             self.call(calls::send as *const (), &[self.frame, address, class, queue, limit, to, depth]);
         self.go_on(flow);
+        Follows
     }
 
     fn compute(&mut self, stmt: &Stmt) {

@@ -208,6 +208,13 @@ calls! {
         end(m.send(send, class, queue, limit, to, depth))
     }
 
+    /// Takes the packet, as it is, to the second stage.
+    fn enter_next(m, operand: *const Operand, class: u64, queue: u64, limit: u64, to: u64) -> i64 {
+        // SAFETY: as for `send`.
+        let Operand::Send(send) = unsafe { &*operand };
+        m.enter_next(send, class, queue, limit, to)
+    }
+
     /// Sends the packet, as it is, to a port.
     fn output(m, to: u64, has_queue: u64, queue: u64, depth: u64) -> i64 {
         let queue = (has_queue != 0).then_some(queue.min(65_535) as u16);

@@ -5,6 +5,7 @@ use pipeline::interp::{Dropped, Limit};
 use pipeline::ir::{HeaderId, ParserId, Slot, StageId, TableId, VarId};
 
 use super::{Form, Machine};
+use crate::code::BoundVar;
 use crate::flow;
 use crate::layout::word;
 
@@ -21,8 +22,9 @@ pub(crate) struct Arrival {
 pub(crate) enum Content {
     /// Bytes and carried variables.
     Bytes(Form, Vec<(VarId, Vec<u64>)>),
-    /// The frame's data as it is, the payload, and the packet as its parser received it.
-    Parsed(Data, Form),
+    /// The frame's data as it is, the payload, the packet as its parser received it, and the length that it had when it
+    /// entered the stage that sends it.
+    Parsed(Data, Form, u32),
 }
 
 /// A snapshot of what a program computes with.
@@ -86,14 +88,49 @@ impl Machine<'_> {
     pub(super) fn only_pass(&self) {
         let Some(stage) = self.code.program.stages.first() else { return };
         self.enter_only(stage);
-        let mut end = self.unbounded(stage.control);
-        if let (Some(finish), None) = (stage.finish, flow::dropped(end)) {
-            end = self.unbounded(finish);
+        if !self.code.sends_on {
+            return self.only_stages(stage);
         }
-        match flow::dropped(end) {
-            Some(reason) => self.drop_packet(reason),
-            None if !self.sent.get() => self.drop_packet(Dropped::NoDestination),
-            None => {}
+        self.passes.set(1);
+        self.only_stages(stage);
+        self.other_passes();
+    }
+
+    /// The passes of packets that specialised code has sent to a stage.
+    #[inline(never)]
+    fn other_passes(&self) {
+        loop {
+            let Some(arrival) = self.scratch.waiting.borrow_mut().pop_front() else { break };
+            if !self.begin_pass() {
+                self.drop_packet(Dropped::Limit(Limit::Passes));
+                continue;
+            }
+            let must_parse = self.arrive(arrival);
+            let stage = self.scratch.pass.borrow().stage();
+            let Some(stage) = self.code.program.stages.get(stage.index()) else { continue };
+            self.first.set(None);
+            self.begin_stage();
+            self.enter(stage.parser, must_parse);
+            self.only_stages(stage);
+        }
+    }
+
+    /// Takes the packet through a stage of specialised code, and through the next if it goes on.
+    #[inline(always)]
+    fn only_stages(&self, stage: &pipeline::ir::Stage) {
+        let mut end = self.only_stage(stage);
+        if let (flow::ON, Some(next)) = (end, self.code.program.stages.get(1)) {
+            end = self.only_stage(next);
+        }
+        self.end_pass(end);
+    }
+
+    /// Takes the packet through a stage of specialised code.
+    fn only_stage(&self, stage: &pipeline::ir::Stage) -> i64 {
+        let end = self.unbounded(stage.control);
+        match stage.finish {
+            Some(finish) if flow::dropped(end).is_none() => self.unbounded(finish),
+            _ => end,
         }
     }
 
@@ -135,8 +172,28 @@ impl Machine<'_> {
         self.clear_stacks();
         if !code.slots.is_empty() {
             let time = if code.has_time { self.env.borrow_mut().now() } else { 0 };
-            self.fill_slots(&About::default(), len, time, Queue::default(), true);
+            self.fill_slots(&code.slots, &About::default(), len, time, Queue::default(), true);
         }
+    }
+
+    /// Sets what is new in the second stage of the only pass.
+    pub(super) fn enter_on(&self, about: &About, len: u32) {
+        let code = self.code;
+        self.sent.set(false);
+        if code.reads_hits {
+            self.clear_words((word::HITS * 8) as i32, code.layout.data);
+        }
+        if code.entered.is_empty() {
+            return;
+        }
+        let (mut time, mut queue) = (0, Queue::default());
+        if code.reads_env {
+            let mut env = self.env.borrow_mut();
+            let class = about.class.unwrap_or(self.received.get().class);
+            time = env.now();
+            queue = about.egress.map_or_else(Queue::default, |port| env.queue(port, class));
+        }
+        self.fill_slots(&code.entered, about, len, time, queue, false);
     }
 
     /// Begins the only pass: its variables and headers.
@@ -172,35 +229,41 @@ impl Machine<'_> {
 
     /// The pass of a packet that was sent to a stage.
     pub(super) fn later_pass(&self, arrival: Arrival) {
-        let must_parse = {
-            let mut pass = self.scratch.pass.borrow_mut();
-            pass.stage = arrival.stage.0;
-            pass.about = arrival.about;
-            match arrival.content {
-                Content::Bytes(form, carried) => {
-                    self.clear_data();
-                    for (var, words) in &carried {
-                        self.set_words(self.code.layout.var(*var), words);
-                    }
-                    pass.len = form.len();
-                    pass.payload.copy_from(&form);
-                    pass.original = form;
-                    pass.truncate = None;
-                    true
-                }
-                Content::Parsed(data, original) => {
-                    self.set_words(self.code.layout.data, &data.words);
-                    self.set_word(word::TOUCHED, 1);
-                    pass.payload = data.payload;
-                    pass.truncate = data.truncate;
-                    pass.original = original;
-                    // Of headers that are already there, the payload is only a part.
-                    pass.len = pass.payload.len().saturating_add(self.header_bytes());
-                    false
-                }
-            }
-        };
+        let must_parse = self.arrive(arrival);
         self.pass(must_parse);
+    }
+
+    /// Sets what a packet brings along; whether it is still to be parsed.
+    fn arrive(&self, arrival: Arrival) -> bool {
+        let mut pass = self.scratch.pass.borrow_mut();
+        pass.stage = arrival.stage.0;
+        pass.about = arrival.about;
+        match arrival.content {
+            Content::Bytes(form, carried) => {
+                self.clear_data();
+                for (var, words) in &carried {
+                    self.set_words(self.code.layout.var(*var), words);
+                }
+                pass.len = form.len();
+                pass.payload.copy_from(&form);
+                pass.original = form;
+                pass.truncate = None;
+                true
+            }
+            Content::Parsed(data, original, len) => {
+                self.set_words(self.code.layout.data, &data.words);
+                self.set_word(word::TOUCHED, 1);
+                pass.payload = data.payload;
+                pass.truncate = data.truncate;
+                pass.original = original;
+                // Of headers that are already there, the payload is only a part.
+                pass.len = match self.code.measures {
+                    true => pass.payload.len().saturating_add(self.header_bytes()),
+                    false => len,
+                };
+                false
+            }
+        }
     }
 
     fn clear_data(&self) {
@@ -228,23 +291,39 @@ impl Machine<'_> {
 
     /// Takes the packet through its stage.
     fn pass(&self, must_parse: bool) {
-        let code = self.code;
-        self.passes.set(self.passes.get() + 1);
-        if self.passes.get() > code.limits.passes {
+        if !self.begin_pass() {
             return self.drop_packet(Dropped::Limit(Limit::Passes));
         }
         let stage = self.scratch.pass.borrow().stage();
-        let Some(schema) = code.program.stages.get(stage.index()) else { return };
-        self.origin.set(None);
-        self.sent.set(false);
-        // The entries hit.
-        self.clear_words((word::HITS * 8) as i32, code.layout.data);
-        self.set_word(word::FAULT, 0);
+        let Some(schema) = self.code.program.stages.get(stage.index()) else { return };
+        self.begin_stage();
         self.enter(schema.parser, must_parse);
         let mut end = self.block(schema.control, 0);
         if let (Some(finish), None) = (schema.finish, flow::dropped(end)) {
             end = self.block(finish, 0);
         }
+        self.end_pass(end);
+    }
+
+    /// Counts a pass; whether it is not one too many.
+    pub(super) fn begin_pass(&self) -> bool {
+        let passes = self.passes.get() + 1;
+        self.passes.set(passes);
+        passes <= self.code.limits.passes
+    }
+
+    /// Forgets what belongs to the pass before.
+    fn begin_stage(&self) {
+        self.origin.set(None);
+        self.sent.set(false);
+        // The entries hit.
+        self.clear_words((word::HITS * 8) as i32, self.code.layout.data);
+        self.set_word(word::FAULT, 0);
+    }
+
+    /// Drops the packet of a pass that ends so, or that was sent nowhere.
+    #[inline]
+    fn end_pass(&self, end: i64) {
         match flow::dropped(end) {
             Some(reason) => self.drop_packet(reason),
             None if !self.sent.get() => self.drop_packet(Dropped::NoDestination),
@@ -264,16 +343,25 @@ impl Machine<'_> {
             let class = about.class.unwrap_or(self.received.get().class);
             (time, about.egress.map_or_else(Queue::default, |port| env.queue(port, class)))
         };
-        self.fill_slots(&about, len, stage_time, queue, must_parse);
+        self.fill_slots(&self.code.slots, &about, len, stage_time, queue, must_parse);
         if must_parse || parser.is_some() {
             self.parse(0);
         }
     }
 
     /// Sets the variables that are bound to intrinsic metadata.
-    fn fill_slots(&self, about: &About, len: u32, stage_time: u64, queue: Queue, must_parse: bool) {
+    #[inline]
+    fn fill_slots(
+        &self,
+        slots: &[BoundVar],
+        about: &About,
+        len: u32,
+        stage_time: u64,
+        queue: Queue,
+        must_parse: bool,
+    ) {
         let received = self.received.get();
-        for bound in &self.code.slots {
+        for bound in slots {
             let number = match bound.slot {
                 // A stage without a parser keeps the error of the stage that parsed.
                 Slot::ParserError if !must_parse => continue,
@@ -398,7 +486,7 @@ impl Machine<'_> {
     }
 
     /// Bytes of the valid headers.
-    fn header_bytes(&self) -> u32 {
+    pub(super) fn header_bytes(&self) -> u32 {
         let layout = &self.code.layout;
         let ids = (0..layout.headers()).map(HeaderId::at).filter(|id| self.is_valid(*id));
         let bytes = ids.filter_map(|id| {

@@ -5,6 +5,7 @@ use pipeline::ir::{Dest, Packet as Source, Send, StageId, Via};
 
 use super::pass::{About, Arrival, Content};
 use super::{Effect, Machine, Packet};
+use crate::flow;
 
 /// One destination of a packet that is sent.
 #[derive(Clone, Copy)]
@@ -34,6 +35,19 @@ struct Way {
     depth: u64,
 }
 
+impl About {
+    /// What is known about a packet that a statement sends with these operands.
+    fn sent_by(self, send: &Send, class: u64, queue: u64, limit: u64) -> Self {
+        let limit = send.limit.as_ref().map(|_| u32::try_from(limit).unwrap_or(u32::MAX));
+        Self {
+            class: send.class.as_ref().map(|_| class.min(255) as u8).or(self.class),
+            queue: send.queue.as_ref().map(|_| queue.min(65_535) as u16).or(self.queue),
+            limit: least(limit, self.limit),
+            ..self
+        }
+    }
+}
+
 impl Machine<'_> {
     /// Sends the packet; `to` is the port's or the list's number, where there is one.
     pub(super) fn send(
@@ -50,16 +64,16 @@ impl Machine<'_> {
             (pass.about, pass.stage())
         };
         let number = u32::try_from(to).unwrap_or(u32::MAX);
-        let limit = send.limit.as_ref().map(|_| u32::try_from(limit).unwrap_or(u32::MAX));
+        let about = about.sent_by(send, class, queue, limit);
         let mut way = Way {
             stage: match send.via {
                 Via::Next => self.code.program.stages.get(stage.index()).and_then(|stage| stage.next),
                 Via::Stage(stage) => Some(stage),
                 Via::Direct => None,
             },
-            class: send.class.as_ref().map(|_| class.min(255) as u8).or(about.class),
-            queue: send.queue.as_ref().map(|_| queue.min(65_535) as u16).or(about.queue),
-            limit: least(limit, about.limit),
+            class: about.class,
+            queue: about.queue,
+            limit: about.limit,
             depth,
         };
         match &send.to {
@@ -87,6 +101,33 @@ impl Machine<'_> {
                 ports.into_iter().try_for_each(|port| self.copy(send, Copy::port(port, 0), &way))
             }
         }
+    }
+
+    /// Takes the packet, as it is, to the second stage of specialised code, on its way to a port. Behind packets that
+    /// wait it waits, too. Returns how the first stage ends.
+    pub(super) fn enter_next(&self, send: &Send, class: u64, queue: u64, limit: u64, to: u64) -> i64 {
+        if self.code.sends_on {
+            if !self.scratch.waiting.borrow().is_empty() {
+                let sent = self.send(send, class, queue, limit, to, 0);
+                return sent.map_or_else(flow::drop_code, |()| flow::NEXT);
+            }
+            if !self.begin_pass() {
+                return flow::drop_code(Dropped::Limit(Limit::Passes));
+            }
+        }
+        let port = u32::try_from(to).unwrap_or(u32::MAX);
+        let (about, len) = {
+            let mut pass = self.scratch.pass.borrow_mut();
+            pass.stage += 1;
+            let about = pass.about.sent_by(send, class, queue, limit);
+            pass.about = About { egress: Some(port), replica: 0, instance: send.instance, ..about };
+            if self.code.measures {
+                pass.len = pass.payload.len().saturating_add(self.header_bytes());
+            }
+            (pass.about, pass.len)
+        };
+        self.enter_on(&about, len);
+        flow::ON
     }
 
     /// Sends the packet, as it is, to a port outside of the program.
@@ -152,9 +193,9 @@ impl Machine<'_> {
 
     fn enter_stage(&self, send: &Send, stage: StageId, copy: Copy, way: &Way) -> Result<(), Dropped> {
         let code = self.code;
-        let (about, own) = {
+        let (about, own, len) = {
             let pass = self.scratch.pass.borrow();
-            (pass.about, pass.stage())
+            (pass.about, pass.stage(), pass.len)
         };
         let rounds = about.rounds + u32::from(stage <= own);
         if rounds > code.limits.rounds {
@@ -166,7 +207,7 @@ impl Machine<'_> {
         let own_parser = code.program.stages.get(stage.index()).and_then(|stage| stage.parser);
         let content = match (send.packet, own_parser) {
             (Source::Current, None) => {
-                Content::Parsed(self.snapshot(), self.scratch.pass.borrow().original.clone())
+                Content::Parsed(self.snapshot(), self.scratch.pass.borrow().original.clone(), len)
             }
             (source, _) => {
                 let vars = &code.program.vars;

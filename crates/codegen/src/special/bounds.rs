@@ -6,6 +6,7 @@ use pipeline::ir::{ActionId, BlockId, Parser, ParserOp, Program, Stmt};
 
 use super::Facts;
 use super::fold::Known;
+use super::identity::targets;
 
 /// Largest numbers that any packet may reach.
 #[derive(Debug, Clone, Copy, Default)]
@@ -131,9 +132,9 @@ impl<'a> Bounds<'a> {
         Some(bound)
     }
 
-    /// Steps of a parser that enters so many states.
+    /// Steps of a parser that enters so many states at most.
     pub(super) fn parser(&mut self, parser: &Parser, states: u64) -> Option<u64> {
-        let mut most = 0;
+        let mut own = Vec::with_capacity(parser.states.len());
         for state in &parser.states {
             let mut steps = 1;
             for op in &state.ops {
@@ -142,8 +143,35 @@ impl<'a> Bounds<'a> {
                     steps += self.stmt(stmt)?.steps;
                 }
             }
-            most = most.max(steps);
+            own.push(steps);
         }
-        Some(most * (states + 1))
+        let most = own.iter().copied().max().unwrap_or(0);
+        Some(longest_way(parser, &own).unwrap_or(most * (states + 1)))
     }
+}
+
+/// Steps of the longest way through a parser, given those of each state; `None` if it has loops.
+fn longest_way(parser: &Parser, own: &[u64]) -> Option<u64> {
+    let mut into = vec![0_usize; own.len()];
+    let follows: Vec<_> = parser.states.iter().map(|state| targets(&state.next)).collect();
+    for to in follows.iter().flatten() {
+        *into.get_mut(*to)? += 1;
+    }
+    let mut ready: Vec<_> = (0..own.len()).filter(|state| into.get(*state) == Some(&0)).collect();
+    let mut before = vec![0; own.len()];
+    let (mut longest, mut done) = (0, 0);
+    while let Some(state) = ready.pop() {
+        let steps = before.get(state)? + own.get(state)?;
+        (longest, done) = (longest.max(steps), done + 1);
+        for to in follows.get(state)? {
+            let (before, into) = (before.get_mut(*to)?, into.get_mut(*to)?);
+            *before = steps.max(*before);
+            *into -= 1;
+            if *into == 0 {
+                ready.push(*to);
+            }
+        }
+    }
+    // One step more, as for a state that is one too many.
+    (done == own.len()).then_some(longest + 1)
 }

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 
 use pipeline::ir::{
     ActionId, BinOp, BlockId, Dest, Expr, HeaderRef, LValue, ParserOp, Program, Send, Slot, Stmt, TableId,
-    Var, VarId,
+    Var, VarId, Via,
 };
 
 use super::uses::{base, places};
@@ -54,6 +54,8 @@ pub(crate) struct Origins {
     is_keyed: Vec<bool>,
     /// Arguments of actions that statements run, the latest of each.
     args: BTreeMap<ActionId, Origin>,
+    /// Variables that have the port of the send that leads to the second stage.
+    egress: Vec<VarId>,
     /// Whether more than the decision not to send a packet back follows from the ingress port.
     pub(crate) uses_ingress: bool,
 }
@@ -63,7 +65,8 @@ impl Origins {
     pub(crate) fn of(program: &Program, defined: &Defined) -> Self {
         let is_port = |var: &Var| var.slot == Some(Slot::IngressPort);
         let origin = |var: &Var| match var.slot {
-            None | Some(Slot::Flags) => Entry,
+            // The egress port is that of the send that leads to the second stage, and 0 before.
+            None | Some(Slot::Flags | Slot::EgressPort | Slot::Instance | Slot::Replica) => Entry,
             Some(Slot::IngressPort) => Ingress,
             Some(_) => Other,
         };
@@ -75,8 +78,14 @@ impl Origins {
             is_set: vec![false; program.vars.len()],
             is_keyed: vec![],
             args: BTreeMap::new(),
+            egress: vec![],
             uses_ingress: false,
         };
+        if program.stages.len() > 1 {
+            let vars = program.vars.iter().enumerate();
+            let egress = vars.filter(|(_, var)| var.slot == Some(Slot::EgressPort));
+            origins.egress = egress.map(|(i, _)| VarId::at(i)).collect();
+        }
         for state in program.parsers.iter().flat_map(|parser| &parser.states) {
             for op in &state.ops {
                 if let ParserOp::Do(stmt) = op {
@@ -90,7 +99,7 @@ impl Origins {
                 }
             }
         }
-        let deparser = program.stages.first().and_then(|stage| stage.deparser);
+        let deparser = program.stages.last().and_then(|stage| stage.deparser);
         let blocks = program.blocks.iter().enumerate();
         let blocks = blocks.filter(|(i, _)| Some(BlockId::at(*i)) != deparser);
         let own = program.actions.iter().enumerate().map(|(i, action)| (ActionId::at(i), action));
@@ -106,6 +115,9 @@ impl Origins {
                 }
                 places(stmt).into_iter().for_each(|place| mark(&mut origins.is_set, place));
             });
+        }
+        for id in origins.egress.clone() {
+            mark(&mut origins.is_set, &LValue::Var(id));
         }
         loop {
             let mut changed = false;
@@ -210,7 +222,9 @@ impl Origins {
     /// What a packet's way out follows from.
     fn send(&self, send: &Send, args: Origin) -> Origin {
         // Whether a limit cuts the packet follows from its length.
-        let (Dest::Port(to), None) = (&send.to, &send.limit) else { return Other };
+        let (Dest::Port(to), None, Via::Next | Via::Direct) = (&send.to, &send.limit, send.via) else {
+            return Other;
+        };
         let operands = [&send.class, &send.queue].into_iter().flatten().chain([to]);
         operands.map(|operand| self.expr(operand, args)).max().unwrap_or(Entry)
     }
@@ -229,12 +243,22 @@ impl Origins {
                 *before = origin.max(*before);
                 raised
             }
+            Stmt::Send(send) if send.via == Via::Next => {
+                let Dest::Port(to) = &send.to else { return false };
+                let origin = self.expr(to, args);
+                let egress = self.egress.clone();
+                egress.into_iter().fold(false, |changed, id| self.raise_var(id, origin) | changed)
+            }
             _ => places(stmt).into_iter().fold(false, |changed, place| self.raise(place, Other) | changed),
         }
     }
 
     fn raise(&mut self, place: &LValue, origin: Origin) -> bool {
-        let var = variable(place).and_then(|id| self.vars.get_mut(id.index()));
+        variable(place).is_some_and(|id| self.raise_var(id, origin))
+    }
+
+    fn raise_var(&mut self, id: VarId, origin: Origin) -> bool {
+        let var = self.vars.get_mut(id.index());
         let Some(var) = var.filter(|before| **before < origin) else { return false };
         *var = origin;
         true

@@ -38,7 +38,7 @@ impl FlowKey {
             let keys = program.tables.get(id.index()).into_iter().flat_map(|table| &table.keys);
             keys.for_each(|key| parts.add(&key.value));
         }
-        let deparser = program.stages.first().and_then(|stage| stage.deparser);
+        let deparser = program.stages.last().and_then(|stage| stage.deparser);
         let blocks = program.blocks.iter().enumerate();
         let blocks = blocks.filter(|(i, _)| Some(BlockId::at(*i)) != deparser).map(|(_, (_, body))| body);
         let actions = program.actions.iter().chain(defined.values()).map(|action| &action.body);

@@ -5,16 +5,18 @@
 //! the general code. Entries may still change as long as they stay within what the code was made for
 //! ([`Special::permits`]); else packets use the general code until there is specialised code again.
 //!
-//! Residuals exist for programs of one stage without profiles, groups and packets that enter the stage again, whose
-//! statements cannot exceed the limits: so the code counts neither steps nor depth.
+//! Residuals exist for programs of one stage, or of two that make one pass, without profiles and groups, whose
+//! statements cannot exceed the limits: so the code counts neither steps nor depth. With two stages, copies of packets
+//! and packets that enter a stage again make passes of their own.
 //!
-//! - `job.rs`: compilation beside the engine; `prune.rs`: the residual; `parse.rs`: its parser; `fold.rs`: known
-//!   values;
+//! - `job.rs`: compilation beside the engine; `chain.rs`: two stages as one; `prune.rs`: the residual; `parse.rs`: its
+//!   parser; `fold.rs`: known values;
 //! - `uses.rs`: what is read and written; `decided.rs`: what a packet's way follows from; `flow_key.rs`: its flow key;
 //!   `front.rs`: the bits that this follows from;
 //! - `bounds.rs`: bounds of steps and depth; `identity.rs`: whether an unchanged packet needs no deparsing.
 
 mod bounds;
+mod chain;
 pub(crate) mod decided;
 pub(crate) mod flow_key;
 mod fold;
@@ -34,9 +36,10 @@ use crate::code::Code;
 use crate::compile::{Options, Unsupported, compile_residual};
 use crate::keys::KeyLayout;
 
+pub(crate) use chain::has_residuals;
 pub(crate) use identity::{is_identity, targets};
 pub use job::Specialisation;
-pub(crate) use uses::{Reads, each};
+pub(crate) use uses::{Reads, assigned_vars, each};
 
 /// Actions of all tables from which on there is no specialised code: it would take long to compile.
 const MOST_ACTIONS: usize = 256;
@@ -124,36 +127,49 @@ fn specialise(
     options: &Options,
     slots: &HashMap<ActionId, u32>,
 ) -> Result<Option<Special>, Unsupported> {
-    let program = &general.program;
-    let mut pruner = prune::Pruner::new(program, facts);
-    pruner.settle();
+    let joined;
+    let program = match general.program.stages.len() {
+        1 => &*general.program,
+        // What was defined at run time would have to be joined, too.
+        _ if general.limits.passes < 2 || !facts.actions.is_empty() => return Ok(None),
+        _ => match chain::joined(&general.program) {
+            Some(program) => {
+                joined = program;
+                &joined
+            }
+            None => return Ok(None),
+        },
+    };
+    let mut pruner = prune::Pruner::of(program, facts);
     if !pruner.is_simple()
         || facts.tables.iter().map(|table| table.actions.len()).sum::<usize>()
             > MOST_ACTIONS + facts.tables.len()
     {
         return Ok(None);
     }
-    let Some(stage) = program.stages.first() else { return Ok(None) };
+    let Some(parser) = program.stages.first().map(|stage| stage.parser) else { return Ok(None) };
     let mut bounds = bounds::Bounds::new(program, facts, &pruner.known);
-    let blocks = [Some(stage.control), stage.finish, stage.deparser].into_iter().flatten();
-    let mut total = bounds::Bound::default();
-    for block in blocks {
-        let Some(bound) = bounds.block(block) else { return Ok(None) };
-        total.steps += bound.steps;
-        total.depth = total.depth.max(bound.depth);
+    let (mut both, mut second) = (bounds::Bound::default(), 0);
+    for (i, stage) in program.stages.iter().enumerate() {
+        for block in [Some(stage.control), stage.finish, stage.deparser].into_iter().flatten() {
+            let Some(bound) = bounds.block(block) else { return Ok(None) };
+            both.steps += bound.steps;
+            both.depth = both.depth.max(bound.depth);
+            second += if i > 0 { bound.steps } else { 0 };
+        }
     }
-    let parser = stage.parser.and_then(|id| program.parsers.get(id.index()));
-    let parsing = parser.map(|parser| bounds.parser(parser, general.limits.parser_states.into()));
+    let parsing = parser.and_then(|id| program.parsers.get(id.index()));
+    let parsing = parsing.map(|parser| bounds.parser(parser, general.limits.parser_states.into()));
     let Some(parsing) = parsing.unwrap_or(Some(0)) else { return Ok(None) };
-    if total.steps + parsing > u64::from(general.limits.steps)
-        || total.depth + 8 > u64::from(general.limits.depth)
-    {
+    let steps = pruner.steps(general.limits.passes, parsing, both.steps, second);
+    if steps > u64::from(general.limits.steps) || both.depth + 8 > u64::from(general.limits.depth) {
         return Ok(None);
     }
-    let identity = general.is_identity(stage.parser, StageId(0));
+    let last = StageId::at(program.stages.len().saturating_sub(1));
+    let identity = general.is_identity(parser, last);
     let Some(residual) = pruner.residual(identity) else { return Ok(None) };
     let looked_up = residual.tables.clone();
-    let unchanging = residual.is_unchanging;
+    let (unchanging, measures, sends_on) = (residual.is_unchanging, residual.measures, pruner.sends_on());
     let mut code = compile_residual(
         general,
         residual.program,
@@ -162,7 +178,7 @@ fn specialise(
         options,
         slots,
     )?;
-    code.is_unchanging = unchanging;
+    (code.is_unchanging, code.measures, code.sends_on) = (unchanging, measures, sends_on);
     let tables = facts.tables.iter().enumerate();
     let tables =
         tables.map(|(i, facts)| looked_up.contains(&TableId::at(i)).then(|| facts.clone())).collect();

@@ -3,17 +3,19 @@
 //! Variables that nothing writes keep their initial value, branches that it decides go, and so does what was reached by
 //! them only; then assignments that nothing reads, keys that no entry has a condition on, and states of parsers that
 //! fill nothing which is read. Numbers of everything stay, so tables, actions and counters are shared with the program.
+//!
+//! Of two stages, the second one goes on where the first ends ([`super::chain`]). Both have the deparser of the second.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use pipeline::ir::{
-    Action, ActionId, Applied, BlockId, Constant, HeaderRef, Item, LValue, Parser, Program, Send, Slot, Stmt,
-    TableId,
+    Action, ActionId, Applied, BlockId, Constant, HeaderRef, Item, LValue, Packet, Parser, Program, Send,
+    Slot, Stage, StageId, Stmt, TableId, Via,
 };
 
 use super::Facts;
 use super::fold::Known;
-use super::uses::{Reads, changes, deparses, each, places};
+use super::uses::{Reads, changes, deparses, each, places, resizes};
 
 /// Rounds in which what is read settles: each removes an assignment at least.
 const ROUNDS: usize = 64;
@@ -26,6 +28,8 @@ pub(super) struct Residual {
     pub(super) reads: Reads,
     /// Whether every packet leaves as it came.
     pub(super) is_unchanging: bool,
+    /// Whether a packet's length is measured when it goes on to the second stage.
+    pub(super) measures: bool,
     /// Tables that may be looked up.
     pub(super) tables: BTreeSet<TableId>,
 }
@@ -37,7 +41,20 @@ struct Reached {
     actions: BTreeSet<ActionId>,
     tables: BTreeSet<TableId>,
     groups: bool,
+    /// Whether packets enter a stage in passes of their own.
     stages: bool,
+    /// Whether they enter the first one.
+    returns: bool,
+    /// Whether they are parsed again.
+    parses: bool,
+    /// Whether packets leave, or their bytes are made otherwise.
+    leaves: bool,
+    /// Whether the controller gets packets.
+    controller: bool,
+    /// Whether the length of headers and payload may change.
+    resizes: bool,
+    /// Whether bytes are counted.
+    counts: bool,
 }
 
 pub(super) struct Pruner<'a> {
@@ -47,14 +64,18 @@ pub(super) struct Pruner<'a> {
     reads: Reads,
     changed: bool,
     reached: Reached,
+    /// What each stage reaches.
+    stages: Vec<Reached>,
 }
 
 impl<'a> Pruner<'a> {
-    pub(super) fn new(program: &'a Program, facts: &'a Facts<'a>) -> Self {
+    /// A pruner that has not settled yet. `alone`: no packet enters a stage in a pass of its own.
+    fn new(program: &'a Program, facts: &'a Facts<'a>, alone: bool) -> Self {
         let value = |var: &pipeline::ir::Var| {
             let number = match var.slot {
                 None => 0,
                 Some(Slot::Flags) => facts.flags,
+                Some(Slot::Instance | Slot::Replica) if alone => 0,
                 Some(_) => return None,
             };
             let bits = pipeline::bits::Bits::from_u64(64, number).resize(var.ty.width());
@@ -62,7 +83,18 @@ impl<'a> Pruner<'a> {
         };
         let known = Known { vars: program.vars.iter().map(value).collect() };
         let (reads, reached) = (Reads::all(program), Reached::default());
-        Self { program, facts, known, reads, changed: false, reached }
+        Self { program, facts, known, reads, changed: false, reached, stages: vec![] }
+    }
+
+    /// Finds what is reached in a program.
+    pub(super) fn of(program: &'a Program, facts: &'a Facts<'a>) -> Self {
+        let mut pruner = Self::new(program, facts, true);
+        pruner.settle();
+        if pruner.reached.stages {
+            pruner = Self::new(program, facts, false);
+            pruner.settle();
+        }
+        pruner
     }
 
     fn action(&self, id: ActionId) -> Option<&'a Action> {
@@ -70,14 +102,12 @@ impl<'a> Pruner<'a> {
     }
 
     /// Finds the variables that keep their values, and the code that is reached then.
-    pub(super) fn settle(&mut self) {
+    fn settle(&mut self) {
         let program = self.program;
         loop {
             (self.changed, self.reached) = (false, Reached::default());
             for stage in &program.stages {
-                for block in [Some(stage.control), stage.finish, stage.deparser].into_iter().flatten() {
-                    self.walk_block(block);
-                }
+                self.walk_stage(stage);
                 let parser = stage.parser.and_then(|id| program.parsers.get(id.index()));
                 for state in parser.into_iter().flat_map(|parser| &parser.states) {
                     for op in &state.ops {
@@ -88,19 +118,55 @@ impl<'a> Pruner<'a> {
                 }
             }
             if !self.changed {
-                return;
+                break;
             }
+        }
+        for stage in &program.stages {
+            let all = std::mem::take(&mut self.reached);
+            self.walk_stage(stage);
+            self.stages.push(std::mem::replace(&mut self.reached, all));
         }
     }
 
-    /// Whether what is reached is what residuals are made of: one stage, without groups and profiles.
+    fn walk_stage(&mut self, stage: &Stage) {
+        for block in [Some(stage.control), stage.finish, stage.deparser].into_iter().flatten() {
+            self.walk_block(block);
+        }
+    }
+
+    /// Whether what is reached is what residuals are made of: one pass, without groups and profiles.
     pub(super) fn is_simple(&self) -> bool {
         let profile =
             |id: &TableId| self.program.tables.get(id.index()).is_some_and(|table| table.profile.is_some());
-        self.program.stages.len() == 1
-            && !self.reached.groups
-            && !self.reached.stages
-            && !self.reached.tables.iter().any(profile)
+        let is_joined = match &self.stages[..] {
+            [only] => !only.stages,
+            // The first stage has the second's deparser, and the table that was looked up last is not known behind it.
+            [first, second] => !first.leaves && !first.controller && !second.controller,
+            _ => false,
+        };
+        is_joined && !self.reached.groups && !self.reached.tables.iter().any(profile)
+    }
+
+    /// Most steps of the passes of a packet, given those of parsing, of both stages, and of the second one.
+    pub(super) fn steps(&self, passes: u32, parsing: u64, both: u64, second: u64) -> u64 {
+        let first = parsing + both;
+        let later = match &self.reached {
+            Reached { stages: false, .. } => 0,
+            Reached { returns: true, .. } => first,
+            Reached { parses: true, .. } => parsing + second,
+            _ => second,
+        };
+        first.saturating_add(later.saturating_mul(u64::from(passes).saturating_sub(1)))
+    }
+
+    /// Whether packets enter a stage in passes of their own.
+    pub(super) fn sends_on(&self) -> bool {
+        self.reached.stages
+    }
+
+    /// The deparser of packets that leave.
+    fn deparser(program: &Program) -> Option<BlockId> {
+        program.stages.last().and_then(|stage| stage.deparser)
     }
 
     fn walk_block(&mut self, id: BlockId) {
@@ -147,17 +213,25 @@ impl<'a> Pruner<'a> {
                 Stmt::Do(action, _) => self.walk_action(*action),
                 Stmt::Call(block) | Stmt::Goto(block) => self.walk_block(*block),
                 Stmt::Group(..) => self.reached.groups = true,
-                Stmt::Send(send) => {
-                    let direct = match send.via {
-                        pipeline::ir::Via::Direct => true,
-                        pipeline::ir::Via::Next => {
-                            self.program.stages.iter().all(|stage| stage.next.is_none())
-                        }
-                        pipeline::ir::Via::Stage(_) => false,
-                    };
-                    self.reached.stages |= !direct;
+                Stmt::Send(send) => match send.via {
+                    Via::Direct => self.reached.leaves = true,
+                    // With two stages, the packet goes on.
+                    Via::Next => self.reached.leaves |= self.program.stages.len() == 1,
+                    Via::Stage(stage) => {
+                        let is_back = stage == StageId(0);
+                        self.reached.stages = true;
+                        self.reached.returns |= is_back;
+                        self.reached.parses |= send.packet == Packet::Original;
+                        self.reached.leaves |= is_back && send.packet == Packet::Current;
+                    }
+                },
+                Stmt::Controller(..) => self.reached.controller = true,
+                _ => {
+                    self.reached.counts |=
+                        matches!(stmt, Stmt::Count(..) | Stmt::Meter(..) | Stmt::MeterEntry(..));
+                    self.reached.resizes |= resizes(stmt);
+                    places(stmt).into_iter().for_each(|place| self.write(place, None));
                 }
-                _ => places(stmt).into_iter().for_each(|place| self.write(place, None)),
             }
         }
     }
@@ -196,7 +270,7 @@ impl<'a> Pruner<'a> {
         let parser = stage.parser.and_then(|id| self.program.parsers.get(id.index()));
         for _ in 0..ROUNDS {
             let mut residual = self.make();
-            let (needs, is_deparsed) = self.needs(&residual, identity);
+            let (needs, is_deparsed) = self.needs(&mut residual, identity);
             let parsed =
                 parser.map(|parser| super::parse::prune(self.program, &self.known, parser, needs.clone()));
             let reads = parsed.as_ref().map_or(needs, |(_, reads)| reads.clone());
@@ -227,13 +301,14 @@ impl<'a> Pruner<'a> {
         None
     }
 
-    /// What the statements, keys and, if something changes the packet, sending it read; whether it is deparsed.
-    fn needs(&self, residual: &Residual, identity: bool) -> (Reads, bool) {
+    /// What the statements, keys and, if something changes the packet, sending or measuring it read; whether it is
+    /// deparsed.
+    fn needs(&self, residual: &mut Residual, identity: bool) -> (Reads, bool) {
         let program = &residual.program;
         let mut reads = Reads::none(program);
         let (mut changed, mut deparsed) = (false, false);
         let mut statements = Vec::new();
-        let deparser = program.stages.first().and_then(|stage| stage.deparser);
+        let deparser = Self::deparser(program);
         let blocks = program.blocks.iter().enumerate();
         let blocks = blocks.filter(|(i, _)| Some(BlockId::at(*i)) != deparser).map(|(_, (_, body))| body);
         let actions = program.actions.iter().chain(residual.actions.values()).map(|action| &action.body);
@@ -255,6 +330,18 @@ impl<'a> Pruner<'a> {
             let body = body.map_or(&[][..], |(_, body)| body);
             reads.body(program, body);
             each(body, &mut |stmt| statements.push(stmt));
+        }
+        if let [first, second] = &self.stages[..] {
+            let is_length = |(i, var): (usize, &pipeline::ir::Var)| {
+                var.slot == Some(Slot::PacketLength) && reads.var(pipeline::ir::VarId::at(i))
+            };
+            let is_read =
+                second.counts || !second.tables.is_empty() || program.vars.iter().enumerate().any(is_length);
+            let resizes = first.resizes || self.reached.stages && second.resizes;
+            residual.measures = is_read && (resizes || !identity);
+            if residual.measures {
+                reads.add_packet();
+            }
         }
         // These stay for what else they do, and need room for their results.
         let stays = |stmt: &&&Stmt| {
@@ -301,7 +388,7 @@ impl<'a> Pruner<'a> {
             stage.finish = stage.finish.filter(|id| !is_empty(id));
         }
         let (reads, tables) = (self.reads.clone(), self.reached.tables.clone());
-        Residual { program, actions, reads, is_unchanging: false, tables }
+        Residual { program, actions, reads, is_unchanging: false, measures: false, tables }
     }
 
     /// Whether an assignment to a place is never seen.

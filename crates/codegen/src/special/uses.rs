@@ -244,6 +244,14 @@ pub(super) fn places(stmt: &Stmt) -> Vec<&LValue> {
     }
 }
 
+/// Variables that a statement assigns to, without those of statements inside it.
+pub(crate) fn assigned_vars(stmt: &Stmt) -> impl Iterator<Item = VarId> {
+    places(stmt).into_iter().filter_map(|place| match base(place) {
+        LValue::Var(id) => Some(*id),
+        _ => None,
+    })
+}
+
 /// The variable or field that a place is, or is part of.
 pub(super) fn base(place: &LValue) -> &LValue {
     match place {
@@ -266,6 +274,21 @@ pub(super) fn changes(stmt: &Stmt) -> bool {
         | Stmt::Reparse => true,
         _ => places(stmt).into_iter().any(|place| matches!(base(place), LValue::Field(..))),
     }
+}
+
+/// Whether a statement may change the length of the headers or the payload.
+pub(super) fn resizes(stmt: &Stmt) -> bool {
+    matches!(
+        stmt,
+        Stmt::CopyHeader(..)
+            | Stmt::SetValid(_)
+            | Stmt::SetInvalid(_)
+            | Stmt::Push(..)
+            | Stmt::Pop(..)
+            | Stmt::Insert(_)
+            | Stmt::Remove(_)
+            | Stmt::Reparse
+    )
 }
 
 /// Whether a statement makes the packet's current bytes.

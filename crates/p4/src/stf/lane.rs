@@ -129,6 +129,11 @@ impl Compiled {
         self.engine.improve();
     }
 
+    /// Whether packets run code for the entries that are there.
+    pub(super) fn is_specialised(&self) -> bool {
+        self.engine.is_specialised()
+    }
+
     /// Makes lookups fast.
     pub(super) fn improve_tables(&mut self) {
         self.engine.improve_tables();

@@ -40,13 +40,16 @@ pub struct Comparison {
     pub outputs: usize,
     /// Lookups that hit an entry.
     pub hits: usize,
+    /// Packets that specialised code was there for.
+    pub specialised: usize,
     /// The difference that ended the run.
     pub difference: Option<String>,
 }
 
 impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} packets, {} left, {} hits", self.packets, self.outputs, self.hits)?;
+        let Self { packets, outputs, hits, specialised, .. } = self;
+        write!(f, "{packets} packets, {outputs} left, {hits} hits, {specialised} in specialised code")?;
         self.difference.iter().try_for_each(|difference| write!(f, "\n{difference}"))
     }
 }
@@ -197,6 +200,7 @@ impl<'p> Run<'p> {
         if self.chance.once_in(2) {
             self.special.improve();
         }
+        self.comparison.specialised += if self.special.is_specialised() { batch.len() } else { 0 };
         let special = self.special.run_batch(&received);
         self.compare(&received, &outcomes, &special, self.special.name)?;
         let random = self.interpreter.world.clone();
@@ -296,7 +300,7 @@ mod tests {
     fn packets_are_accepted_and_hit_entries_that_are_made_for_them() {
         let done = compare(&program(), None, 1, 2000, &Options::default());
         assert_eq!((done.packets, done.outputs, &done.difference), (2000, 2000, &None));
-        assert!(done.hits > 200, "{done}");
+        assert!(done.hits > 200 && done.specialised > 500, "{done}");
         assert_eq!(compare(&program(), None, 1, 2000, &Options::default()), done);
     }
 
