@@ -21,6 +21,7 @@ pub const LOGIC: &str = "p4";
 const CPU_PORT: &str = "cpu-port";
 const INCLUDE: &str = "include";
 const DEFINE: &str = "define";
+const P4INFO: &str = "p4info";
 
 /// Returns whether a logic is this one, with or without a program.
 pub fn is_p4(name: &str) -> bool {

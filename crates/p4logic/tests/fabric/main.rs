@@ -6,6 +6,7 @@ mod controllers;
 mod entities;
 mod forward;
 mod frames;
+mod imports;
 mod offloads;
 mod programs;
 mod random;

@@ -1,0 +1,83 @@
+//! Own programs, as source text and as p4c writes them for BMv2: both do what the same cases say, in the interpreter and
+//! as machine code.
+
+use std::fs;
+use std::path::Path;
+
+use p4::compile;
+use p4::info::P4Info;
+use p4::preprocess;
+use p4::stf::{self, Case, Options};
+use pipeline::Checked;
+use pipeline::ir::MatchKind;
+
+const PROGRAMS: [(&str, &str); 3] = [
+    ("calculator", "../../examples/p4/calculator"),
+    ("router", "../../examples/p4/router"),
+    ("services", "tests/programs/services"),
+];
+
+fn read(path: &str) -> Vec<u8> {
+    fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
+}
+
+/// The program of a source, with its P4Info.
+fn compiled(source: &str) -> (Checked, P4Info) {
+    let text = String::from_utf8(read(&format!("{source}.p4"))).unwrap();
+    let mut front = compile::text("program.p4", &text, &preprocess::Options::default());
+    let program = front.lower().unwrap();
+    (program, front.info.unwrap())
+}
+
+fn imported(name: &str, info: Option<&P4Info>) -> Checked {
+    bmv2::lower(&read(&format!("tests/programs/{name}.json")), info).unwrap_or_else(|refusal| panic!("{refusal}"))
+}
+
+fn failures(program: &Checked, source: &str) -> String {
+    let case = Case::parse(&String::from_utf8(read(&format!("{source}.stf"))).unwrap()).unwrap();
+    stf::run(program, &case, &Options { trace: true, ..Options::default() }).text(source)
+}
+
+#[test]
+fn both_pass_the_same_cases() {
+    for (name, source) in PROGRAMS {
+        let (program, info) = compiled(source);
+        assert_eq!(failures(&program, source), "", "{name}");
+        assert_eq!(failures(&imported(name, Some(&info)), source), "", "{name}");
+    }
+}
+
+#[test]
+fn names_sizes_and_keys_are_those_of_the_source() {
+    for (name, source) in PROGRAMS {
+        let (program, info) = compiled(source);
+        let import = imported(name, Some(&info));
+        assert_eq!(program.tables.len(), import.tables.len(), "{name}: calls of actions are no tables");
+        for (a, b) in program.tables.iter().zip(&import.tables) {
+            let keys = |table: &pipeline::ir::Table| {
+                table.keys.iter().map(|key| (key.name.clone(), key.kind)).collect::<Vec<_>>()
+            };
+            assert_eq!((&a.name, a.size, keys(a)), (&b.name, b.size, keys(b)));
+            assert_eq!((a.const_default, a.const_entries), (b.const_default, b.const_entries), "{}", a.name);
+            let priorities = |table: &pipeline::ir::Table| {
+                table.entries.iter().map(|entry| entry.priority).collect::<Vec<_>>()
+            };
+            assert_eq!(priorities(a), priorities(b));
+        }
+        assert_eq!(program.counters, import.counters);
+        assert_eq!(program.registers, import.registers);
+        assert_eq!(program.digests, import.digests);
+        assert_eq!(program.value_sets, import.value_sets);
+    }
+}
+
+#[test]
+fn without_a_p4info_the_document_alone_is_enough_to_run() {
+    // Only optional keys are ternary then, and counters count bytes, too.
+    let program = imported("services", None);
+    let ports = program.tables.iter().find(|table| table.name == "In.ports").unwrap();
+    assert_eq!(ports.keys[1].kind, MatchKind::Ternary);
+    for (name, source) in &PROGRAMS[..2] {
+        assert_eq!(failures(&imported(name, None), source), "", "{name}");
+    }
+}
