@@ -63,9 +63,7 @@ impl<'d> Lower<'d> {
             ("extract", [header]) => self.extract(header, None)?,
             ("extract_VL", [header, length]) => self.extract(header, Some(length))?,
             ("set", [to, value]) => {
-                let to = self.place(to)?;
-                let number = self.number(value)?;
-                self.assign(to, &number)?;
+                self.assign_operand(to, value)?;
                 return Ok(None);
             }
             ("verify", [condition, error]) => {

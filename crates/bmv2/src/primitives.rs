@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::document::Operation;
 use crate::expression::{HeaderOperand, not};
 use crate::number::Number;
-use crate::operand::{name, small};
+use crate::operand::{name, pair, small, typed};
 use crate::refusal::{At, Refusal, Result};
 use crate::storage::{Field, Instance, Storage};
 use crate::switch::Kind;
@@ -87,14 +87,33 @@ impl<'d> Lower<'d> {
         }
     }
 
+    /// Assigns an operand to a field, or to the validity of a header, which older compilers write as a field.
+    pub(crate) fn assign_operand(&mut self, to: &Value, value: &Value) -> Result<()> {
+        if let Ok(("field", place)) = typed(to)
+            && let Ok((header, "$valid$")) = pair(place)
+        {
+            let Storage::Header(id) = self.header(header)?.storage else { return Ok(()) };
+            let header = HeaderRef::Header(id);
+            let (valid, invalid) = (Stmt::SetValid(header.clone()), Stmt::SetInvalid(header));
+            let number = self.number(value)?;
+            return match number.known() {
+                Some(0) => self.emit(invalid),
+                Some(_) => self.emit(valid),
+                None => {
+                    let condition = number.is_set()?;
+                    self.emit(Stmt::If(condition, vec![valid], vec![invalid]))
+                }
+            };
+        }
+        let to = self.place(to)?;
+        let number = self.number(value)?;
+        self.assign(to, &number)
+    }
+
     /// Lowers one primitive.
     pub(crate) fn primitive(&mut self, op: &str, parameters: &[Value]) -> Result<()> {
         match (op, parameters) {
-            ("assign" | "modify_field", [to, value]) => {
-                let to = self.place(to)?;
-                let number = self.number(value)?;
-                self.assign(to, &number)
-            }
+            ("assign" | "modify_field", [to, value]) => self.assign_operand(to, value),
             ("add_to_field" | "subtract_from_field", [to, value]) => {
                 let to = self.place(to)?;
                 let before = Number::value(to.value.clone(), to.ty);
