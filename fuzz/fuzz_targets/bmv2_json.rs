@@ -8,8 +8,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use p4::info::P4Info;
-use p4switch::{Program, Switch};
 use p4runtime_proto::v1::{Entity, TableEntry, entity::Entity as Kind};
+use p4switch::{Program, Switch};
 use prost::Message;
 use std::sync::Arc;
 

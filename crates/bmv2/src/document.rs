@@ -331,7 +331,10 @@ impl Document {
     pub(crate) fn bounded(&self) -> Result<()> {
         let pipelines = self.pipelines.iter();
         let nodes = pipelines.map(|pipeline| {
-            pipeline.tables.len() + pipeline.conditionals.len() + pipeline.action_calls.len() + pipeline.action_profiles.len()
+            pipeline.tables.len()
+                + pipeline.conditionals.len()
+                + pipeline.action_calls.len()
+                + pipeline.action_profiles.len()
         });
         let sizes = [
             ("header types", self.header_types.len()),

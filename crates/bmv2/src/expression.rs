@@ -1,7 +1,7 @@
 //! Expressions: numbers, conditions, headers and places.
 //!
-//! Expressions have no effects. What has one, the read of a register, and what would stand in several places, an index, is
-//! kept in a variable by statements in front.
+//! Expressions have no effects. What has one, the read of a register, and what would stand in several places, an
+//! index, is kept in a variable by statements in front.
 
 use pipeline::ir::{BinOp, Expr, HeaderRef, Stmt, Type, UnOp};
 use serde_json::Value;
@@ -34,7 +34,13 @@ fn class(operand: &Value) -> Class {
     let op = operand.get("op").and_then(Value::as_str);
     let kind = operand.get("type").and_then(Value::as_str);
     match (op, kind) {
-        (Some("==" | "!=" | "<" | "<=" | ">" | ">=" | "and" | "or" | "not" | "valid" | "valid_union" | "d2b"), _)
+        (
+            Some(
+                "==" | "!=" | "<" | "<=" | ">" | ">=" | "and" | "or" | "not" | "valid" | "valid_union"
+                | "d2b",
+            ),
+            _,
+        )
         | (None, Some("bool")) => Class::Condition,
         (Some("dereference_header_stack" | "access_union_header"), _)
         | (None, Some("header" | "header_stack" | "header_union")) => Class::Header,
@@ -112,16 +118,18 @@ impl<'d> Lower<'d> {
                 };
             }
             Some([Value::String(header), Value::String(field)]) => self.field(header, field)?,
-            Some([header @ Value::Object(_), Value::String(field)]) => match (self.header_operand(header)?, field) {
-                (HeaderOperand::Header(header, _), field) if field == "$valid$" => {
-                    return Ok(Number::value(Expr::Valid(header), Type::Bool));
+            Some([header @ Value::Object(_), Value::String(field)]) => {
+                match (self.header_operand(header)?, field) {
+                    (HeaderOperand::Header(header, _), field) if field == "$valid$" => {
+                        return Ok(Number::value(Expr::Valid(header), Type::Bool));
+                    }
+                    (HeaderOperand::Header(header, ty), field) => {
+                        let number = self.field_number(ty, field)?;
+                        self.field_of(header, ty, number)?
+                    }
+                    (HeaderOperand::Metadata(header), field) => self.field(header, field)?,
                 }
-                (HeaderOperand::Header(header, ty), field) => {
-                    let number = self.field_number(ty, field)?;
-                    self.field_of(header, ty, number)?
-                }
-                (HeaderOperand::Metadata(header), field) => self.field(header, field)?,
-            },
+            }
             _ => return Err(Refusal::of("a field is not written as a header and a name")),
         };
         Ok(Number::value(field.value, field.ty))
@@ -139,18 +147,17 @@ impl<'d> Lower<'d> {
     }
 
     fn operation(&mut self, op: &str, operation: &Value) -> Result<Number> {
-        let binary = |op| Some(op);
         let arithmetic = match op {
-            "+" => binary(BinOp::Add),
-            "-" => binary(BinOp::Sub),
-            "*" => binary(BinOp::Mul),
-            "/" => binary(BinOp::Div),
-            "%" => binary(BinOp::Rem),
-            "<<" => binary(BinOp::Shl),
-            ">>" => binary(BinOp::Shr),
-            "&" => binary(BinOp::And),
-            "|" => binary(BinOp::Or),
-            "^" => binary(BinOp::Xor),
+            "+" => Some(BinOp::Add),
+            "-" => Some(BinOp::Sub),
+            "*" => Some(BinOp::Mul),
+            "/" => Some(BinOp::Div),
+            "%" => Some(BinOp::Rem),
+            "<<" => Some(BinOp::Shl),
+            ">>" => Some(BinOp::Shr),
+            "&" => Some(BinOp::And),
+            "|" => Some(BinOp::Or),
+            "^" => Some(BinOp::Xor),
             _ => None,
         };
         if let Some(op) = arithmetic {
@@ -199,9 +206,8 @@ impl<'d> Lower<'d> {
                 };
                 Ok(Number::value(field.value, field.ty))
             }
-            "==" | "!=" | "<" | "<=" | ">" | ">=" | "and" | "or" | "not" | "valid" | "valid_union" | "d2b" => {
-                Ok(Number::value(self.condition(operation)?, Type::Bool))
-            }
+            "==" | "!=" | "<" | "<=" | ">" | ">=" | "and" | "or" | "not" | "valid" | "valid_union"
+            | "d2b" => Ok(Number::value(self.condition(operation)?, Type::Bool)),
             _ => Err(Refusal::unsupported(format!("operation `{op}` is"))),
         }
     }
@@ -263,7 +269,9 @@ impl<'d> Lower<'d> {
                     _ => Err(Refusal::of("headers have no order")),
                 }
             }
-            (Class::Condition, Class::Condition) => Ok(self.condition(left)?.op(relation, self.condition(right)?)),
+            (Class::Condition, Class::Condition) => {
+                Ok(self.condition(left)?.op(relation, self.condition(right)?))
+            }
             _ => {
                 let (left, right) = (self.number(left)?, self.number(right)?);
                 Number::compare(relation, &left, &right)

@@ -1,8 +1,8 @@
 //! The graph of tables and conditions of a pipeline becomes statements.
 //!
-//! A graph that comes from structured code becomes structured again: what follows all branches of a node, its immediate
-//! post-dominator, stands behind them. Another graph, or one whose branches nest too deeply, becomes blocks, one for each
-//! node, that end in the next. Cycles are refused.
+//! A graph that comes from structured code becomes structured again: what follows all branches of a node, its
+//! immediate post-dominator, stands behind them. Another graph, or one whose branches nest too deeply, becomes
+//! blocks, one for each node, that end in the next. Cycles are refused.
 
 use std::collections::{HashMap, HashSet};
 
@@ -163,10 +163,11 @@ impl<'d> Lower<'d> {
         let graph = Graph::new(pipeline)?;
         let before = self.work;
         let mut form = Form::Structured(HashSet::new());
-        let structured = self.block(|lower| match lower.nodes(&graph, graph.start, graph.end, &mut form, 0)? {
-            true => Ok(()),
-            false => Err(Refusal::of(UNSTRUCTURED)),
-        });
+        let structured =
+            self.block(|lower| match lower.nodes(&graph, graph.start, graph.end, &mut form, 0)? {
+                true => Ok(()),
+                false => Err(Refusal::of(UNSTRUCTURED)),
+            });
         match structured {
             Err(refusal) if refusal == Refusal::of(UNSTRUCTURED) => {
                 self.work = before;
@@ -238,7 +239,14 @@ impl<'d> Lower<'d> {
     }
 
     /// Lowers one node with its branches.
-    fn node(&mut self, graph: &Graph<'d>, at: usize, meet: usize, form: &mut Form, depth: usize) -> Result<bool> {
+    fn node(
+        &mut self,
+        graph: &Graph<'d>,
+        at: usize,
+        meet: usize,
+        form: &mut Form,
+        depth: usize,
+    ) -> Result<bool> {
         let Some(kind) = graph.kinds.get(at).copied() else { return Ok(true) };
         match kind {
             Kind::Conditional(conditional) => {
@@ -310,7 +318,8 @@ impl<'d> Lower<'d> {
         } else {
             let next = |name: &str| table.next_tables.get(name).map_or(base, Option::as_deref);
             let others = lowered.actions.iter().filter(|(name, _)| next(name) != base);
-            // Several actions may lead to one node: what follows is lowered once, since a node stands in one place only.
+            // Several actions may lead to one node: what follows is lowered once, since a node stands in one place
+            // only.
             let mut known: HashMap<Option<&str>, (Vec<Stmt>, usize)> = HashMap::new();
             for (name, action) in others {
                 let target = next(name);

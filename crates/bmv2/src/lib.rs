@@ -1,8 +1,8 @@
 //! Import of BMv2's JSON: what p4c's BMv2 back end makes of a v1model program becomes a program of the match-action
 //! pipeline, with the names of its P4Info.
 //!
-//! The result behaves as the pipeline does that the P4 front end makes of the same source: `standard_metadata`, the two
-//! stages and what lies between them mean the same. The format is version 2 of the behavioural model's, as
+//! The result behaves as the pipeline does that the P4 front end makes of the same source: `standard_metadata`, the
+//! two stages and what lies between them mean the same. The format is version 2 of the behavioural model's, as
 //! `simple_switch` takes it.
 //!
 //! | module        | room for                                                             |
@@ -66,13 +66,14 @@ pub fn is_document(json: &[u8]) -> bool {
     json.trim_ascii_start().starts_with(b"{") && json.windows(MARK.len()).any(|part| part == MARK)
 }
 
-/// Lowers a document. The P4Info that p4c makes beside it tells what the document leaves out: how keys are matched and
-/// named, what counters count, the sizes of value sets.
+/// Lowers a document. The P4Info that p4c makes beside it tells what the document leaves out: how keys are matched
+/// and named, what counters count, the sizes of value sets.
 ///
 /// # Errors
 /// The first thing that is damaged, missing or not supported, with the object that it is in.
 pub fn lower(json: &[u8], info: Option<&P4Info>) -> Result<Checked> {
-    let document: Document = serde_json::from_slice(json).map_err(|error| Refusal::of(error.to_string())).at("document")?;
+    let document: Document =
+        serde_json::from_slice(json).map_err(|error| Refusal::of(error.to_string())).at("document")?;
     document.bounded()?;
     let info = match info {
         Some(info) => Some(p4info::Info::new(info)?),
@@ -83,7 +84,8 @@ pub fn lower(json: &[u8], info: Option<&P4Info>) -> Result<Checked> {
     lower.arrays()?;
     lower.simple_switch()?;
     Checked::new(lower.out).map_err(|errors| {
-        let first = errors.first().map_or_else(|| Refusal::of("invalid"), |error| Refusal::of(&error.problem));
+        let first =
+            errors.first().map_or_else(|| Refusal::of("invalid"), |error| Refusal::of(&error.problem));
         let place = errors.first().map_or_else(String::new, |error| error.place.clone());
         first.in_place(place)
     })
@@ -135,7 +137,8 @@ enum Scope {
 impl<'d> Lower<'d> {
     fn new(document: &'d Document, info: Option<&'d p4info::Info<'d>>) -> Result<Self> {
         let name = document.program.as_deref().unwrap_or("bmv2");
-        let stem = std::path::Path::new(name).file_stem().map_or("bmv2".into(), |stem| stem.to_string_lossy());
+        let stem =
+            std::path::Path::new(name).file_stem().map_or("bmv2".into(), |stem| stem.to_string_lossy());
         Ok(Self {
             document,
             info,
@@ -177,7 +180,9 @@ impl<'d> Lower<'d> {
         self.work = self.work.saturating_add(steps);
         match self.work <= MOST_WORK {
             true => Ok(()),
-            false => Err(Refusal::of(format!("the program is too large: more than {MOST_WORK} statements and values"))),
+            false => Err(Refusal::of(format!(
+                "the program is too large: more than {MOST_WORK} statements and values"
+            ))),
         }
     }
 

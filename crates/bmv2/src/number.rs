@@ -1,9 +1,9 @@
 //! Arithmetic without bounds in numbers of fixed widths.
 //!
 //! BMv2 computes with whole numbers of any size and cuts a result off when it is stored. Here each number knows the
-//! smallest type that has all of its values. Sums, differences, products, shifts to the left and bitwise operations need
-//! only as many bits of their operands as are wanted of the result, so that `(a + b) & 0xff` is an addition of 8 bits;
-//! comparisons, divisions and shifts to the right need all.
+//! smallest type that has all of its values. Sums, differences, products, shifts to the left and bitwise operations
+//! need only as many bits of their operands as are wanted of the result, so that `(a + b) & 0xff` is an addition of
+//! 8 bits; comparisons, divisions and shifts to the right need all.
 
 use pipeline::bits::{Bits, MAX_WIDTH};
 use pipeline::ir::{BinOp, Constant, Expr, Type, UnOp};
@@ -62,7 +62,9 @@ impl Range {
 
     fn ty(self) -> Result<Type> {
         match u16::try_from(self.width) {
-            Ok(width) if width <= MAX_WIDTH => Ok(if self.signed { Type::Int(width) } else { Type::Bit(width) }),
+            Ok(width) if width <= MAX_WIDTH => {
+                Ok(if self.signed { Type::Int(width) } else { Type::Bit(width) })
+            }
             _ => Err(Refusal::of(format!(
                 "a value of {} bits; at most {MAX_WIDTH} are supported: mask the result of the operation",
                 self.width
@@ -363,7 +365,10 @@ mod tests {
         let difference = Number::binary(BinOp::Sub, a.clone(), b).unwrap();
         assert_eq!(difference.range, Range::signed(9));
         assert_eq!(Number::binary(BinOp::Mul, a.clone(), sum).unwrap().range, Range::unsigned(17));
-        assert_eq!(Number::binary(BinOp::Shl, a.clone(), constant("0x4")).unwrap().range, Range::unsigned(12));
+        assert_eq!(
+            Number::binary(BinOp::Shl, a.clone(), constant("0x4")).unwrap().range,
+            Range::unsigned(12)
+        );
         let shifted = Number::binary(BinOp::Shl, a.clone(), var(2, Type::Bit(16))).unwrap();
         assert!(shifted.of(Type::Bit(8)).is_ok());
         assert!(Number::compare(BinOp::Eq, &shifted, &a).unwrap_err().to_string().contains("at most 2048"));

@@ -1,8 +1,8 @@
 //! Arrays of counters, meters and registers, lists of fields, and calculations.
 
 use pipeline::ir::{
-    Counter, CounterId, CounterKind, Digest, DigestId, Expr, HashKind, HeaderRef, Item, Meter, MeterId, MeterUnit,
-    Register, RegisterId, Type, VarId,
+    Counter, CounterId, CounterKind, Digest, DigestId, Expr, HashKind, HeaderRef, Item, Meter, MeterId,
+    MeterUnit, Register, RegisterId, Type, VarId,
 };
 use serde_json::Value;
 
@@ -39,7 +39,10 @@ impl<'d> Lower<'d> {
             self.registers.insert(&register.name, RegisterId::at(self.out.registers.len() - 1));
         }
         if let Some(object) = document.extern_instances.first() {
-            return Err(Refusal::unsupported(format!("extern instance {}: objects of other targets are", object.name)));
+            return Err(Refusal::unsupported(format!(
+                "extern instance {}: objects of other targets are",
+                object.name
+            )));
         }
         Ok(())
     }
@@ -62,7 +65,8 @@ impl<'d> Lower<'d> {
             match typed(operand)? {
                 ("payload", _) => items.push(Item::Payload),
                 ("hexstr", value) => {
-                    let width = operand.get("bitwidth").and_then(Value::as_u64).and_then(|w| u16::try_from(w).ok());
+                    let width =
+                        operand.get("bitwidth").and_then(Value::as_u64).and_then(|w| u16::try_from(w).ok());
                     let width = width.filter(|width| *width > 0);
                     let width = width.ok_or_else(|| Refusal::of("a constant has no `bitwidth`"))?;
                     let value = unsigned(value.as_str().unwrap_or_default(), width)?;
@@ -71,7 +75,9 @@ impl<'d> Lower<'d> {
                 }
                 ("header", _) => match self.header_operand(operand)? {
                     HeaderOperand::Header(header, ty) => self.header_items(&header, ty, &mut items)?,
-                    HeaderOperand::Metadata(_) => return Err(Refusal::unsupported("hashing all of metadata is")),
+                    HeaderOperand::Metadata(_) => {
+                        return Err(Refusal::unsupported("hashing all of metadata is"));
+                    }
                 },
                 ("field", value) => {
                     let (header, field) = crate::operand::pair(value)?;
@@ -104,7 +110,9 @@ impl<'d> Lower<'d> {
             return Ok(Expr::Field(HeaderRef::Header(id), number));
         }
         match field {
-            "$valid$" => self.number(&serde_json::json!({"type": "field", "value": [header, field]}))?.whole(),
+            "$valid$" => {
+                self.number(&serde_json::json!({"type": "field", "value": [header, field]}))?.whole()
+            }
             _ => Ok(self.field(header, field)?.value),
         }
     }
@@ -151,7 +159,8 @@ impl<'d> Lower<'d> {
 
     /// The digest of a learn list, with the values to send.
     pub(crate) fn digest(&mut self, id: u64) -> Result<(DigestId, Vec<Expr>)> {
-        let list: &FieldList = self.learn_lists.get(&id).copied().ok_or_else(|| Refusal::unknown("learn list", id))?;
+        let list: &FieldList =
+            self.learn_lists.get(&id).copied().ok_or_else(|| Refusal::unknown("learn list", id))?;
         let mut values = Vec::new();
         let mut types = Vec::new();
         for element in &list.elements {

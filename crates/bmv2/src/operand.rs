@@ -9,7 +9,8 @@ use crate::refusal::{Refusal, Result};
 pub(crate) fn typed(operand: &Value) -> Result<(&str, &Value)> {
     let kind = operand.get("type").and_then(Value::as_str);
     let kind = kind.ok_or_else(|| Refusal::of("an operand has no type"))?;
-    let value = operand.get("value").ok_or_else(|| Refusal::of(format!("an operand of type {kind} has no value")))?;
+    let value =
+        operand.get("value").ok_or_else(|| Refusal::of(format!("an operand of type {kind} has no value")))?;
     Ok((kind, value))
 }
 
@@ -48,7 +49,8 @@ pub(crate) fn hex(text: &str) -> Result<(bool, Bits)> {
         None => (false, text),
     };
     let digits = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")).unwrap_or(digits);
-    let bytes = bytes_of(digits).ok_or_else(|| Refusal::of(format!("{text:?} is no number in hexadecimal")))?;
+    let bytes =
+        bytes_of(digits).ok_or_else(|| Refusal::of(format!("{text:?} is no number in hexadecimal")))?;
     let leading = bytes.iter().take_while(|byte| **byte == 0).count();
     let bytes = bytes.get(leading..).unwrap_or_default();
     let unused = bytes.first().map_or(0, |byte| byte.leading_zeros() as usize);
@@ -77,7 +79,8 @@ pub(crate) fn small(operand: &Value) -> Result<u64> {
 /// The bytes of digits, of which there may be an odd number.
 pub(crate) fn bytes_of(digits: &str) -> Option<Vec<u8>> {
     let digit = |c: &u8| char::from(*c).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-    let nibbles = digits.as_bytes().iter().map(digit).collect::<Option<Vec<u8>>>().filter(|list| !list.is_empty())?;
+    let nibbles =
+        digits.as_bytes().iter().map(digit).collect::<Option<Vec<u8>>>().filter(|list| !list.is_empty())?;
     let (odd, even) = nibbles.split_at(nibbles.len() % 2);
     let pairs = even.chunks_exact(2).map(|pair| pair.iter().fold(0, |byte, nibble| byte << 4 | nibble));
     Some(odd.iter().copied().chain(pairs).collect())

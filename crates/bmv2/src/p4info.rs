@@ -97,7 +97,11 @@ impl TableInfo<'_> {
             let known = self.info.actions.get(&reference.id).and_then(|action| action.preamble.as_ref());
             known.is_some_and(|preamble| preamble.name == action)
         };
-        self.table.action_refs.iter().find(named).is_some_and(|reference| reference.scope() == Scope::DefaultOnly)
+        self.table
+            .action_refs
+            .iter()
+            .find(named)
+            .is_some_and(|reference| reference.scope() == Scope::DefaultOnly)
     }
 
     /// Name of a key, and how it is matched if that is one of the pipeline's ways.

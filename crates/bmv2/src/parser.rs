@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use pipeline::bits::Bits;
 use pipeline::ir::{
-    self, Case, Constant, EmitRef, ErrorId, Expr, HeaderRef, Keyset, LValue, ParserOp, ParserState, Select, Stmt,
-    Target, Transition, Type, ValueSetId,
+    self, Case, Constant, EmitRef, ErrorId, Expr, HeaderRef, Keyset, LValue, ParserOp, ParserState, Select,
+    Stmt, Target, Transition, Type, ValueSetId,
 };
 use serde_json::Value;
 
@@ -68,7 +68,8 @@ impl<'d> Lower<'d> {
             }
             ("verify", [condition, error]) => {
                 let condition = self.condition(condition)?;
-                let number = small(error).map_err(|_| Refusal::unsupported("an error that is not a constant is"))?;
+                let number =
+                    small(error).map_err(|_| Refusal::unsupported("an error that is not a constant is"))?;
                 let error = self.errors.get(number);
                 ParserOp::Verify(condition, error.ok_or_else(|| Refusal::unknown("error", number))?)
             }
@@ -182,7 +183,8 @@ impl<'d> Lower<'d> {
             }
         };
         let value = transition.value.as_deref().unwrap_or_default();
-        let kind = transition.kind.as_deref().unwrap_or(if value == "default" { "default" } else { "hexstr" });
+        let kind =
+            transition.kind.as_deref().unwrap_or(if value == "default" { "default" } else { "hexstr" });
         let sets = match kind {
             "default" => vec![Keyset::Any; keys.len()],
             "hexstr" => {
@@ -191,7 +193,10 @@ impl<'d> Lower<'d> {
                 let mut sets = Vec::new();
                 for (i, (value, (_, width))) in values.into_iter().zip(keys).enumerate() {
                     let constant = |value| Constant { ty: Type::Bit(*width), value };
-                    let mask = masks.as_ref().and_then(|masks| masks.get(i)).filter(|mask| **mask != Bits::ones(*width));
+                    let mask = masks
+                        .as_ref()
+                        .and_then(|masks| masks.get(i))
+                        .filter(|mask| **mask != Bits::ones(*width));
                     sets.push(match mask {
                         None => Keyset::Value(constant(value)),
                         Some(mask) if mask.is_zero() => Keyset::Any,
@@ -224,7 +229,9 @@ impl<'d> Lower<'d> {
         }
         match self.value_sets.get(wanted).copied() {
             Some(id) if self.out.value_sets.get(id.index()).is_some_and(|set| set.types == types) => Ok(id),
-            Some(_) => Err(Refusal::unsupported(format!("value set {wanted} for keys of different types is"))),
+            Some(_) => {
+                Err(Refusal::unsupported(format!("value set {wanted} for keys of different types is")))
+            }
             None => Ok(self.make_value_set(declared, types)),
         }
     }
@@ -281,7 +288,8 @@ impl<'d> Lower<'d> {
 /// The parts of a transition's value: of each key as many whole bytes as it needs.
 fn parts(text: &str, keys: &[(Expr, u16)]) -> Result<Vec<Bits>> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
-    let bytes = bytes_of(digits).ok_or_else(|| Refusal::of(format!("{text:?} is no number in hexadecimal")))?;
+    let bytes =
+        bytes_of(digits).ok_or_else(|| Refusal::of(format!("{text:?} is no number in hexadecimal")))?;
     let total: usize = keys.iter().map(|(_, width)| usize::from(width.div_ceil(8))).sum();
     let extra = bytes.len().saturating_sub(total);
     if bytes.iter().take(extra).any(|byte| *byte != 0) {

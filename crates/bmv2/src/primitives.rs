@@ -1,7 +1,7 @@
 //! The bodies of actions.
 //!
-//! Branches are jumps in the document: forward, around the two branches of a condition, as p4c writes an `if`. They become
-//! branches again; other jumps are refused.
+//! Branches are jumps in the document: forward, around the two branches of a condition, as p4c writes an `if`. They
+//! become branches again; other jumps are refused.
 
 use pipeline::ir::{Expr, HeaderRef, Item, LValue, Stmt, Type};
 use serde_json::Value;
@@ -36,7 +36,9 @@ impl<'d> Lower<'d> {
                     self.branch(list, at, (condition, target, to), depth).within(place)?
                 }
                 ("_jump", [offset]) if self.jump(offset, at, to).within(place)? == at + 1 => at + 1,
-                ("_jump", _) => return Err(Refusal::unsupported("a jump other than around a branch is")).within(place),
+                ("_jump", _) => {
+                    return Err(Refusal::unsupported("a jump other than around a branch is")).within(place);
+                }
                 _ => {
                     self.primitive(&primitive.op, parameters).within(place)?;
                     at + 1
@@ -74,7 +76,11 @@ impl<'d> Lower<'d> {
         if yes.is_empty() && no.is_empty() {
             return Ok(behind);
         }
-        self.emit(if yes.is_empty() { Stmt::If(not(condition), no, yes) } else { Stmt::If(condition, yes, no) })?;
+        self.emit(if yes.is_empty() {
+            Stmt::If(not(condition), no, yes)
+        } else {
+            Stmt::If(condition, yes, no)
+        })?;
         Ok(behind)
     }
 
@@ -160,7 +166,8 @@ impl<'d> Lower<'d> {
             }
             ("execute_meter", [meter, index, to]) => {
                 let meter = name(meter, &["meter_array"])?;
-                let id = self.meters.get(meter).copied().ok_or_else(|| Refusal::unknown("meter array", meter))?;
+                let id =
+                    self.meters.get(meter).copied().ok_or_else(|| Refusal::unknown("meter array", meter))?;
                 let index = self.number(index)?.whole()?;
                 let place = self.unsigned_place(to)?.place;
                 self.emit(Stmt::Meter(place, id, index, None))
@@ -190,8 +197,12 @@ impl<'d> Lower<'d> {
                 let (low, high) = (self.number(low)?.of(to.ty)?, self.number(high)?.of(to.ty)?);
                 self.emit(Stmt::Random(to.place, low, high))
             }
-            ("clone_ingress_pkt_to_egress", [session, list, ..]) => self.ask(Kind::CloneIngress, Some(session), list),
-            ("clone_egress_pkt_to_egress", [session, list, ..]) => self.ask(Kind::CloneEgress, Some(session), list),
+            ("clone_ingress_pkt_to_egress", [session, list, ..]) => {
+                self.ask(Kind::CloneIngress, Some(session), list)
+            }
+            ("clone_egress_pkt_to_egress", [session, list, ..]) => {
+                self.ask(Kind::CloneEgress, Some(session), list)
+            }
             ("resubmit", [list]) => self.ask(Kind::Resubmit, None, list),
             ("recirculate", [list]) => self.ask(Kind::Recirculate, None, list),
             ("generate_digest", [_, list]) => {
@@ -236,7 +247,8 @@ impl<'d> Lower<'d> {
                 self.emit(Stmt::CopyHeader(to, from))
             }
             (HeaderOperand::Metadata(to), HeaderOperand::Metadata(from)) => {
-                let (to, from): (Instance<'d>, Instance<'d>) = (self.header(to)?.clone(), self.header(from)?.clone());
+                let (to, from): (Instance<'d>, Instance<'d>) =
+                    (self.header(to)?.clone(), self.header(from)?.clone());
                 let Storage::Metadata(vars) = &to.storage else { return Ok(()) };
                 for number in 0..u16::try_from(vars.len()).unwrap_or(u16::MAX) {
                     let (to, from) = (self.field_at(&to, number)?, self.field_at(&from, number)?);
@@ -251,7 +263,8 @@ impl<'d> Lower<'d> {
     /// The elements of a stack.
     fn elements(&self, operand: &Value) -> Result<Vec<pipeline::ir::HeaderId>> {
         let stack = self.stack(name(operand, &["header_stack"])?)?;
-        let stack = self.out.stacks.get(stack.index()).ok_or_else(|| Refusal::unknown("header stack", stack.0))?;
+        let stack =
+            self.out.stacks.get(stack.index()).ok_or_else(|| Refusal::unknown("header stack", stack.0))?;
         let first = stack.first.index();
         Ok((first..first + stack.size as usize).map(pipeline::ir::HeaderId::at).collect())
     }

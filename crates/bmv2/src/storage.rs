@@ -1,7 +1,7 @@
 //! Headers, stacks and metadata: header instances and variables of the pipeline.
 //!
-//! A metadata instance becomes a variable for each of its fields; those of `standard_metadata` that the environment knows
-//! are bound to it. A header that no packet has, since its fields take no whole bytes, is padded.
+//! A metadata instance becomes a variable for each of its fields; those of `standard_metadata` that the environment
+//! knows are bound to it. A header that no packet has, since its fields take no whole bytes, is padded.
 
 use std::collections::HashMap;
 
@@ -85,7 +85,10 @@ impl<'d> Lower<'d> {
             self.errors.ids.insert(*number, id);
         }
         if let Some(stack) = document.header_union_stacks.first() {
-            return Err(Refusal::unsupported(format!("header union stack {}: stacks of unions are", stack.name)));
+            return Err(Refusal::unsupported(format!(
+                "header union stack {}: stacks of unions are",
+                stack.name
+            )));
         }
         self.instances()?;
         self.switch_metadata();
@@ -130,7 +133,8 @@ impl<'d> Lower<'d> {
                 }
             }
         }
-        let known = ty.fields.iter().zip(&fields).filter_map(|(field, kind)| Some((field.first()?.as_str()?, kind)));
+        let known =
+            ty.fields.iter().zip(&fields).filter_map(|(field, kind)| Some((field.first()?.as_str()?, kind)));
         let mut list: Vec<_> = known.map(|(name, ty)| ir::Field { name: printable(name), ty: *ty }).collect();
         let odd = u16::try_from(fixed % 8).unwrap_or(0);
         if odd != 0 || list.is_empty() {
@@ -145,7 +149,8 @@ impl<'d> Lower<'d> {
         if ty.length_exp.is_some() {
             return Err(Refusal::unsupported("`length_exp`, a length that belongs to the header type, is"));
         }
-        let largest = ty.max_length.ok_or_else(|| Refusal::of("a header with a variable field has no `max_length`"))?;
+        let largest =
+            ty.max_length.ok_or_else(|| Refusal::of("a header with a variable field has no `max_length`"))?;
         let in_bits = matches!(self.document.meta.version.as_slice(), [2, minor, ..] if *minor < 19);
         let in_bits = in_bits || largest.saturating_mul(8).saturating_sub(fixed) > MAX_WIDTH.into();
         let bits = if in_bits { largest } else { largest.saturating_mul(8) }.saturating_sub(fixed);
@@ -228,14 +233,16 @@ impl<'d> Lower<'d> {
     fn group(&mut self, group: usize, by_id: &HashMap<u64, &'d crate::document::Header>) -> Result<()> {
         let document = self.document;
         let unions = group.checked_sub(document.header_stacks.len());
-        let (ids, ty) = match (document.header_stacks.get(group), unions.and_then(|at| document.header_unions.get(at))) {
-            (Some(stack), _) => (&stack.header_ids, Some(&stack.header_type)),
-            (None, Some(union)) => (&union.header_ids, None),
-            (None, None) => return Ok(()),
-        };
+        let (ids, ty) =
+            match (document.header_stacks.get(group), unions.and_then(|at| document.header_unions.get(at))) {
+                (Some(stack), _) => (&stack.header_ids, Some(&stack.header_type)),
+                (None, Some(union)) => (&union.header_ids, None),
+                (None, None) => return Ok(()),
+            };
         let mut members = Vec::new();
         for id in ids {
-            let header = by_id.get(id).ok_or_else(|| Refusal::unknown("header", format_args!("with id {id}")))?;
+            let header =
+                by_id.get(id).ok_or_else(|| Refusal::unknown("header", format_args!("with id {id}")))?;
             if header.metadata || ty.is_some_and(|ty| header.header_type != *ty) {
                 return Err(Refusal::of(format!("{} is of another type", header.name)));
             }
@@ -253,7 +260,8 @@ impl<'d> Lower<'d> {
             (None, Some(union)) => {
                 let mut list = Vec::new();
                 for member in &members {
-                    let own = member.name.strip_prefix(union.name.as_str()).and_then(|rest| rest.strip_prefix('.'));
+                    let own =
+                        member.name.strip_prefix(union.name.as_str()).and_then(|rest| rest.strip_prefix('.'));
                     list.push((own.unwrap_or(&member.name), self.layout_of(&member.header_type)?.id));
                 }
                 let name = self.unique(&union.name);

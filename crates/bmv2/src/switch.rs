@@ -1,10 +1,10 @@
-//! `simple_switch`: the pipelines as two stages, and what packets ask for between them. It is the P4 front end's V1Switch,
-//! so that a program behaves alike on both ways.
+//! `simple_switch`: the pipelines as two stages, and what packets ask for between them. It is the P4 front end's
+//! V1Switch, so that a program behaves alike on both ways.
 //!
-//! The first stage parses, verifies checksums and runs ingress; then a clone of the received packet is sent if one was
-//! asked for, and the first of these applies: resubmit, multicast (`mcast_grp` is not 0), drop (`egress_spec` is 511), send
-//! to the port `egress_spec`. The second stage keeps headers and metadata, with `egress_spec` 0, and runs egress; then a
-//! clone, drop, recirculation or output follow, with checksums updated before the packet is deparsed.
+//! The first stage parses, verifies checksums and runs ingress; then a clone of the received packet is sent if one
+//! was asked for, and the first of these applies: resubmit, multicast (`mcast_grp` is not 0), drop (`egress_spec` is
+//! 511), send to the port `egress_spec`. The second stage keeps headers and metadata, with `egress_spec` 0, and runs
+//! egress; then a clone, drop, recirculation or output follow, with checksums updated before the packet is deparsed.
 
 use std::collections::HashMap;
 
@@ -106,12 +106,18 @@ fn truth(value: bool) -> Expr {
 }
 
 impl<'d> Lower<'d> {
-    /// What a field of metadata is to the architecture. Parser errors are not filled in where they have other numbers.
+    /// What a field of metadata is to the architecture. Parser errors are not filled in where they have other
+    /// numbers.
     pub(crate) fn role(&self, header: &str, field: &str) -> Option<&'static str> {
-        let alias = self.aliases.get(&(header, field)).and_then(|alias| alias.split_once('.')).map(|(_, name)| name);
+        let alias =
+            self.aliases.get(&(header, field)).and_then(|alias| alias.split_once('.')).map(|(_, name)| name);
         let name = alias.or_else(|| INSTANCES.contains(&header).then_some(field))?;
         let role = ROLES.iter().find(|role| **role == name).copied()?;
-        Some(if role == "parser_error" && !self.errors.renumbered().is_empty() { "checked_error" } else { role })
+        Some(if role == "parser_error" && !self.errors.renumbered().is_empty() {
+            "checked_error"
+        } else {
+            role
+        })
     }
 
     /// Finds the architecture's metadata among the instances.
@@ -151,8 +157,8 @@ impl<'d> Lower<'d> {
             let var = self.standard(role).map(|var| self.out.vars.get(var.index()).map(|var| var.ty));
             if !matches!(var, Some(Some(Type::Bit(9..)))) {
                 return Err(Refusal::of(format!(
-                    "field standard_metadata.{role} of 9 bits or more is missing: the document is not for simple_switch \
-                     (v1model)"
+                    "field standard_metadata.{role} of 9 bits or more is missing: the document is not for \
+                     simple_switch (v1model)"
                 )));
             }
         }
@@ -163,8 +169,11 @@ impl<'d> Lower<'d> {
             return Err(Refusal::unsupported(format!("{} deparsers are", document.deparsers.len())));
         };
         let find = |name: &str| document.pipelines.iter().find(|pipeline| pipeline.name == name);
-        let (Some(ingress), Some(egress), 2) = (find("ingress"), find("egress"), document.pipelines.len()) else {
-            return Err(Refusal::of("the pipelines are not `ingress` and `egress`: the document is not for simple_switch"));
+        let (Some(ingress), Some(egress), 2) = (find("ingress"), find("egress"), document.pipelines.len())
+        else {
+            return Err(Refusal::of(
+                "the pipelines are not `ingress` and `egress`: the document is not for simple_switch",
+            ));
         };
         self.tables_are_known()?;
         self.out.replicas = vec!["multicast".into(), "clone".into()];
@@ -232,7 +241,9 @@ impl<'d> Lower<'d> {
         missing.sort_unstable();
         match missing.first() {
             None => Ok(()),
-            Some(table) => Err(Refusal::of(format!("table {table} of the P4Info is missing: it is another program's"))),
+            Some(table) => {
+                Err(Refusal::of(format!("table {table} of the P4Info is missing: it is another program's")))
+            }
         }
     }
 
@@ -372,7 +383,12 @@ impl<'d> Lower<'d> {
     }
 
     /// Sends what a request asks for, with the fields of its list.
-    fn send_request(&mut self, request: &Request, send: impl Fn(Vec<VarId>) -> ir::Send, keeps: bool) -> Result<()> {
+    fn send_request(
+        &mut self,
+        request: &Request,
+        send: impl Fn(Vec<VarId>) -> ir::Send,
+        keeps: bool,
+    ) -> Result<()> {
         let mut body = vec![Stmt::Set(LValue::Var(request.made), truth(false))];
         for (i, carry) in request.lists.iter().enumerate() {
             let code = self.block(|lower| lower.with_metadata_of(carry, keeps, &send))?;
@@ -396,7 +412,11 @@ impl<'d> Lower<'d> {
         let mut saved = Vec::new();
         let own = if keeps { self.switch.own.clone() } else { Vec::new() };
         let carried: std::collections::HashSet<VarId> = carry.iter().copied().collect();
-        for var in own.into_iter().filter(|var| self.used.contains(var) && !carried.contains(var)).collect::<Vec<_>>() {
+        for var in own
+            .into_iter()
+            .filter(|var| self.used.contains(var) && !carried.contains(var))
+            .collect::<Vec<_>>()
+        {
             let Some(ty) = self.out.vars.get(var.index()).map(|var| var.ty) else { continue };
             let before = self.variable("saved", ty)?;
             self.emit(Stmt::Set(LValue::Var(before), Expr::Var(var)))?;

@@ -4,7 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use pipeline::bits::Bits;
 use pipeline::ir::{
-    self, ActionId, Constant, CounterKind, Expr, HeaderRef, KeyMatch, MatchKind, Param, ProfileId, Stmt, TableId, Type,
+    self, ActionId, Constant, CounterKind, Expr, HeaderRef, KeyMatch, MatchKind, Param, ProfileId, Stmt,
+    TableId, Type,
 };
 
 use crate::Lower;
@@ -83,7 +84,10 @@ impl<'d> Lower<'d> {
     }
 
     pub(crate) fn action(&self, id: u64) -> Result<&'d Action> {
-        self.action_ids.get(&id).copied().ok_or_else(|| Refusal::unknown("action", format_args!("with id {id}")))
+        self.action_ids
+            .get(&id)
+            .copied()
+            .ok_or_else(|| Refusal::unknown("action", format_args!("with id {id}")))
     }
 
     fn table(&mut self, table: &'d Table) -> Result<Lowered> {
@@ -109,7 +113,10 @@ impl<'d> Lower<'d> {
             ids.insert(action.id, made);
             lowered.actions.push((action.name.clone(), made));
             let default_only = info.is_some_and(|info| info.is_default_only(&action.name));
-            self.set(id, |table| if default_only { table.default_only.push(made) } else { table.actions.push(made) });
+            self.set(
+                id,
+                |table| if default_only { table.default_only.push(made) } else { table.actions.push(made) },
+            );
         }
         self.default(table, id, &mut ids, metered.as_ref())?;
         self.entries(table, id, &ids, info)?;
@@ -131,14 +138,21 @@ impl<'d> Lower<'d> {
                 let by_name: HashMap<&str, &Action> =
                     self.document.actions.iter().map(|action| (action.name.as_str(), action)).collect();
                 let find = |name: &String| by_name.get(name.as_str()).copied();
-                let found = table.actions.iter().map(|name| find(name).ok_or_else(|| Refusal::unknown("action", name)));
+                let found = table
+                    .actions
+                    .iter()
+                    .map(|name| find(name).ok_or_else(|| Refusal::unknown("action", name)));
                 found.collect()
             }
         }
     }
 
     /// Lowers an action. With a direct meter, its colour is read first, as BMv2 does when an entry is hit.
-    fn table_action(&mut self, action: &'d Action, metered: Option<&(TableId, ir::LValue)>) -> Result<ActionId> {
+    fn table_action(
+        &mut self,
+        action: &'d Action,
+        metered: Option<&(TableId, ir::LValue)>,
+    ) -> Result<ActionId> {
         let place = || format!("action {}", action.name);
         let mut params = Vec::new();
         for parameter in &action.runtime_data {
@@ -229,7 +243,8 @@ impl<'d> Lower<'d> {
         }
         let target = serde_json::json!({ "type": "field", "value": key.target });
         let (kind, value) = typed(&target)?;
-        let named = value.as_array().map(|parts| parts.iter().filter_map(|part| part.as_str()).collect::<Vec<_>>());
+        let named =
+            value.as_array().map(|parts| parts.iter().filter_map(|part| part.as_str()).collect::<Vec<_>>());
         let name = key.name.clone().unwrap_or_else(|| named.unwrap_or_else(|| vec![kind]).join("."));
         let valid = value.get(1).and_then(|field| field.as_str()) == Some("$valid$");
         let number = self.number(&target)?;
@@ -238,7 +253,8 @@ impl<'d> Lower<'d> {
         }
         let whole = match value.as_array().map(Vec::as_slice) {
             Some([header, field]) => {
-                let (header, field) = (header.as_str().unwrap_or_default(), field.as_str().unwrap_or_default());
+                let (header, field) =
+                    (header.as_str().unwrap_or_default(), field.as_str().unwrap_or_default());
                 let ty = self.field(header, field)?.ty;
                 number.of(Type::Bit(ty.width()))?
             }
@@ -292,7 +308,9 @@ impl<'d> Lower<'d> {
     /// A table's profile has its actions.
     fn profile_actions(&mut self, table: TableId) {
         let Some(table) = self.out.tables.get(table.index()) else { return };
-        let Some(profile) = table.profile.and_then(|id| self.out.profiles.get_mut(id.index())) else { return };
+        let Some(profile) = table.profile.and_then(|id| self.out.profiles.get_mut(id.index())) else {
+            return;
+        };
         let known: HashSet<ActionId> = profile.actions.iter().copied().collect();
         profile.actions.extend(table.actions.iter().filter(|action| !known.contains(action)));
     }
@@ -346,7 +364,8 @@ impl<'d> Lower<'d> {
             let place = || format!("entry {}", i + 1);
             let declared = self.action(entry.action_entry.action_id).within(place)?;
             let action = ids.get(&declared.id).copied();
-            let action = action.ok_or_else(|| Refusal::of("its action is not one of the table's")).within(place)?;
+            let action =
+                action.ok_or_else(|| Refusal::of("its action is not one of the table's")).within(place)?;
             let args = arguments(declared, &entry.action_entry.action_data).within(place)?;
             let matches = matches(entry, &kinds).within(place)?;
             let priority = u32::try_from(largest - entry.priority + 1).unwrap_or(u32::MAX);
@@ -388,7 +407,11 @@ fn arguments(action: &Action, data: &[String]) -> Result<Vec<Constant>> {
 
 fn matches(entry: &Entry, kinds: &[(MatchKind, u16)]) -> Result<Vec<ir::Match>> {
     if entry.match_key.len() != kinds.len() {
-        return Err(Refusal::of(format!("it has {} keys, and its table {}", entry.match_key.len(), kinds.len())));
+        return Err(Refusal::of(format!(
+            "it has {} keys, and its table {}",
+            entry.match_key.len(),
+            kinds.len()
+        )));
     }
     let mut list = Vec::new();
     for (i, (key, (kind, width))) in (0..).zip(entry.match_key.iter().zip(kinds)) {
@@ -430,11 +453,15 @@ fn condition(key: &EntryKey, kind: MatchKind, width: u16) -> Result<Option<KeyMa
             }
         }
         ("range", MatchKind::Range) => {
-            let (low, high) = (number(key.start.as_deref(), "`start`")?, number(key.end.as_deref(), "`end`")?);
+            let (low, high) =
+                (number(key.start.as_deref(), "`start`")?, number(key.end.as_deref(), "`end`")?);
             Some(KeyMatch::Range(low, high))
         }
         (other, kind) => {
-            return Err(Refusal::of(format!("it is {other}, and the table's key is matched {}", kind.name())));
+            return Err(Refusal::of(format!(
+                "it is {other}, and the table's key is matched {}",
+                kind.name()
+            )));
         }
     })
 }

@@ -25,7 +25,8 @@ fn calls(tables: usize, primitives: usize) -> Value {
     let assign = json!({"op": "assign", "parameters": [
         {"type": "field", "value": ["scalars", "asker"]}, {"type": "field", "value": ["ethernet", "src"]},
     ]});
-    document["actions"] = json!([{"name": "a", "id": 0, "runtime_data": [], "primitives": vec![assign; primitives]}]);
+    document["actions"] =
+        json!([{"name": "a", "id": 0, "runtime_data": [], "primitives": vec![assign; primitives]}]);
     let table = |i: usize| {
         let next = (i + 1 < tables).then(|| format!("tbl_{}", i + 1));
         json!({
@@ -73,11 +74,16 @@ fn widths_are_bounded() {
     );
     let mut document = crate::document("services");
     document["register_arrays"][0]["bitwidth"] = json!(1 << 20);
-    assert!(refusal(&document).starts_with("register In.sums: bit<65535> is no type"), "{}", refusal(&document));
+    assert!(
+        refusal(&document).starts_with("register In.sums: bit<65535> is no type"),
+        "{}",
+        refusal(&document)
+    );
     document["register_arrays"][0] = json!({"name": "In.sums", "id": 0, "size": 1u64 << 40, "bitwidth": 16});
     assert!(refusal(&document).contains("at most 268435456 are supported"), "{}", refusal(&document));
     let mut document = crate::document("services");
-    document["actions"][0]["primitives"][1]["parameters"][1]["value"] = json!(format!("0x{}", "f".repeat(1 << 16)));
+    document["actions"][0]["primitives"][1]["parameters"][1]["value"] =
+        json!(format!("0x{}", "f".repeat(1 << 16)));
     assert!(refusal(&document).contains("a number of 262144 bits"), "{}", refusal(&document));
     let mut document = crate::document("services");
     let shifted = json!({"op": "<<", "left": {"type": "field", "value": ["op", "value"]},
@@ -104,7 +110,11 @@ fn many_objects_are_refused() {
     document["actions"] = (0..1_000_000).map(action).collect();
     assert_eq!(refusal(&document), "1000000 actions; at most 16384 are supported");
     assert_eq!(refusal(&calls(100, 100)), "accepted");
-    assert!(refusal(&calls(10_000, 1_000)).contains("the program is too large"), "{}", refusal(&calls(10_000, 1_000)));
+    assert!(
+        refusal(&calls(10_000, 1_000)).contains("the program is too large"),
+        "{}",
+        refusal(&calls(10_000, 1_000))
+    );
 }
 
 /// Every value of a document, one after the other.

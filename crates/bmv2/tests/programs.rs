@@ -1,5 +1,5 @@
-//! Own programs, as source text and as p4c writes them for BMv2: both do what the same cases say, in the interpreter and
-//! as machine code.
+//! Own programs, as source text and as p4c writes them for BMv2: both do what the same cases say, in the interpreter
+//! and as machine code.
 
 use std::fs;
 use std::path::Path;
@@ -30,7 +30,8 @@ fn compiled(source: &str) -> (Checked, P4Info) {
 }
 
 fn imported(name: &str, info: Option<&P4Info>) -> Checked {
-    bmv2::lower(&read(&format!("tests/programs/{name}.json")), info).unwrap_or_else(|refusal| panic!("{refusal}"))
+    bmv2::lower(&read(&format!("tests/programs/{name}.json")), info)
+        .unwrap_or_else(|refusal| panic!("{refusal}"))
 }
 
 fn failures(program: &Checked, source: &str) -> String {
@@ -80,4 +81,26 @@ fn without_a_p4info_the_document_alone_is_enough_to_run() {
     for (name, source) in &PROGRAMS[..2] {
         assert_eq!(failures(&imported(name, None), source), "", "{name}");
     }
+}
+
+#[test]
+fn graphs_without_structure_run_too() {
+    let (_, info) = compiled(PROGRAMS[2].1);
+    let mut document: serde_json::Value =
+        serde_json::from_slice(&read("tests/programs/services.json")).unwrap();
+    let nodes = imported("services", Some(&info)).blocks.len();
+    // Two conditions lead to one call, and a third way goes past it.
+    document["pipelines"][1]["conditionals"][1]["true_next"] = "tbl_services162".into();
+    let program = bmv2::lower(document.to_string().as_bytes(), Some(&info)).unwrap();
+    assert_eq!(program.blocks.len(), nodes + 6, "each node of the graph is a block");
+    let case = Case::parse(
+        "mc_mgrp_create 3
+         mc_node_create 11 5
+         mc_node_associate 3 0
+         add services 1 op.code:0x07 meta.rounds:0 copies(id:3)
+         packet 0 020000000001 020000000002 9000 07 55 0000
+         expect 5 020000000001 020000000002 9000 07 00 0000 $
+         no_packet",
+    );
+    assert_eq!(stf::run(&program, &case.unwrap(), &Options::default()).text("case"), "");
 }

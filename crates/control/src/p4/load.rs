@@ -37,10 +37,12 @@ pub(crate) fn load(name: &str, given: &[(String, String)]) -> Result<Loaded, Log
 /// Reads a program: source text or, with a P4Info, whose path may be relative to the program's folder, BMv2's JSON.
 fn read(file: &Path, values: &Values) -> Result<Program, LoadError> {
     match values.text(P4INFO) {
-        "" if file.extension().is_some_and(|extension| extension == "json") => Err(LoadError::Program(format!(
-            "{} is JSON: name the P4Info that p4c wrote with it, --param {P4INFO}=FILE",
-            file.display()
-        ))),
+        "" if file.extension().is_some_and(|extension| extension == "json") => {
+            Err(LoadError::Program(format!(
+                "{} is JSON: name the P4Info that p4c wrote with it, --param {P4INFO}=FILE",
+                file.display()
+            )))
+        }
         "" => Program::file(file, &options(values)),
         info => Program::bmv2_file(file, &file.parent().unwrap_or(Path::new("")).join(info)),
     }

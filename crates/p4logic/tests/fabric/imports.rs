@@ -63,14 +63,18 @@ fn a_controller_installs_what_p4c_made_for_bmv2_and_packets_follow() {
 #[test]
 fn refusals_name_what_is_wrong_and_the_program_before_runs_on() {
     let rig = Rig::with(ALL[0], 1, Caps::default());
-    let install = |config: &ForwardingPipelineConfig| rig.logic.install(InstallAction::VerifyAndCommit, Some(config));
+    let install =
+        |config: &ForwardingPipelineConfig| rig.logic.install(InstallAction::VerifyAndCommit, Some(config));
     install(&config(JSON.into())).unwrap();
     let without = ForwardingPipelineConfig { p4info: None, ..config(JSON.into()) };
     let unknown = JSON.replace("\"modify_field_with_hash_based_offset\"", "\"no_such_primitive\"");
     for (config, expected) in [
         (without, "send the P4Info"),
         (config(unknown.into()), "action In.hash_it: primitive 1 `no_such_primitive`"),
-        (config(JSON.replace("\"In.ports\"", "\"In.others\"").into()), "table In.ports of the P4Info is missing"),
+        (
+            config(JSON.replace("\"In.ports\"", "\"In.others\"").into()),
+            "table In.ports of the P4Info is missing",
+        ),
     ] {
         let failure = install(&config).unwrap_err();
         assert_eq!(failure.code, Code::InvalidArgument);
