@@ -219,6 +219,7 @@ impl<'d> Lower<'d> {
         let Some(op) = operand.get("op").and_then(Value::as_str) else {
             return match typed(operand)? {
                 ("bool", Value::Bool(value)) => Ok(Expr::Const(pipeline::ir::Constant::bool(*value))),
+                ("bool", _) => Err(Refusal::of("a truth value is neither true nor false")),
                 _ => self.number(operand)?.is_set(),
             };
         };
