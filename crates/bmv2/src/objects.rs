@@ -1,5 +1,6 @@
 //! Arrays of counters, meters and registers, lists of fields, and calculations.
 
+use pipeline::bits::MAX_WIDTH;
 use pipeline::ir::{
     Counter, CounterId, CounterKind, Digest, DigestId, Expr, HashKind, HeaderRef, Item, Meter, MeterId,
     MeterUnit, Register, RegisterId, Type, VarId,
@@ -33,7 +34,13 @@ impl<'d> Lower<'d> {
             self.meters.insert(&meter.name, MeterId::at(self.out.meters.len() - 1));
         }
         for register in &document.register_arrays {
-            let width = u16::try_from(register.bitwidth).unwrap_or(u16::MAX);
+            let width = u16::try_from(register.bitwidth).ok().filter(|width| (1..=MAX_WIDTH).contains(width));
+            let width = width.ok_or_else(|| {
+                let (name, bits) = (&register.name, register.bitwidth);
+                Refusal::of(format!(
+                    "register array {name}: cells of {bits} bits; 1 to {MAX_WIDTH} are supported"
+                ))
+            })?;
             let (name, ty) = (register.name.clone(), Type::Bit(width));
             self.out.registers.push(Register { name, size: size(register.size), ty });
             self.registers.insert(&register.name, RegisterId::at(self.out.registers.len() - 1));
