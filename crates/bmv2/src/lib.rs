@@ -98,7 +98,7 @@ struct Lower<'d> {
     out: ir::Program,
     types: HashMap<&'d str, storage::Layout<'d>>,
     headers: HashMap<&'d str, storage::Instance<'d>>,
-    stacks: HashMap<&'d str, ir::StackId>,
+    stacks: HashMap<&'d str, (ir::StackId, &'d str)>,
     unions: HashMap<&'d str, Vec<ir::HeaderId>>,
     counters: HashMap<&'d str, ir::CounterId>,
     meters: HashMap<&'d str, ir::MeterId>,

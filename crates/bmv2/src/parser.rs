@@ -217,6 +217,7 @@ impl<'d> Lower<'d> {
     }
 
     fn value_set(&mut self, wanted: &str, keys: &[(Expr, u16)]) -> Result<ValueSetId> {
+        self.take(self.document.parse_vsets.len())?;
         let declared = self.document.parse_vsets.iter().find(|set| set.name == wanted);
         let declared = declared.ok_or_else(|| Refusal::unknown("value set", wanted))?;
         let types: Vec<Type> = keys.iter().map(|(_, width)| Type::Bit(*width)).collect();

@@ -255,7 +255,7 @@ impl<'d> Lower<'d> {
                 let name = self.unique(&stack.name);
                 let size = u32::try_from(members.len()).unwrap_or(u32::MAX);
                 let id = self.out.add_stack(&name, ty, size);
-                self.stacks.insert(&stack.name, id);
+                self.stacks.insert(&stack.name, (id, &stack.header_type));
             }
             (None, Some(union)) => {
                 let mut list = Vec::new();
@@ -281,7 +281,8 @@ impl<'d> Lower<'d> {
     }
 
     pub(crate) fn stack(&self, name: &str) -> Result<StackId> {
-        self.stacks.get(name).copied().ok_or_else(|| Refusal::unknown("header stack", name))
+        let found = self.stacks.get(name).map(|(id, _)| *id);
+        found.ok_or_else(|| Refusal::unknown("header stack", name))
     }
 
     /// The number of a field in its header type.
@@ -334,8 +335,8 @@ impl<'d> Lower<'d> {
 
     /// The type of a stack's elements.
     pub(crate) fn stack_type(&self, name: &str) -> Result<&'d str> {
-        let stack = self.document.header_stacks.iter().find(|stack| stack.name == name);
-        stack.map(|stack| stack.header_type.as_str()).ok_or_else(|| Refusal::unknown("header stack", name))
+        let found = self.stacks.get(name).map(|(_, ty)| *ty);
+        found.ok_or_else(|| Refusal::unknown("header stack", name))
     }
 
     /// The union of which a list of headers are the members.

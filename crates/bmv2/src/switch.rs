@@ -369,7 +369,8 @@ impl<'d> Lower<'d> {
                 request.lists.len() - 1
             }
         };
-        let number = u16::try_from(list).map_err(|_| Refusal::of("too many different field lists"))?;
+        // Each is compared with those before.
+        let number = u8::try_from(list).map_err(|_| Refusal::of("more than 256 different field lists"))?;
         let (made, chosen, in_session) = (request.made, request.list, request.session);
         self.emit(Stmt::Set(LValue::Var(made), truth(true)))?;
         if let Some(session) = session {

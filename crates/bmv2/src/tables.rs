@@ -9,7 +9,7 @@ use pipeline::ir::{
 };
 
 use crate::Lower;
-use crate::document::{Action, Entry, EntryKey, Key, Pipeline, Table};
+use crate::document::{Action, Entry, EntryKey, Key, Pipeline, Table, bounded};
 use crate::objects::{hash_kind, unit};
 use crate::operand::{name, typed, unsigned};
 use crate::p4info::TableInfo;
@@ -131,10 +131,12 @@ impl<'d> Lower<'d> {
     }
 
     /// The actions in a table's list.
-    fn listed(&self, table: &'d Table) -> Result<Vec<&'d Action>> {
+    fn listed(&mut self, table: &'d Table) -> Result<Vec<&'d Action>> {
+        bounded("actions", table.actions.len().max(table.action_ids.as_ref().map_or(0, Vec::len)))?;
         match &table.action_ids {
             Some(ids) => ids.iter().map(|id| self.action(*id)).collect(),
             None => {
+                self.take(self.document.actions.len())?;
                 let by_name: HashMap<&str, &Action> =
                     self.document.actions.iter().map(|action| (action.name.as_str(), action)).collect();
                 let find = |name: &String| by_name.get(name.as_str()).copied();
