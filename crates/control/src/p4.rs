@@ -23,6 +23,7 @@ const CPU_PORT: &str = "cpu-port";
 const INCLUDE: &str = "include";
 const DEFINE: &str = "define";
 const FUNCTIONS: &str = "functions";
+const P4INFO: &str = "p4info";
 
 /// Returns whether a logic is this one, with or without a program.
 pub fn is_p4(name: &str) -> bool {

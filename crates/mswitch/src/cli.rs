@@ -798,6 +798,7 @@ pub(crate) enum LogicCommand {
         "mswitch logic set br0 static --param vm1=host",
         "mswitch logic set br0 chain --param 1='static vm1=probe' --param 2='learning ageing=60'",
         "mswitch logic set br0 learning --param ageing=60",
+        "mswitch logic set br0 p4:/etc/mswitch/router.json --param p4info=router.p4info.txtpb",
     ))]
     Set {
         /// The bridge

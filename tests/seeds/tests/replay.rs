@@ -64,6 +64,8 @@ macro_rules! tests {
     };
 }
 
+#[path = "../../../fuzz/fuzz_targets/bmv2_json.rs"]
+mod bmv2_json;
 #[path = "../../../fuzz/fuzz_targets/bpf_code.rs"]
 mod bpf_code;
 #[path = "../../../fuzz/fuzz_targets/capture_file.rs"]
@@ -128,6 +130,7 @@ mod virtqueue_packed;
 mod virtqueue_split;
 
 tests! {
+    bmv2_json,
     bpf_code,
     capture_file,
     codegen,

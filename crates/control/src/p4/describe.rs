@@ -2,7 +2,7 @@
 
 use logic::{LogicDescription, LogicError, ParamDescription, ParamKind};
 
-use super::{CPU_PORT, DEFINE, FUNCTIONS, INCLUDE, LOGIC, is_p4};
+use super::{CPU_PORT, DEFINE, FUNCTIONS, INCLUDE, LOGIC, P4INFO, is_p4};
 use crate::suggest;
 
 /// Describes the logic.
@@ -23,6 +23,8 @@ pub(crate) fn describe() -> LogicDescription {
                 .optional("none"),
             ParamDescription::new(FUNCTIONS, text(), "native module with the functions that programs declare as `extern`")
                 .optional("none"),
+            ParamDescription::new(P4INFO, text(), "P4Info of a program that p4c has compiled for BMv2 to JSON")
+                .optional("none: the program is P4 source text"),
         ],
         commands: p4logic::commands(),
         ..LogicDescription::default()

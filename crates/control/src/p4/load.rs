@@ -9,7 +9,7 @@ use p4logic::Given;
 use p4switch::{LoadError, Program};
 use pipeline::env::Functions;
 
-use super::{CPU_PORT, DEFINE, FUNCTIONS, INCLUDE, describe, program};
+use super::{CPU_PORT, DEFINE, FUNCTIONS, INCLUDE, P4INFO, describe, program};
 
 /// Most bytes of an error in a program.
 const MOST_TEXT: usize = 4000;
@@ -33,7 +33,7 @@ pub(crate) fn load(name: &str, given: &[(String, String)]) -> Result<Loaded, Log
     let given = Given { cpu_port, functions: functions(values.text(FUNCTIONS))? };
     let Some(file) = program(name) else { return Ok(Loaded { program: None, given }) };
     let refused = |error| LogicError::Module { file: name.into(), message: reason(error) };
-    let program = Program::file(Path::new(file), &options(&values)).map_err(refused)?;
+    let program = read(Path::new(file), &values).map_err(refused)?;
     Ok(Loaded { program: Some(Arc::new(program)), given })
 }
 
@@ -57,6 +57,20 @@ fn native(file: &Path) -> Result<Arc<dyn Functions>, String> {
 #[cfg(not(feature = "native"))]
 fn native(_: &Path) -> Result<Arc<dyn Functions>, String> {
     Err("this build has no native modules".into())
+}
+
+/// Reads a program: source text or, with a P4Info, whose path may be relative to the program's folder, BMv2's JSON.
+fn read(file: &Path, values: &Values) -> Result<Program, LoadError> {
+    match values.text(P4INFO) {
+        "" if file.extension().is_some_and(|extension| extension == "json") => {
+            Err(LoadError::Program(format!(
+                "{} is JSON: name the P4Info that p4c wrote with it, --param {P4INFO}=FILE",
+                file.display()
+            )))
+        }
+        "" => Program::file(file, &options(values)),
+        info => Program::bmv2_file(file, &file.parent().unwrap_or(Path::new("")).join(info)),
+    }
 }
 
 fn options(values: &Values) -> Options {

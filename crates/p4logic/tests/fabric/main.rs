@@ -7,6 +7,7 @@ mod depths;
 mod entities;
 mod forward;
 mod frames;
+mod imports;
 mod offloads;
 mod programs;
 mod random;

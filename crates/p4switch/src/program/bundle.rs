@@ -130,7 +130,7 @@ mod tests {
         assert!(load(value.to_string().into_bytes()).unwrap_err().contains("another version"));
         value["format"] = json!("other");
         assert!(
-            load(value.to_string().into_bytes()).unwrap_err().contains("JSON, such as p4c makes for BMv2")
+            load(value.to_string().into_bytes()).unwrap_err().contains("neither a bundle nor what p4c makes")
         );
     }
 }

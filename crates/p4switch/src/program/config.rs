@@ -1,9 +1,10 @@
 //! Programs that controllers send.
 //!
-//! A device config is the text of a program or a bundle, alone or in the message in which the P4 tutorials' controllers
-//! wrap it.
+//! A device config is the text of a program, a bundle, or the JSON that p4c makes for BMv2; alone or in the message in
+//! which the P4 tutorials' controllers wrap it.
 
 use p4::preprocess::Options;
+use p4runtime_proto::P4Info;
 use p4runtime_proto::v1::ForwardingPipelineConfig;
 use prost::Message;
 
@@ -31,7 +32,11 @@ impl Program {
     /// `INVALID_ARGUMENT`: the device config is no program, the program has errors, or its P4Info is not the one sent.
     pub fn from_config(config: &ForwardingPipelineConfig) -> Result<Self, Failure> {
         let unwrapped = unwrapped(&config.p4_device_config);
-        let program = Self::device_config(unwrapped.as_deref().unwrap_or(&config.p4_device_config))?;
+        let bytes = unwrapped.as_deref().unwrap_or(&config.p4_device_config);
+        if bmv2::is_document(bytes) && Bundle::read(bytes).is_none() {
+            return Self::bmv2_config(bytes, config.p4info.as_ref());
+        }
+        let program = Self::device_config(bytes)?;
         if let Some(info) = &config.p4info
             && let Some(difference) = difference(info, &program.info)
         {
@@ -40,6 +45,15 @@ impl Program {
             ))));
         }
         Ok(program)
+    }
+
+    fn bmv2_config(bytes: &[u8], info: Option<&P4Info>) -> Result<Self, Failure> {
+        let info = info.ok_or_else(|| {
+            Failure::invalid("the device config is BMv2's JSON: send the P4Info that p4c made with it, too")
+        })?;
+        Self::bmv2(bytes, info).map_err(|error| {
+            Failure::invalid(bounded(format!("BMv2's JSON is refused: {}", error.to_string().trim_end())))
+        })
     }
 
     fn device_config(bytes: &[u8]) -> Result<Self, Failure> {
@@ -70,7 +84,8 @@ fn source(bytes: &[u8]) -> Result<&str, Failure> {
         .map_err(|_| Failure::invalid(format!("the device config is no text: {what_to_send}")))?;
     match text.trim_start().starts_with('{') {
         true => Err(Failure::invalid(format!(
-            "the device config is JSON, such as p4c makes for BMv2, which the switch does not run: {what_to_send}"
+            "the device config is JSON, and neither a bundle nor what p4c makes for BMv2, which has `header_types`: \
+             {what_to_send}"
         ))),
         false => Ok(text),
     }

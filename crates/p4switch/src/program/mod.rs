@@ -1,4 +1,4 @@
-//! Programs: from source text to what runs.
+//! Programs: from source text, or what p4c made of it for BMv2, to what runs.
 
 mod bundle;
 mod compare;
@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use p4runtime_proto::P4Info;
 use pipeline::Checked;
+use prost::Message;
 
 use p4::preprocess::Options;
 
@@ -67,6 +68,44 @@ impl Program {
     /// The program cannot run.
     pub fn text(name: &str, text: &str, options: &Options) -> Result<Self, LoadError> {
         with_stack(|| Self::of(p4::compile::text(name, text, options)))
+    }
+
+    /// Lowers the JSON that p4c made for BMv2, with the P4Info that it made beside it.
+    ///
+    /// # Errors
+    /// The program cannot run, or the P4Info is another program's.
+    pub fn bmv2(json: &[u8], info: &P4Info) -> Result<Self, LoadError> {
+        with_stack(|| {
+            let checked = bmv2::lower(json, Some(info));
+            let checked = checked.map_err(|refusal| LoadError::Program(format!("{refusal}\n")))?;
+            let checked = crate::unused::added(checked, info);
+            let schema = Schema::of(info, &checked);
+            let (warnings, bundle) = (String::new(), json.to_vec());
+            Ok(Self { checked, info: Arc::new(info.clone()), warnings, schema, bundle, files: Vec::new() })
+        })
+    }
+
+    /// Reads a file of BMv2's JSON, and that of its P4Info, in text form or binary.
+    ///
+    /// # Errors
+    /// A file cannot be read, or the program cannot run.
+    pub fn bmv2_file(path: &Path, info: &Path) -> Result<Self, LoadError> {
+        let files = [path, info].map(|file| (file.to_path_buf(), stamp(file)));
+        let json = std::fs::read(path)?;
+        let bytes = std::fs::read(info)?;
+        let read = match std::str::from_utf8(&bytes).map(p4::info::read) {
+            Ok(Ok(read)) => read,
+            text => P4Info::decode(bytes.as_slice()).map_err(|_| {
+                let reason = match text {
+                    Ok(Err(reason)) => reason,
+                    _ => "it is neither text nor a binary message".to_owned(),
+                };
+                LoadError::Program(format!("{}: no P4Info: {reason}\n", info.display()))
+            })?,
+        };
+        let mut program = Self::bmv2(&json, &read)?;
+        program.files = files.into();
+        Ok(program)
     }
 
     /// What controllers can address, by id.

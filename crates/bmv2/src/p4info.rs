@@ -1,0 +1,124 @@
+//! What the P4Info adds to a document.
+
+use std::collections::HashMap;
+
+use p4::info::P4Info;
+use p4::info::proto::{self, action_ref::Scope, counter_spec::Unit, match_field};
+use pipeline::ir::{CounterKind, MatchKind};
+
+use crate::document::bounded;
+use crate::refusal::{At, Result};
+
+/// A P4Info by names.
+#[derive(Debug)]
+pub(crate) struct Info<'d> {
+    tables: HashMap<&'d str, &'d proto::Table>,
+    actions: HashMap<u32, &'d proto::Action>,
+    counters: HashMap<&'d str, CounterKind>,
+    direct: HashMap<u32, CounterKind>,
+    sizes: HashMap<&'d str, u32>,
+}
+
+/// What the P4Info has of a table.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TableInfo<'d> {
+    pub(crate) table: &'d proto::Table,
+    info: &'d Info<'d>,
+}
+
+impl<'d> Info<'d> {
+    /// # Errors
+    /// There are too many objects of a kind.
+    pub(crate) fn new(info: &'d P4Info) -> Result<Self> {
+        let params = info.actions.iter().map(|action| action.params.len());
+        for (kind, count) in [
+            ("tables", info.tables.len()),
+            ("actions", info.actions.len()),
+            ("action profiles", info.action_profiles.len()),
+            ("counters", info.counters.len() + info.direct_counters.len()),
+            ("meters", info.meters.len() + info.direct_meters.len()),
+            ("registers", info.registers.len()),
+            ("digests", info.digests.len()),
+            ("value sets", info.value_sets.len()),
+            ("keys", info.tables.iter().map(|table| table.match_fields.len()).sum()),
+            ("references to actions", info.tables.iter().map(|table| table.action_refs.len()).sum()),
+            ("parameters", params.sum()),
+        ] {
+            bounded(kind, count).at("P4Info")?;
+        }
+        let name = |preamble: &'d Option<proto::Preamble>| preamble.as_ref().map_or("", |p| p.name.as_str());
+        let kind = |spec: &Option<proto::CounterSpec>| match spec.as_ref().map(proto::CounterSpec::unit) {
+            Some(Unit::Packets) => CounterKind::Packets,
+            Some(Unit::Bytes) => CounterKind::Bytes,
+            _ => CounterKind::Both,
+        };
+        let id = |action: &'d proto::Action| Some((action.preamble.as_ref()?.id, action));
+        Ok(Self {
+            tables: info.tables.iter().map(|table| (name(&table.preamble), table)).collect(),
+            actions: info.actions.iter().filter_map(id).collect(),
+            counters: info.counters.iter().map(|c| (name(&c.preamble), kind(&c.spec))).collect(),
+            direct: info.direct_counters.iter().map(|c| (c.direct_table_id, kind(&c.spec))).collect(),
+            sizes: info
+                .value_sets
+                .iter()
+                .map(|set| (name(&set.preamble), u32::try_from(set.size).unwrap_or(0)))
+                .collect(),
+        })
+    }
+
+    pub(crate) fn table(&'d self, name: &str) -> Option<TableInfo<'d>> {
+        self.tables.get(name).map(|table| TableInfo { table, info: self })
+    }
+
+    /// Names of all tables.
+    pub(crate) fn table_names(&self) -> impl Iterator<Item = &'d str> {
+        self.tables.keys().copied()
+    }
+
+    pub(crate) fn counter(&self, name: &str) -> Option<CounterKind> {
+        self.counters.get(name).copied()
+    }
+
+    pub(crate) fn value_set_size(&self, name: &str) -> Option<u32> {
+        self.sizes.get(name).copied()
+    }
+}
+
+impl TableInfo<'_> {
+    /// What each entry counts.
+    pub(crate) fn counter(&self) -> Option<CounterKind> {
+        let id = self.table.preamble.as_ref()?.id;
+        self.info.direct.get(&id).copied()
+    }
+
+    /// Whether only the default may have an action.
+    pub(crate) fn is_default_only(&self, action: &str) -> bool {
+        let named = |reference: &&proto::ActionRef| {
+            let known = self.info.actions.get(&reference.id).and_then(|action| action.preamble.as_ref());
+            known.is_some_and(|preamble| preamble.name == action)
+        };
+        self.table
+            .action_refs
+            .iter()
+            .find(named)
+            .is_some_and(|reference| reference.scope() == Scope::DefaultOnly)
+    }
+
+    /// Name of a key, and how it is matched if that is one of the pipeline's ways.
+    pub(crate) fn key(&self, index: usize) -> Option<(&str, Option<MatchKind>)> {
+        use match_field::{Match, MatchType};
+        let field = self.table.match_fields.get(index)?;
+        let kind = match field.r#match {
+            Some(Match::MatchType(number)) => match MatchType::try_from(number) {
+                Ok(MatchType::Exact) => Some(MatchKind::Exact),
+                Ok(MatchType::Lpm) => Some(MatchKind::Lpm),
+                Ok(MatchType::Ternary) => Some(MatchKind::Ternary),
+                Ok(MatchType::Range) => Some(MatchKind::Range),
+                Ok(MatchType::Optional) => Some(MatchKind::Optional),
+                _ => None,
+            },
+            _ => None,
+        };
+        Some((field.name.as_str(), kind))
+    }
+}

@@ -1,0 +1,151 @@
+//! Documents that are damaged or made to cost: refused, with a reason, and soon.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+fn document(name: &str) -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/programs/{name}.json"));
+    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+}
+
+fn refusal(document: &Value) -> String {
+    let text = document.to_string();
+    let started = Instant::now();
+    let refused = bmv2::lower(text.as_bytes(), None);
+    assert!(started.elapsed() < Duration::from_secs(60), "{} bytes take {:?}", text.len(), started.elapsed());
+    refused.map_or_else(|refusal| refusal.to_string(), |_| "accepted".into())
+}
+
+/// An action that is called by tables without keys.
+fn calls(tables: usize, primitives: usize) -> Value {
+    let mut document = document("calculator");
+    let assign = json!({"op": "assign", "parameters": [
+        {"type": "field", "value": ["scalars", "asker"]}, {"type": "field", "value": ["ethernet", "src"]},
+    ]});
+    document["actions"] =
+        json!([{"name": "a", "id": 0, "runtime_data": [], "primitives": vec![assign; primitives]}]);
+    let table = |i: usize| {
+        let next = (i + 1 < tables).then(|| format!("tbl_{}", i + 1));
+        json!({
+            "name": format!("tbl_{i}"), "id": i, "key": [], "match_type": "exact", "type": "simple", "max_size": 1,
+            "action_ids": [0], "actions": ["a"], "base_default_next": next, "next_tables": {"a": next},
+            "default_entry": {"action_id": 0, "action_data": [], "action_entry_const": true},
+        })
+    };
+    document["pipelines"][0]["tables"] = (0..tables).map(table).collect();
+    document["pipelines"][0]["conditionals"] = json!([]);
+    document["pipelines"][0]["init_table"] = json!("tbl_0");
+    document
+}
+
+#[test]
+fn nesting_is_bounded() {
+    let mut document = document("calculator");
+    let mut value = json!({"type": "hexstr", "value": "0x01"});
+    for _ in 0..100 {
+        value = json!({"type": "expression", "value": {"op": "~", "left": null, "right": value}});
+    }
+    document["actions"][0]["primitives"][0]["parameters"][1] = value;
+    assert!(refusal(&document).contains("recursion limit"), "{}", refusal(&document));
+    let deep = format!("{{\"header_types\": {}", "[".repeat(1 << 20));
+    assert!(bmv2::lower(deep.as_bytes(), None).is_err());
+
+    let mut document = crate::document("services");
+    let jump = |to: usize| {
+        let condition = json!({"type": "field", "value": ["op", "code"]});
+        json!({"op": "_jump_if_zero", "parameters": [condition, {"type": "hexstr", "value": format!("{to:#x}")}]})
+    };
+    document["actions"][0]["primitives"] = (0..1000).map(|_| jump(1000)).collect();
+    assert!(refusal(&document).contains("nested deeper"), "{}", refusal(&document));
+    document["actions"][0]["primitives"] = json!([jump(0)]);
+    assert!(refusal(&document).contains("a jump other than around a branch"), "{}", refusal(&document));
+}
+
+#[test]
+fn widths_are_bounded() {
+    let mut document = document("services");
+    document["header_types"][2]["fields"][0][1] = json!(1 << 20);
+    assert_eq!(
+        refusal(&document),
+        "header type ethernet_t: field dst has 1048576 bits; 1 to 2048 are supported"
+    );
+    let mut document = crate::document("services");
+    document["register_arrays"][0]["bitwidth"] = json!(1 << 20);
+    assert_eq!(refusal(&document), "register array In.sums: cells of 1048576 bits; 1 to 2048 are supported");
+    document["register_arrays"][0] = json!({"name": "In.sums", "id": 0, "size": 1u64 << 40, "bitwidth": 16});
+    assert!(refusal(&document).contains("at most 268435456 are supported"), "{}", refusal(&document));
+    let mut document = crate::document("services");
+    document["actions"][0]["primitives"][1]["parameters"][1]["value"] =
+        json!(format!("0x{}", "f".repeat(1 << 16)));
+    assert!(refusal(&document).contains("a number of 262144 bits"), "{}", refusal(&document));
+    let mut document = crate::document("services");
+    let shifted = json!({"op": "<<", "left": {"type": "field", "value": ["op", "value"]},
+        "right": {"type": "field", "value": ["op", "value"]}});
+    document["pipelines"][0]["conditionals"][0]["expression"] = json!({"type": "expression", "value":
+        {"op": "==", "left": {"type": "expression", "value": shifted}, "right": {"type": "hexstr", "value": "0x0"}}});
+    assert!(refusal(&document).contains("at most 2048 are supported: mask"), "{}", refusal(&document));
+}
+
+#[test]
+fn cycles_are_refused() {
+    let mut document = document("services");
+    document["pipelines"][0]["tables"][1]["next_tables"]["In.push"] = json!("node_2");
+    assert_eq!(refusal(&document), "pipeline ingress: conditional node_2 is in a cycle");
+    let mut document = crate::document("services");
+    document["parsers"][0]["parse_states"][2]["transitions"][0]["next_state"] = json!("special");
+    assert!(refusal(&document).contains("cycle of states that consumes nothing"), "{}", refusal(&document));
+}
+
+#[test]
+fn many_objects_are_refused() {
+    let mut document = document("services");
+    let action = |i: usize| json!({"name": format!("a{i}"), "id": i + 100, "primitives": []});
+    document["actions"] = (0..1_000_000).map(action).collect();
+    assert_eq!(refusal(&document), "1000000 actions; at most 16384 are supported");
+    assert_eq!(refusal(&calls(100, 100)), "accepted");
+    assert!(
+        refusal(&calls(10_000, 1_000)).contains("the program is too large"),
+        "{}",
+        refusal(&calls(10_000, 1_000))
+    );
+}
+
+/// Every value of a document, one after the other.
+fn each(value: &mut Value, change: &mut dyn FnMut(&mut Value)) {
+    match value {
+        Value::Array(list) => list.iter_mut().for_each(|value| each(value, change)),
+        Value::Object(map) => map.iter_mut().for_each(|(_, value)| each(value, change)),
+        _ => {}
+    }
+    change(value);
+}
+
+#[test]
+fn damage_anywhere_is_refused_or_harmless() {
+    let mut original = document("services");
+    let mut count = 0;
+    each(&mut original, &mut |_| count += 1);
+    let mut refused = 0;
+    for at in 0..count {
+        let mut document = original.clone();
+        let mut i = 0;
+        each(&mut document, &mut |value| {
+            if i == at {
+                *value = match value {
+                    Value::String(text) if text.starts_with("0x") => json!("0xffffffffffffffffffffff"),
+                    Value::String(_) => json!("nothing"),
+                    Value::Number(_) => json!(u64::MAX),
+                    Value::Array(_) => json!([]),
+                    _ => Value::Null,
+                };
+            }
+            i += 1;
+        });
+        refused += usize::from(refusal(&document) != "accepted");
+    }
+    // What is left is text for people, sizes, and what the document alone does not refer to.
+    assert!(refused > count / 2, "{refused} of {count} refused");
+}
