@@ -267,7 +267,7 @@ fn copies(program: &mut Program, choice: u64) {
 fn random_programs_agree() {
     with_stack(|| {
         let mut kinds = BTreeSet::new();
-        let (first, cases) = (number("MSWITCH_CODEGEN_SEED", 1), number("MSWITCH_CODEGEN_CASES", 60));
+        let (first, cases) = (number("MSWITCH_CODEGEN_SEED", 1), number("MSWITCH_CODEGEN_CASES", 40));
         let shapes = [Shape::Any, Shape::Simple, Shape::Chain, Shape::Copies];
         for (seed, shape) in (first..first + cases).flat_map(|seed| shapes.map(|shape| (seed, shape))) {
             match std::panic::catch_unwind(|| case(seed, shape)) {

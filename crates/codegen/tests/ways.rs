@@ -13,6 +13,29 @@ use support::Pair;
 
 /// Two tables by the first and the second byte; the second table's entries are more than a list has.
 fn pair(actions: &str, control: &str) -> Pair {
+    let stages = format!(
+        "block control {{ apply t; {control} apply u; }}
+         stage s {{ parser p; control control; }}"
+    );
+    pair_of(actions, &stages)
+}
+
+/// The same tables in stages of their own.
+fn pair_of_two(finish: &str, egress: &str) -> Pair {
+    let actions = "replicas lists; var out: bit<32> = env egress_port; var spec: bit<32>;
+        action act(port: bit<32>) { spec = $port; }";
+    let stages = format!(
+        "block control {{ apply t; spec = bit<32>(mark); }}
+         block finish {{ {finish} }}
+         block egress {{ apply u; {egress} }}
+         block leave {{ send current port (spec ^ out) direct; }}
+         stage one {{ parser p; control control; finish finish; next two; }}
+         stage two {{ control egress; finish leave; }}"
+    );
+    pair_of(actions, &stages)
+}
+
+fn pair_of(actions: &str, stages: &str) -> Pair {
     let source = format!(
         "program ways {{
           header h_t {{ a: bit<8>; b: bit<8>; c: bit<8>; }} instance h: h_t;
@@ -27,8 +50,7 @@ fn pair(actions: &str, control: &str) -> Pair {
           table t {{ key a: ternary = h.a; actions mark_it, refuse; size 64; count both; timeouts; }}
           table u {{ key b: ternary = h.b; key mark: ternary = mark; actions act, refuse; size 64; count both; timeouts; }}
           parser p {{ state start {{ extract h; parsed = h.c; goto accept; }} }}
-          block control {{ apply t; {control} apply u; }}
-          stage s {{ parser p; control control; }}
+          {stages}
         }}"
     );
     let program = text::parse(&source).unwrap_or_else(|error| panic!("{error}"));
@@ -67,6 +89,29 @@ fn leave(pair: &mut Pair, packets: &[(&[u8], u32)]) -> (Vec<u32>, u64) {
         _ => None,
     };
     (effects.iter().filter_map(port).collect(), pair.remembered() - before)
+}
+
+#[test]
+fn ways_lead_through_both_stages() {
+    let mut pair = pair_of_two("send current port spec;", "");
+    let first = leave(&mut pair, &SOME);
+    assert_eq!(first, (vec![104 ^ 7, 105 ^ 7, 104 ^ 8], 0));
+    assert_eq!(leave(&mut pair, &SOME), (first.0.clone(), 4));
+    // A change of the second stage's table holds for the next packet.
+    let changed = entry(&pair, 1, "entry priority 5 { b: 8w4 &&& 8w0xff; } -> act(32w200);");
+    assert!(pair.apply(vec![Update::Modify(TableId(1), changed)]));
+    assert_eq!(leave(&mut pair, &SOME).0, [200 ^ 7, 105 ^ 7, 200 ^ 8]);
+}
+
+#[test]
+fn packets_with_copies_go_no_remembered_ways() {
+    let finish = "if (h.c == 8w9) { send original port 32w50 via two instance 1; } send current port spec;";
+    let mut pair = pair_of_two(finish, "");
+    let first = leave(&mut pair, &SOME);
+    // The copy has the number 0 in the place of the first table's mark.
+    assert_eq!(first, (vec![104 ^ 7, 105 ^ 7, 104 ^ 50, 104 ^ 8], 0));
+    // The packet with a copy runs again.
+    assert_eq!(leave(&mut pair, &SOME), (first.0, 3));
 }
 
 const SEND: &str = "action act(port: bit<32>) { send current port $port; }";

@@ -86,3 +86,56 @@ fn name_stage(body: &mut [Stmt], ends: bool) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    /// Ways of the sends in the block that ends the first stage; `None` if the stages are not joined.
+    fn ways(finish: &str, control: &str, second: &str) -> Option<Vec<Via>> {
+        let source = format!(
+            "program p {{
+              replicas lists;
+              var port: bit<32>;
+              parser q {{ state start {{ goto accept; }} }}
+              block control {{ {control} }}
+              block finish {{ {finish} }}
+              block egress {{ send current port port direct; }}
+              stage one {{ parser q; control control; finish finish; next two; }}
+              stage two {{ {second} control egress; }}
+            }}"
+        );
+        let program = joined(&pipeline::text::parse(&source).unwrap())?;
+        let mut ways = vec![];
+        each(&program.blocks.get(1)?.1, &mut |stmt| {
+            if let Stmt::Send(send) = stmt {
+                ways.push(send.via);
+            }
+        });
+        Some(ways)
+    }
+
+    #[test]
+    fn the_last_send_to_a_port_goes_on() {
+        let stage = Via::Stage(SECOND);
+        assert_eq!(ways("send current port port;", "", ""), Some(vec![Via::Next]));
+        let two = "send current port port; send current port port;";
+        assert_eq!(ways(two, "", ""), Some(vec![stage, Via::Next]));
+        let branches =
+            "if (port == 32w1) { send current replicas lists[port]; } else { send current port port; }";
+        assert_eq!(ways(branches, "", ""), Some(vec![stage, Via::Next]));
+        let more = "if (port == 32w1) { send current port port; } port = 32w1;";
+        assert_eq!(ways(more, "", ""), Some(vec![stage]));
+        assert_eq!(ways("send original port port;", "", ""), Some(vec![stage]));
+        assert_eq!(ways("send current port port instance 4;", "", ""), Some(vec![stage]));
+    }
+
+    #[test]
+    fn other_stages_are_not_joined() {
+        assert_eq!(ways("", "send current port port;", ""), None);
+        assert_eq!(ways("send current port port;", "call finish;", ""), None);
+        assert_eq!(ways("send current port port;", "", "parser q;"), None);
+    }
+}
