@@ -85,6 +85,12 @@ threads() {
       group_by(.key) | map({key: .[0].key, value: (map(.value) | add / $ticks)}) | from_entries'
 }
 
+# entries_now: of the table of routes.
+entries_now() {
+  ask logic show br0 |
+    jq -r '.tables[] | select(.name == "tables").rows[].cells | select(.[0] | endswith("routes")) | .[1]'
+}
+
 # run NAME: appends to the results.
 run() {
   wrong='' client=''
@@ -114,8 +120,11 @@ run() {
     wait "$client" || wrong=${wrong:-the generator failed: $(tail -1 "$dir/generator.log")}
     client=''
   fi
-  [ -n "$wrong" ] || [ "$(ask p4 tables br0 | jq -r . | grep -c '^routes .*=> via')" = "$routes" ] ||
-    wrong="the table has not its $routes routes afterwards"
+  if [ -z "$wrong" ]; then
+    local found
+    found=$(entries_now)
+    [ "$found" = "$routes" ] || wrong="the table has ${found:-unknown} of $routes routes afterwards"
+  fi
   stop_ours
   jq -nc --argjson round "$number" --arg case "$1" --argjson routes "$routes" --argjson batch "$batch" --arg wrong "$wrong" \
     --slurpfile written "$dir/written.json" --slurpfile report "$dir/report.json" --slurpfile time "$dir/client.time" \
