@@ -14,7 +14,7 @@
 # p4-client writes requests of 1,000 updates (--batch), 2 on their way at once (--in-flight), as fast as they are
 # answered, or --writes a second. The generator has few enough packets in flight that rings hold them all, so only the
 # switch can lose some. Reported are updates a second, times of requests, packets sent and lost, and CPU time of the
-# switch's threads: `worker` passes packets, `p4` threads make machine code. The switch's worker is on CPU 0, the
+# switch's threads: `mswitch-w` passes packets, `mswitch-control` carries out writes. The switch's worker is on CPU 0, the
 # generator on CPU 1, and its other threads and the client where there is time left: with two CPUs, all share them.
 # Exit code 1 if a run failed or a packet was lost.
 #
@@ -85,6 +85,12 @@ threads() {
       group_by(.key) | map({key: .[0].key, value: (map(.value) | add / $ticks)}) | from_entries'
 }
 
+# entries_now: of the table of routes.
+entries_now() {
+  ask logic show br0 |
+    jq -r '.tables[] | select(.name == "tables").rows[].cells | select(.[0] | endswith("routes")) | .[1]'
+}
+
 # run NAME: appends to the results.
 run() {
   wrong='' client=''
@@ -114,8 +120,11 @@ run() {
     wait "$client" || wrong=${wrong:-the generator failed: $(tail -1 "$dir/generator.log")}
     client=''
   fi
-  [ -n "$wrong" ] || [ "$(ask p4 tables br0 | jq -r . | grep -c '^routes .*=> via')" = "$routes" ] ||
-    wrong="the table has not its $routes routes afterwards"
+  if [ -z "$wrong" ]; then
+    local found
+    found=$(entries_now)
+    [ "$found" = "$routes" ] || wrong="the table has ${found:-unknown} of $routes routes afterwards"
+  fi
   stop_ours
   jq -nc --argjson round "$number" --arg case "$1" --argjson routes "$routes" --argjson batch "$batch" --arg wrong "$wrong" \
     --slurpfile written "$dir/written.json" --slurpfile report "$dir/report.json" --slurpfile time "$dir/client.time" \
