@@ -1,4 +1,5 @@
 //! Documents that are damaged or made to cost: refused, with a reason, and soon.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "clippy exempts test functions, but not their helpers")]
 
 use std::fs;
 use std::path::Path;

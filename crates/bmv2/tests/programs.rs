@@ -1,5 +1,6 @@
 //! Own programs, as source text and as p4c writes them for BMv2: both do what the same cases say, in the interpreter
 //! and as machine code.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "clippy exempts test functions, but not their helpers")]
 
 use std::fs;
 use std::path::Path;

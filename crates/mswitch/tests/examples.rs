@@ -68,6 +68,12 @@ impl Fixture {
         std::fs::write(fixture.path("etc/router.p4"), program).unwrap();
         let cases = include_str!("../../../examples/p4/router.stf");
         std::fs::write(fixture.path("etc/router.stf"), cases).unwrap();
+        // The same program as p4c writes it for BMv2.
+        let compiled = include_str!("../../bmv2/tests/programs/router.json");
+        std::fs::write(fixture.path("etc/router.json"), compiled).unwrap();
+        let info =
+            Command::new(MSWITCH).args(["p4", "info"]).arg(fixture.path("etc/router.p4")).output().unwrap();
+        std::fs::write(fixture.path("etc/router.p4info.txtpb"), info.stdout).unwrap();
         for name in [&fixture.home, &fixture.blue] {
             assert!(Command::new("ip").args(["netns", "add", name]).status().unwrap().success());
         }

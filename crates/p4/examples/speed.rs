@@ -416,11 +416,10 @@ fn main() {
         let mut ratios: Vec<_> = lane.figures.iter().zip(&base).map(|(own, base)| own / base).collect();
         let ((middle, low, high), (ratio, ..)) = (median(&mut lane.figures), median(&mut ratios));
         println!(
-            "{}, {} entries, {}: {middle:.0} cycles a packet ({low:.0} to {high:.0}), {ratio:.2} of {}; first effect: {:?}",
+            "{}, {} entries, {}: {middle:.0} cycles a packet ({low:.0} to {high:.0}), {ratio:.2} of openflow; first effect: {:?}",
             case.name,
             case.entries,
             lane.name,
-            "openflow",
             lane.effects.list().first()
         );
     }
