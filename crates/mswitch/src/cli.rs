@@ -797,8 +797,8 @@ pub(crate) enum LogicCommand {
     #[command(after_help = examples!(
         "mswitch logic set br0 static --param vm1=host",
         "mswitch logic set br0 chain --param 1='static vm1=probe' --param 2='learning ageing=60'",
-        "mswitch logic set br0 learning --param ageing=60",
         "mswitch logic set br0 p4:/etc/mswitch/router.json --param p4info=router.p4info.txtpb",
+        "mswitch logic set br0 learning --param ageing=60",
     ))]
     Set {
         /// The bridge

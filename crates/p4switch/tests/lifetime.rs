@@ -44,7 +44,8 @@ fn a_device_config_is_text_or_a_bundle_wrapped_or_not() {
 #[test]
 fn what_cannot_run_is_refused_with_the_reason() {
     assert!(refusal(&config("")).contains("send P4 source text or a bundle"));
-    assert!(refusal(&config("{\"header_types\": []}")).contains("mswitch p4 compile"));
+    assert!(refusal(&config("{\"header_types\": []}")).contains("send the P4Info"));
+    assert!(refusal(&config("{\"headers\": []}")).contains("mswitch p4 compile"));
     assert!(refusal(&config(&b"\xff\xfe"[..])).contains("is no text"));
     assert!(refusal(&config(r#"{"format": "mswitch P4 bundle", "version": 9}"#)).contains("another version"));
     assert!(refusal(&config(r#"{"format": "mswitch P4 bundle", "version": 1}"#)).contains("damaged"));
