@@ -243,6 +243,7 @@ fn a_function_of_a_native_module_makes_cookies_that_a_kernel_acknowledges() {
         assert!(error.contains(expected), "{error}");
     }
     functions(module).unwrap();
+    assert!(rig.run(&["logic", "show", "br0"]).contains(&format!("functions={module}")));
     rig.run(&["p4", "mod", "br0", "secret default => use(key=0x0123456789abcdef)"]);
     // Nobody has the address; the guard answers for it.
     let client = &rig.hosts[0];

@@ -128,8 +128,8 @@ impl Functions for P4Functions {
         let input: Words = args.iter().flat_map(|arg| arg.value.limbs()).copied().collect();
         let length = |result: &Constant| words(result.ty);
         let mut output: Words = SmallVec::from_elem(0, results.iter().map(length).sum());
-        // SAFETY: the module is trusted; the program declares the function with the types that the module lists, and the
-        // arrays have a word for each 64 bits of these.
+        // SAFETY: the module is trusted; the program declares the function with the types that the module lists, and
+        // the arrays have a word for each 64 bits of these.
         calling(&self.file, CALLED, || unsafe { call(input.as_ptr(), output.as_mut_ptr()) });
         let mut rest = &output[..];
         for result in results {

@@ -91,7 +91,7 @@ fn values_go_in_and_come_out() {
         "if (is_odd(hdr.h.a[0:0])) { hdr.h.b = 1; }",
         "packet 0 01000000 000000000000000000\nexpect 0 01010000 000000000000000000$",
     );
-    passes("absent(1);", "packet 0 01000000 000000000000000000");
+    passes("absent(1);", "packet 0 01000000 000000000000000000\nno_packet");
 }
 
 #[test]

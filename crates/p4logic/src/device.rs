@@ -92,7 +92,7 @@ impl Device for P4 {
         // Others that install do not wait for the front end.
         let loaded = match action {
             InstallAction::Commit => {
-                let saved = self.core.control().saved.take();
+                let saved = self.core.control().saved.clone();
                 let none =
                     || Failure::new(Code::FailedPrecondition, "no program was saved (VERIFY_AND_SAVE)");
                 saved.ok_or_else(none)?
@@ -100,7 +100,7 @@ impl Device for P4 {
             _ => load(config)?,
         };
         self.core
-            .given()
+            .program_settings()
             .check(&loaded.program)
             .map_err(|reason| Failure::new(Code::InvalidArgument, reason))?;
         match action {
@@ -111,7 +111,14 @@ impl Device for P4 {
             }
             InstallAction::VerifyAndCommit | InstallAction::Commit | InstallAction::ReconcileAndCommit => {
                 let _turn = self.core.installing.lock().unwrap_or_else(PoisonError::into_inner);
-                self.commit(loaded, reconcile)
+                let program = loaded.program.clone();
+                self.commit(loaded, reconcile)?;
+                if action == InstallAction::Commit {
+                    // Another one may have been saved meanwhile.
+                    let is_it = |saved: &mut Loaded| Arc::ptr_eq(&saved.program, &program);
+                    self.core.control().saved.take_if(is_it);
+                }
+                Ok(())
             }
         }
     }

@@ -58,6 +58,7 @@ fn rehearse(core: &Core, batch: &mut Batch<'_>) {
                 random: &mut random,
                 is_live: &is_live,
                 functions: running.functions.as_deref(),
+                queues: None,
             };
             let received =
                 Received { len: batch.len(v), time: now, ..Received::whole(batch.header(v), number) };

@@ -7,7 +7,7 @@ use p4runtime_proto::v1::ForwardingPipelineConfig;
 use p4switch::{Follower, Program, Switch};
 use pipeline::state::{Bundle, State};
 
-use crate::running::{Given, Running, SUBJECT};
+use crate::running::{ProgramSettings, Running, SUBJECT};
 
 /// How programs are executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +65,12 @@ impl Installed {
     ///
     /// # Errors
     /// The thread that specialises code does not start.
-    pub(crate) fn new(loaded: Loaded, code: Code, number: u64, given: &Given) -> std::io::Result<Self> {
+    pub(crate) fn new(
+        loaded: Loaded,
+        code: Code,
+        number: u64,
+        program_settings: &ProgramSettings,
+    ) -> std::io::Result<Self> {
         let Loaded { program, config } = loaded;
         let compiled = code.make()?;
         let mut switch = Switch::new(program.clone());
@@ -73,7 +78,7 @@ impl Installed {
         switch.set_follower(Box::new(Following(compiled.clone())));
         let has_timeouts = program.checked.tables.iter().any(|table| table.timeouts);
         let has_digests = !program.checked.digests.is_empty();
-        let running = Arc::new(Running::new(number, program, compiled, given));
+        let running = Arc::new(Running::new(number, program, compiled, program_settings));
         Ok(Self { switch, running, config, has_timeouts, has_digests })
     }
 }

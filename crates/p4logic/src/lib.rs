@@ -50,5 +50,5 @@ mod window;
 
 pub use commands::list as commands;
 pub use ports::PortFacts;
-pub use running::Given;
+pub use running::ProgramSettings;
 pub use switch_logic::{P4, Settings, StartError};

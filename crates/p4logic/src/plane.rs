@@ -13,14 +13,13 @@ use fabric::doorbell::{Doorbell, ThreadBell};
 use fabric::worker::PerThread;
 use fabric::{Batch, DropReason, PortIndex, VersionId};
 use match_action::{Form, Run};
-use pipeline::env::Env;
 use pipeline::interp::Received;
 
 use crate::effect::EffectRef;
 use crate::execute::Executor;
 use crate::ports::PortMap;
 use crate::running::Running;
-use crate::surroundings::{Measured, Surroundings};
+use crate::surroundings::{Queues, Surroundings};
 use crate::tally::{Lost, Tally, bump};
 use crate::upcalls::{Purpose, Upcalls};
 
@@ -218,23 +217,17 @@ impl Memory {
             let now = if running.reads_time { batch.now_ns() } else { batch.coarse_now_ns() };
             let batch: &Batch<'_> = batch;
             let is_live = |number: u32| is_live(ports, running, batch, number);
-            let mut surroundings =
-                Surroundings { now, random, is_live: &is_live, functions: running.functions.as_deref() };
             let depth = |number: u32| ports.index(number).map_or(0, |index| batch.depth(index));
-            let mut measured;
-            let env: &mut dyn Env = if running.reads_depth {
-                measured = Measured { surroundings, depth: &depth, known: depths };
-                &mut measured
-            } else {
-                &mut surroundings
-            };
+            let queues = running.reads_depth.then_some(Queues { depth: &depth, known: depths });
+            let functions = running.functions.as_deref();
+            let mut surroundings = Surroundings { now, random, is_live: &is_live, functions, queues };
             let number = executor.number;
             let received = packets.iter().map(|v| Received {
                 len: batch.len(*v),
                 time: now,
                 ..Received::whole(batch.header(*v), number)
             });
-            worker.run_batch(&view, env, received, effects, fates);
+            worker.run_batch(&view, &mut surroundings, received, effects, fates);
         }
         let (mut run, mut begin) = (Run::NONE, 0);
         // Received packets are sent in runs.

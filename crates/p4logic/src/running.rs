@@ -5,9 +5,9 @@ use std::sync::atomic::AtomicBool;
 
 use match_action::{Compiled, Subject};
 use p4switch::Program;
-use pipeline::env::Functions;
+use pipeline::env::{Functions, check_functions};
 use pipeline::interp::Limits;
-use pipeline::ir::{Extern, Slot};
+use pipeline::ir::Slot;
 
 use crate::window::window;
 
@@ -35,30 +35,25 @@ const WIDE_CPU_PORT: u32 = 0xffff_fffd;
 /// CPU port of other programs.
 pub(crate) const CPU_PORT: u32 = 510;
 
-/// What a configuration gives to programs.
+/// Settings that programs depend on.
 #[derive(Debug, Clone, Default)]
-pub struct Given {
+pub struct ProgramSettings {
     /// Number of the port that leads to controllers; `None`: the architecture's.
     pub cpu_port: Option<u32>,
     /// Functions that programs may declare as `extern`.
     pub functions: Option<Arc<dyn Functions>>,
+    /// The parameters that say so, for people.
+    pub params: Vec<(String, String)>,
 }
 
-impl Given {
-    /// Why a program lacks a function that it calls.
+impl ProgramSettings {
+    /// Checks that all extern functions of a program exist.
     pub(crate) fn check(&self, program: &Program) -> Result<(), String> {
-        let check = |function: &Extern| match &self.functions {
-            Some(functions) => functions.check(function),
-            None => Err(format!(
-                "the program calls `{function}`, which is no function of its architecture: name a native module that has \
-                 it by `--param functions=FILE` (docs/p4.md, \"Functions of your own\")"
-            )),
-        };
-        program.checked.externs.iter().try_for_each(check)
+        check_functions(&program.checked, self.functions.as_deref(), "`--param functions=FILE`")
     }
 
-    /// Whether programs are given the same.
-    pub(crate) fn is(&self, other: &Self) -> bool {
+    /// Whether programs run alike with both. Functions that were loaded again are others.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
         let same = match (&self.functions, &other.functions) {
             (Some(own), Some(other)) => Arc::ptr_eq(own, other),
             (own, other) => own.is_none() && other.is_none(),
@@ -89,7 +84,12 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    pub(crate) fn new(number: u64, program: Arc<Program>, compiled: Arc<Compiled>, given: &Given) -> Self {
+    pub(crate) fn new(
+        number: u64,
+        program: Arc<Program>,
+        compiled: Arc<Compiled>,
+        program_settings: &ProgramSettings,
+    ) -> Self {
         let ir = &program.checked;
         let has_slot = |wanted: &[Slot], width: u16| {
             ir.vars
@@ -100,8 +100,8 @@ impl Running {
         let has_meters = !ir.meters.is_empty() || ir.tables.iter().any(|table| table.meter.is_some());
         Self {
             number,
-            cpu_port: given.cpu_port.unwrap_or(if is_wide { WIDE_CPU_PORT } else { CPU_PORT }),
-            functions: given.functions.clone(),
+            cpu_port: program_settings.cpu_port.unwrap_or(if is_wide { WIDE_CPU_PORT } else { CPU_PORT }),
+            functions: program_settings.functions.clone(),
             window: window(ir),
             reads_time: has_meters || has_slot(&[Slot::IngressTime, Slot::StageTime], 0),
             reads_depth: has_slot(&[Slot::EnqueueDepth, Slot::DequeueDepth], 0),

@@ -20,7 +20,7 @@ use crate::effect::EffectRef;
 use crate::installed::{Code, Installed, Loaded};
 use crate::plane::Plane;
 use crate::ports::Ports;
-use crate::running::{CPU_PORT, Given, LIMITS, Running};
+use crate::running::{CPU_PORT, LIMITS, ProgramSettings, Running};
 use crate::surroundings::Surroundings;
 use crate::switch_logic::StartError;
 use crate::tally::{Lost, Tally};
@@ -44,7 +44,7 @@ pub(crate) struct Core {
     pub(crate) figures: Figures,
     code: Code,
     /// As the configuration has it.
-    given: Mutex<Given>,
+    program_settings: Mutex<ProgramSettings>,
 }
 
 /// The control side.
@@ -84,7 +84,13 @@ impl std::fmt::Debug for Core {
 }
 
 impl Core {
-    pub(crate) fn new(plane: Plane, ports: Ports, code: Code, given: Given, seed: u64) -> Self {
+    pub(crate) fn new(
+        plane: Plane,
+        ports: Ports,
+        code: Code,
+        program_settings: ProgramSettings,
+        seed: u64,
+    ) -> Self {
         let control = Control { random: seed, ..Control::default() };
         Self {
             plane,
@@ -96,7 +102,7 @@ impl Core {
             is_ending: AtomicBool::new(false),
             figures: Figures::default(),
             code,
-            given: Mutex::new(given),
+            program_settings: Mutex::new(program_settings),
         }
     }
 
@@ -104,16 +110,16 @@ impl Core {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the configuration gives to programs.
-    pub(crate) fn given(&self) -> MutexGuard<'_, Given> {
-        self.given.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Settings of programs that are committed from now on.
+    pub(crate) fn program_settings(&self) -> MutexGuard<'_, ProgramSettings> {
+        self.program_settings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets what is given to programs that are committed from now on. Returns whether it is something else than before.
-    pub(crate) fn give(&self, given: Given) -> bool {
-        self.change_ports(|ports| ports.set_cpu_port(given.cpu_port.unwrap_or(CPU_PORT)));
-        let mut before = self.given();
-        !std::mem::replace(&mut *before, given.clone()).is(&given)
+    /// Changes these. Returns whether they are others than before.
+    pub(crate) fn set_program_settings(&self, program_settings: ProgramSettings) -> bool {
+        self.change_ports(|ports| ports.set_cpu_port(program_settings.cpu_port.unwrap_or(CPU_PORT)));
+        let mut before = self.program_settings();
+        !std::mem::replace(&mut *before, program_settings.clone()).is_same(&program_settings)
     }
 
     pub(crate) fn ports(&self) -> MutexGuard<'_, Ports> {
@@ -133,8 +139,8 @@ impl Core {
     /// # Errors
     /// The program lacks a function, or the thread that specialises code does not start.
     pub(crate) fn commit(&self, loaded: Loaded, reconcile: bool) -> Result<(), StartError> {
-        let given = self.given().clone();
-        given.check(&loaded.program).map_err(StartError::Function)?;
+        let program_settings = self.program_settings().clone();
+        program_settings.check(&loaded.program).map_err(StartError::Function)?;
         let number = {
             let mut control = self.control();
             control.number += 1;
@@ -143,7 +149,7 @@ impl Core {
         // Programs that no worker has any more are many megabytes.
         self.free_retired();
         // Writes, and packets for controllers, do not wait for the compiler.
-        let mut installed = Installed::new(loaded, self.code, number, &given)?;
+        let mut installed = Installed::new(loaded, self.code, number, &program_settings)?;
         let mut control = self.control();
         if let (true, Some(before)) = (reconcile, &control.installed) {
             for line in installed.switch.take_over(&before.switch, clock::nanoseconds()) {
@@ -268,8 +274,13 @@ impl Core {
         let now = clock::nanoseconds();
         let ports = self.plane.ports.load();
         let is_live = |number| number == running.cpu_port || ports.index(number).is_some();
-        let mut surroundings =
-            Surroundings { now, random, is_live: &is_live, functions: running.functions.as_deref() };
+        let mut surroundings = Surroundings {
+            now,
+            random,
+            is_live: &is_live,
+            functions: running.functions.as_deref(),
+            queues: None,
+        };
         // What code would see of it.
         let visible = packet.get(..running.window).unwrap_or(packet);
         let len = u32::try_from(packet.len()).unwrap_or(u32::MAX);

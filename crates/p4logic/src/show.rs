@@ -74,12 +74,13 @@ fn entries(installed: &Installed) -> Table {
 fn code(installed: &Installed) -> Table {
     let figures = installed.running.compiled.figures();
     let row = |name: &str, value: String| vec![name.to_owned(), value];
+    let is_compiled = figures.failure.is_none();
     let by = figures.failure.map_or("machine code".to_owned(), |why| format!("interpreter: {why}"));
     let wants_plain = installed.running.wants_plain.load(Relaxed);
-    let specialised = match (figures.can_specialise, figures.is_specialised) {
-        (false, _) => "no: a stage behind the first has a parser",
-        (true, true) => "yes",
-        (true, false) => "no",
+    let specialised = match (is_compiled, figures.can_specialise, figures.is_specialised) {
+        (true, false, _) => "no: its stages cannot be joined",
+        (true, true, true) => "yes",
+        _ => "no",
     };
     let yes_or_no = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
     Table {
@@ -132,7 +133,7 @@ pub(crate) fn counters(core: &Core) -> Vec<Counter> {
         ),
         counter(
             "controllers_missed",
-            "packets, digests and idle timeouts that a controller was too slow for, or that had none",
+            "packets, digests and idle timeouts lost because a controller was too slow or none was connected",
             figures.missed.load(Relaxed),
         ),
         counter(

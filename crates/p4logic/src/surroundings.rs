@@ -3,7 +3,7 @@
 use pipeline::env::{Env, Functions, Queue};
 use pipeline::ir::{Constant, Extern};
 
-/// The environment of a batch, to which the queues of ports are empty.
+/// The environment of a batch.
 pub(crate) struct Surroundings<'a> {
     /// Nanoseconds on the monotonic clock.
     pub(crate) now: u64,
@@ -13,6 +13,16 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) is_live: &'a dyn Fn(u32) -> bool,
     /// Functions that the program declares.
     pub(crate) functions: Option<&'a dyn Functions>,
+    /// Queues of ports; without them, all are empty.
+    pub(crate) queues: Option<Queues<'a>>,
+}
+
+/// Queues of ports, for programs that look at them.
+pub(crate) struct Queues<'a> {
+    /// Packets that wait at a port.
+    pub(crate) depth: &'a dyn Fn(u32) -> u32,
+    /// Depths at ports that the batch has asked for: all its packets see the same.
+    pub(crate) known: &'a mut Vec<(u32, u32)>,
 }
 
 impl Env for Surroundings<'_> {
@@ -41,46 +51,16 @@ impl Env for Surroundings<'_> {
     fn call(&mut self, function: &Extern, args: &[Constant], results: &mut [Constant]) -> bool {
         self.functions.is_some_and(|functions| functions.call(function, args, results))
     }
-}
-
-/// The same with queues that are measured, for programs that look at them.
-pub(crate) struct Measured<'a> {
-    pub(crate) surroundings: Surroundings<'a>,
-    /// Packets that wait at a port.
-    pub(crate) depth: &'a dyn Fn(u32) -> u32,
-    /// Depths at ports that the batch has asked for: all its packets see the same.
-    pub(crate) known: &'a mut Vec<(u32, u32)>,
-}
-
-impl Env for Measured<'_> {
-    fn now(&mut self) -> u64 {
-        self.surroundings.now()
-    }
-
-    fn random(&mut self) -> u64 {
-        self.surroundings.random()
-    }
-
-    fn is_live(&self, port: u32) -> bool {
-        self.surroundings.is_live(port)
-    }
-
-    fn ports(&self, ingress: u32, flood: bool) -> Vec<u32> {
-        self.surroundings.ports(ingress, flood)
-    }
 
     /// A packet enters its queue and the program sees it in one moment. What it will wait is not known.
     fn queue(&mut self, port: u32, _class: u8) -> Queue {
-        let found = self.known.iter().find(|(known, _)| *known == port).map(|(_, depth)| *depth);
+        let Some(queues) = &mut self.queues else { return Queue::default() };
+        let found = queues.known.iter().find(|(known, _)| *known == port).map(|(_, depth)| *depth);
         let depth = found.unwrap_or_else(|| {
-            let depth = (self.depth)(port);
-            self.known.push((port, depth));
+            let depth = (queues.depth)(port);
+            queues.known.push((port, depth));
             depth
         });
         Queue { enqueue_depth: depth, dequeue_depth: depth, delay: 0 }
-    }
-
-    fn call(&mut self, function: &Extern, args: &[Constant], results: &mut [Constant]) -> bool {
-        self.surroundings.call(function, args, results)
     }
 }

@@ -14,7 +14,7 @@ use p4switch::Program;
 use crate::installed::{Code, Loaded};
 use crate::plane::{Local, Plane};
 use crate::ports::{PortFacts, PortMap, Ports};
-use crate::running::{CPU_PORT, Given};
+use crate::running::{CPU_PORT, ProgramSettings};
 use crate::shared::Core;
 use crate::{commands, explain, show};
 
@@ -23,8 +23,8 @@ use crate::{commands, explain, show};
 pub struct Settings {
     /// Program to start with. Controllers read it as a bundle.
     pub program: Option<Arc<Program>>,
-    /// What programs are given.
-    pub given: Given,
+    /// Settings that programs depend on.
+    pub program_settings: ProgramSettings,
     /// Seed of random numbers.
     pub seed: u64,
 }
@@ -39,7 +39,7 @@ pub enum StartError {
     #[error("{0}")]
     Function(String),
     /// Its thread, or that of machine code, does not start.
-    #[error("the thread for controllers' packets does not start: {0}")]
+    #[error("a thread does not start: {0}")]
     Thread(#[from] std::io::Error),
 }
 
@@ -56,7 +56,7 @@ impl P4 {
     /// Makes the logic, without ports. Without a program it drops all packets.
     ///
     /// # Errors
-    /// Its thread does not start.
+    /// A thread does not start, or the program calls a function that is missing.
     pub fn new(settings: Settings) -> Result<Arc<Self>, StartError> {
         Self::make(settings, Code::Tended)
     }
@@ -78,15 +78,15 @@ impl P4 {
     }
 
     fn make(settings: Settings, code: Code) -> Result<Arc<Self>, StartError> {
-        let Settings { program, given, seed } = settings;
+        let Settings { program, program_settings, seed } = settings;
         let plane = Plane {
             ports: Arc::new(ArcSwap::from_pointee(PortMap::default())),
             running: Arc::new(ArcSwapOption::empty()),
             locals: PerThread::default(),
             bell: Doorbell::new(ThreadBell::new()),
         };
-        let ports = Ports::new(given.cpu_port.unwrap_or(CPU_PORT));
-        let core = Arc::new(Core::new(plane, ports, code, given, seed));
+        let ports = Ports::new(program_settings.cpu_port.unwrap_or(CPU_PORT));
+        let core = Arc::new(Core::new(plane, ports, code, program_settings, seed));
         let configured = program.map(Loaded::new);
         if let Some(loaded) = &configured {
             core.commit(loaded.clone(), false)?;
@@ -121,7 +121,11 @@ impl P4 {
     /// # Errors
     /// A controller is installing a program, the program lacks a function, or the thread that specialises code does not
     /// start.
-    pub fn configure(&self, program: Option<Arc<Program>>, given: Given) -> Result<(), StartError> {
+    pub fn configure(
+        &self,
+        program: Option<Arc<Program>>,
+        program_settings: ProgramSettings,
+    ) -> Result<(), StartError> {
         // The caller may hold locks of all bridges.
         let _turn = match self.core.installing.try_lock() {
             Ok(turn) => turn,
@@ -131,9 +135,9 @@ impl P4 {
         let configured = program.map(Loaded::new);
         let next = configured.clone().or_else(|| self.core.running());
         if let Some(loaded) = &next {
-            given.check(&loaded.program).map_err(StartError::Function)?;
+            program_settings.check(&loaded.program).map_err(StartError::Function)?;
         }
-        let is_other = self.core.give(given);
+        let is_other = self.core.set_program_settings(program_settings);
         let next = next.filter(|_| configured.is_some() || is_other);
         *self.configured() = configured;
         if let Some(loaded) = next {
@@ -195,7 +199,7 @@ impl Logic for P4 {
     }
 
     fn params(&self) -> Vec<(String, String)> {
-        self.core.given().cpu_port.map(|port| ("cpu-port".into(), port.to_string())).into_iter().collect()
+        self.core.program_settings().params.clone()
     }
 
     fn is_outdated(&self) -> bool {

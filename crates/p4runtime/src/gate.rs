@@ -1,9 +1,9 @@
 //! Reception of requests, within the memory for them.
 //!
 //! A request is received whole before it is decoded: in time, within its length, and if it is long, within the bytes
-//! that all requests share, as far as it has arrived. Decoding multiplies a request, by up to 200 if it is made for that.
-//! So a long change is decoded only if it names a primary as its sender and has few enough updates, and a read only if it
-//! names few entities, once it has its places.
+//! that all requests share, as far as it has arrived. Decoding multiplies a request, by up to 200 if it is made for
+//! that. So a long change is decoded only if it names a primary as its sender and has few enough updates, and a read
+//! only if it names few entities, once it has its places.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -97,7 +97,7 @@ impl Gate {
                 }
                 length = Some(bytes);
             }
-            // Only what has arrived takes room: silent callers hold up nobody.
+            // Only bytes that have arrived are reserved, so a silent caller blocks no other.
             if received.len() > SHORT {
                 let common = if kind == Kind::Read { &self.reads } else { &self.changes };
                 grow(common, &mut share, received.len().saturating_mul(factor))?;
@@ -234,4 +234,25 @@ impl Call<Request<Body>> for Gate {
 
 impl NamedService for Gate {
     const NAME: &'static str = SERVICE_NAME;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_grow_as_bytes_arrive_and_never_beyond_the_common_ones() {
+        let common = Arc::new(Semaphore::new(10));
+        let (mut first, mut second) = (None, None);
+        grow(&common, &mut first, 4 * UNIT).unwrap();
+        grow(&common, &mut first, 4 * UNIT + 1).unwrap();
+        assert_eq!(common.available_permits(), 5);
+        let refused = grow(&common, &mut second, 6 * UNIT).unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
+        grow(&common, &mut second, 5 * UNIT).unwrap();
+        drop(first);
+        grow(&common, &mut second, 10 * UNIT).unwrap();
+        drop(second);
+        assert_eq!(common.available_permits(), 10);
+    }
 }

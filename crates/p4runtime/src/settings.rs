@@ -58,7 +58,7 @@ pub struct Limits {
     pub large_message: usize,
     /// Bytes of other messages.
     pub message: usize,
-    /// Bytes of all requests together that are longer than 64 KiB each.
+    /// Bytes of all changes together, and of all reads, that are longer than 64 KiB each.
     pub requests: usize,
     /// Time for a request to arrive.
     pub receive: Duration,

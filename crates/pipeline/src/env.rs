@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use crate::ir::{Constant, Extern};
+use crate::ir::{Constant, Extern, Program};
 
 /// The environment of a program. The fabric's side implements it; tests fake it.
 pub trait Env {
@@ -34,14 +34,32 @@ pub trait Env {
 
 /// Functions that others provide for programs. Workers call them at the same time.
 pub trait Functions: Debug + Send + Sync {
-    /// Why there is no such function.
+    /// Checks that the function exists with these types.
     ///
     /// # Errors
-    /// The reason, for people.
+    /// What is there instead, for people.
     fn check(&self, function: &Extern) -> Result<(), String>;
 
     /// Calls a function, as [`Env::call`] does.
     fn call(&self, function: &Extern, args: &[Constant], results: &mut [Constant]) -> bool;
+}
+
+/// Checks that all functions exist that a program declares. `option` says how users provide some.
+///
+/// # Errors
+/// The first that is missing, for people.
+pub fn check_functions(
+    program: &Program,
+    functions: Option<&dyn Functions>,
+    option: &str,
+) -> Result<(), String> {
+    program.externs.iter().try_for_each(|function| match functions {
+        Some(functions) => functions.check(function),
+        None => Err(format!(
+            "the program calls `{function}`, which is no function of its architecture; {option} names the native \
+             module that has it (docs/p4.md, \"Functions of your own\")"
+        )),
+    })
 }
 
 /// State of an egress queue.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use logic::{LogicError, Values, params};
 use p4::preprocess::Options;
-use p4logic::Given;
+use p4logic::ProgramSettings;
 use p4switch::{LoadError, Program};
 use pipeline::env::Functions;
 
@@ -19,22 +19,23 @@ const MOST_TEXT: usize = 4000;
 pub(crate) struct Loaded {
     /// Program.
     pub(crate) program: Option<Arc<Program>>,
-    /// What programs are given.
-    pub(crate) given: Given,
+    /// Settings that programs depend on.
+    pub(crate) program_settings: ProgramSettings,
 }
 
 /// Reads the parameters of a logic, and the program that its name has.
 ///
 /// # Errors
 /// What is wrong with them.
-pub(crate) fn load(name: &str, given: &[(String, String)]) -> Result<Loaded, LogicError> {
-    let values = params::check(&describe(), given)?;
+pub(crate) fn load(name: &str, params: &[(String, String)]) -> Result<Loaded, LogicError> {
+    let values = params::check(&describe(), params)?;
     let cpu_port = u32::try_from(values.number(CPU_PORT)).ok().filter(|number| *number > 0);
-    let given = Given { cpu_port, functions: functions(values.text(FUNCTIONS))? };
-    let Some(file) = program(name) else { return Ok(Loaded { program: None, given }) };
+    let functions = functions(values.text(FUNCTIONS))?;
+    let program_settings = ProgramSettings { cpu_port, functions, params: params.to_vec() };
+    let Some(file) = program(name) else { return Ok(Loaded { program: None, program_settings }) };
     let refused = |error| LogicError::Module { file: name.into(), message: reason(error) };
     let program = read(Path::new(file), &values).map_err(refused)?;
-    Ok(Loaded { program: Some(Arc::new(program)), given })
+    Ok(Loaded { program: Some(Arc::new(program)), program_settings })
 }
 
 /// Loads a native module with functions for programs; none without a file.

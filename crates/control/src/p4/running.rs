@@ -45,8 +45,8 @@ impl Running {
         config: &P4Config,
         loaded: Loaded,
     ) -> Result<Arc<Self>, String> {
-        let Loaded { program, given } = loaded;
-        let settings = Settings { program, given, seed: fastrand::u64(..) };
+        let Loaded { program, program_settings } = loaded;
+        let settings = Settings { program, program_settings, seed: fastrand::u64(..) };
         let logic = P4::new(settings).map_err(|error| error.to_string())?;
         let running = Self { name: name.into(), place: place.clone(), logic, state: Mutex::default() };
         {
@@ -68,7 +68,7 @@ impl Running {
 
     /// Has the logic run another program, which takes over the state of the one before.
     pub(crate) fn replace(&self, loaded: Loaded) -> Result<(), String> {
-        self.logic.configure(loaded.program, loaded.given).map_err(|error| error.to_string())
+        self.logic.configure(loaded.program, loaded.program_settings).map_err(|error| error.to_string())
     }
 
     /// Applies the settings. Returns the result if anything changed. Blocks for up to a second while streams end.

@@ -15,6 +15,7 @@ use p4::preprocess::Options;
 use p4::source::{Sources, Span};
 use p4::stf::{self, Case};
 use p4switch::{LoadError, Program};
+use pipeline::env::check_functions;
 use serde::Serialize;
 
 use super::{answer, print, print_bytes};
@@ -102,6 +103,7 @@ fn compile(program: &Path, output: &Path, source: &P4Source) -> Result<(), Failu
             Failure::differs()
         }
     };
+    check_source(program)?;
     let loaded = Program::file(program, &options(source)).map_err(refused)?;
     eprint!("{}", loaded.warnings);
     fs::write(output, loaded.bundle()).map_err(|error| Failure::from(error).about(output.display()))
@@ -111,7 +113,21 @@ fn options(source: &P4Source) -> Options {
     Options { include: source.include.clone(), defines: source.defines.clone() }
 }
 
+/// Refuses what p4c makes for BMv2: it runs, but is no source text. A file that cannot be read is refused later.
+fn check_source(path: &Path) -> Result<(), Failure> {
+    let content = fs::read(path).unwrap_or_default();
+    match content.trim_ascii_start().starts_with(b"{") {
+        true => Err(Failure::new(
+            "JSON is no P4 source text; what p4c makes for BMv2 runs on a bridge: `mswitch logic set BRIDGE p4:FILE \
+             --param p4info=FILE`",
+        )
+        .about(path.display())),
+        false => Ok(()),
+    }
+}
+
 fn read(path: &Path, source: &P4Source) -> Result<Front, Failure> {
+    check_source(path)?;
     front::file(path, &options(source)).map_err(|error| Failure::new(error).about(path.display()))
 }
 
@@ -159,16 +175,7 @@ fn test(program: &Path, cases: &[PathBuf], options: &stf::Options, source: &P4So
     let lowered = front.lower();
     show(&front);
     let Some(lowered) = lowered else { return Err(Failure::differs()) };
-    for function in &lowered.externs {
-        let missing = || {
-            format!(
-                "the program calls `{function}`, which is no function of its architecture; --functions names the native \
-                 module that has it"
-            )
-        };
-        let found = options.functions.as_ref().ok_or_else(missing);
-        found.and_then(|functions| functions.check(function)).map_err(Failure::new)?;
-    }
+    check_functions(&lowered, options.functions.as_deref(), "--functions").map_err(Failure::new)?;
     let mut failed = 0;
     for path in cases {
         let name = path.display().to_string();

@@ -123,8 +123,10 @@ impl Words {
                 Some(prefix) => match typed.strip_prefix(prefix) {
                     None => found.push(described(prefix.to_owned(), &logic.summary)),
                     Some(file) => {
-                        let ending = ending(prefix);
-                        let files = PathCompleter::any().filter(move |path| path.extension() == ending);
+                        let endings = endings(prefix);
+                        let files = PathCompleter::any().filter(move |path| {
+                            path.extension().is_some_and(|own| endings.iter().any(|it| own == *it))
+                        });
                         let files = files.complete(file.as_ref());
                         found.extend(files.into_iter().map(|file| file.add_prefix(prefix)));
                     }
@@ -234,12 +236,12 @@ impl Words {
     }
 }
 
-/// Returns the extension of the files that a prefix such as `wasm:` names.
-fn ending(prefix: &str) -> Option<&'static std::ffi::OsStr> {
+/// Returns the extensions of the files that a prefix such as `wasm:` names.
+fn endings(prefix: &str) -> &'static [&'static str] {
     match prefix {
-        "native:" => Some("so".as_ref()),
-        "p4:" => Some("p4".as_ref()),
-        _ => Some("wasm".as_ref()),
+        "native:" => &["so"],
+        "p4:" => &["p4", "json"],
+        _ => &["wasm"],
     }
 }
 

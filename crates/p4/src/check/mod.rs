@@ -188,8 +188,8 @@ impl<'a, 'd> Checker<'a, 'd> {
         }
     }
 
-    /// What a misspelt word may have meant. Not sought any more when no further error is kept: programs may be wrong
-    /// everywhere.
+    /// Returns the candidate most similar to a misspelt word; `None` once no further error is kept, since the search is
+    /// slow.
     fn similar<'w>(&self, word: &str, candidates: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
         let is_kept = self.diagnostics.errors() < Diagnostics::MOST;
         is_kept.then(|| similar(word, candidates)).flatten()

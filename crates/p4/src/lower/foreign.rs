@@ -1,4 +1,4 @@
-//! Calls of extern functions that no architecture has: whoever runs the program provides them, by name.
+//! Calls of extern functions that no architecture has; a native module provides them, by name.
 //!
 //! The types of such a function are numbers and truth values. In the pipeline its result is its first parameter, and a
 //! parameter `inout` is two: its value, then its place.

@@ -7,7 +7,8 @@
 //! The second stage keeps headers and metadata, with `egress_spec` 0, and runs egress. When it ends: a clone of the
 //! packet as it is now, drop, recirculation or output, with checksums updated before the packet is deparsed.
 //!
-//! Times of day are microseconds. Where BMv2 leaves something undefined it is zero.
+//! Times of day are microseconds. Where BMv2 leaves something undefined it is zero. `crates/bmv2/src/switch.rs` repeats
+//! these rules: change both.
 
 use num_bigint::BigInt;
 use pipeline::ir::{self, Dest, LValue, Packet, Slot, Stmt, Via};
@@ -284,7 +285,7 @@ impl<'h> Lower<'h> {
                 };
                 let made = self.variable(name, ir::Type::Bool);
                 let session = self.variable(&format!("{name} session"), ir::Type::Bit(32));
-                let list = self.variable(&format!("{name} fields"), ir::Type::Bit(8));
+                let list = self.variable(&format!("{name} fields"), ir::Type::Bit(32));
                 self.switch.requests.push((kind, Request { made, session, list, lists: vec![] }));
                 self.switch.requests.len() - 1
             }
@@ -302,8 +303,7 @@ impl<'h> Lower<'h> {
         if let Some(session) = session {
             self.emit(Stmt::Set(LValue::Var(request.session), session));
         }
-        let list = ir::Expr::bit(8, u64::try_from(list).unwrap_or(0));
-        self.emit(Stmt::Set(LValue::Var(request.list), list));
+        self.emit(Stmt::Set(LValue::Var(request.list), ir::Expr::bit(32, u64::try_from(list).unwrap_or(0))));
     }
 
     /// The variables of the program's metadata that `@field_list(index)` names.
@@ -365,7 +365,8 @@ impl<'h> Lower<'h> {
         let mut body = vec![Stmt::Set(made, super::leave::truth(false))];
         for (i, carry) in request.lists.iter().enumerate() {
             let code = self.apart(Scope::Control, |lower| lower.with_metadata_of(carry, keeps, &send));
-            let is_this = ir::Expr::Var(request.list).equals(ir::Expr::bit(8, u64::try_from(i).unwrap_or(0)));
+            let is_this =
+                ir::Expr::Var(request.list).equals(ir::Expr::bit(32, u64::try_from(i).unwrap_or(0)));
             match request.lists.len() {
                 1 => body.extend(code),
                 _ => body.push(Stmt::If(is_this, code, vec![])),

@@ -126,6 +126,16 @@ fn a_flood_of_packets_for_controllers_costs_no_memory() {
 }
 
 #[test]
+fn packets_that_no_controller_takes_are_counted() {
+    let rig = Rig::new(By::Code, OPS);
+    rig.logic.listen(Box::new(|_| false));
+    rig.at(1).send((0..7).map(|n| op(5, 0, n)));
+    rig.at(1).settle();
+    wait_for("the logic's thread", || rig.logic.is_settled().then_some(()));
+    assert_eq!(rig.counter("controllers_missed"), 7);
+}
+
+#[test]
 fn without_a_program_controllers_are_refused() {
     let rig = Rig::with(By::Code, 1, Caps::default());
     let failure = match rig.logic.write(&[group(1, &[])], Atomicity::ContinueOnError) {

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use fabric::port::Caps;
-use p4logic::{Given, P4, Settings};
+use p4logic::{P4, ProgramSettings, Settings};
 use p4runtime_proto::v1::PacketOut;
 use p4switch::{Code, Device, InstallAction, Program};
 use pipeline::bits::Bits;
@@ -122,7 +122,8 @@ impl Functions for Next {
 
 #[test]
 fn functions_are_given_by_the_configuration() {
-    let given = |by| Given { functions: Some(Arc::new(Next(by))), ..Given::default() };
+    let program_settings =
+        |by| ProgramSettings { functions: Some(Arc::new(Next(by))), ..ProgramSettings::default() };
     let declared = OPS.replace("parser ", "extern bit<8> next(in bit<8> number);\nparser ");
     let text = declared.replace("(bit<9>)hdr.op.arg", "(bit<9>)next(hdr.op.arg)");
     for by in ALL {
@@ -133,13 +134,13 @@ fn functions_are_given_by_the_configuration() {
             refused.message.starts_with("the program calls `next(out bit<8>, in bit<8>)`, which"),
             "{refused:?}"
         );
-        rig.logic.configure(None, given(1)).unwrap();
+        rig.logic.configure(None, program_settings(1)).unwrap();
         rig.install(&text);
         assert_eq!(rig.run(1, [op(0, 2, 0)])[2].len(), 1, "{by:?}");
         // Without another program, the one that runs is given other functions.
-        rig.logic.configure(None, given(2)).unwrap();
+        rig.logic.configure(None, program_settings(2)).unwrap();
         assert_eq!(rig.run(1, [op(0, 2, 0)])[3].len(), 1, "{by:?}");
-        let refused = rig.logic.configure(None, Given::default()).unwrap_err();
+        let refused = rig.logic.configure(None, ProgramSettings::default()).unwrap_err();
         assert!(refused.to_string().contains("--param functions=FILE"), "{refused}");
         assert_eq!(rig.run(1, [op(0, 2, 0)])[3].len(), 1, "{by:?}");
         let wrong =
@@ -152,14 +153,14 @@ fn functions_are_given_by_the_configuration() {
 #[test]
 fn a_program_of_the_configuration_runs_from_the_start() {
     let program = Program::text("p.p4", OPS, &p4::preprocess::Options::default()).unwrap();
-    let given = Given { cpu_port: Some(255), ..Given::default() };
-    let settings = Settings { program: Some(Arc::new(program)), given, ..Settings::default() };
+    let program_settings = ProgramSettings { cpu_port: Some(255), ..ProgramSettings::default() };
+    let settings = Settings { program: Some(Arc::new(program)), program_settings, ..Settings::default() };
     let logic = P4::new(settings).unwrap();
     // Controllers get what they may send.
     let config = logic.config().unwrap();
     logic.install(InstallAction::VerifyAndCommit, Some(&config)).unwrap();
     assert_eq!(logic.config().unwrap(), config);
     let other = Program::text("p.p4", L3, &p4::preprocess::Options::default()).unwrap();
-    logic.configure(Some(Arc::new(other)), Given::default()).unwrap();
+    logic.configure(Some(Arc::new(other)), ProgramSettings::default()).unwrap();
     assert_ne!(logic.config().unwrap().p4info, config.p4info);
 }
