@@ -404,8 +404,8 @@ impl Engine {
         self.view.special.as_ref().is_some_and(|special| special.flags == self.flags)
     }
 
-    /// Whether the program is one that code can be specialised for: with a single stage, or with a second one that has
-    /// no parser.
+    /// Whether the program is one that code can be specialised for: with a single stage, or with two that can be
+    /// joined, of which the second has no parser, no other deparser, and shares no block with the end of the first.
     pub fn can_specialise(&self) -> bool {
         has_residuals(&self.view.code.program)
     }

@@ -15,7 +15,7 @@ pub(crate) const GOTO: i64 = 3;
 /// Of a preparation: the key of the first lookup is laid out; the table from bit 16 on.
 pub(crate) const LOOKUP: i64 = 4;
 
-/// Of the first stage in specialised code: the packet goes on with the second.
+/// The first stage of specialised code ends; the packet continues in the second.
 pub(crate) const ON: i64 = 5;
 
 const REASON: i64 = 0;

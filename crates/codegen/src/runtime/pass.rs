@@ -84,7 +84,8 @@ impl Machine<'_> {
         self.pass(true);
     }
 
-    /// The pass of the received packet in specialised code, which has no other and counts no steps.
+    /// The pass of the received packet in specialised code, which counts no steps; then those of packets that it
+    /// sent to a stage.
     pub(super) fn only_pass(&self) {
         let Some(stage) = self.code.program.stages.first() else { return };
         self.enter_only(stage);
@@ -176,7 +177,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Sets what is new in the second stage of the only pass.
+    /// Refills the variables that differ in the second stage.
     pub(super) fn enter_on(&self, about: &About, len: u32) {
         let code = self.code;
         self.sent.set(false);

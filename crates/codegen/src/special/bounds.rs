@@ -28,7 +28,7 @@ impl Bound {
     }
 
     fn then(self, other: Self) -> Self {
-        Self { steps: self.steps + other.steps, ..self.or(other) }
+        Self { steps: self.steps.saturating_add(other.steps), ..self.or(other) }
     }
 }
 
@@ -65,7 +65,7 @@ impl<'a> Bounds<'a> {
         }
         let (_, body) = self.program.blocks.get(id.index())?;
         let own = self.body(body)?;
-        let bound = Bound { steps: own.steps + 1, depth: own.depth.max(own.after), after: 0 };
+        let bound = Bound { steps: own.steps.saturating_add(1), depth: own.depth.max(own.after), after: 0 };
         self.open.0.remove(&id);
         self.blocks.insert(id, bound);
         Some(bound)
@@ -75,7 +75,7 @@ impl<'a> Bounds<'a> {
         let mut all = Bound::default();
         for stmt in body {
             let own = self.stmt(stmt)?;
-            all = all.then(Bound { steps: own.steps + 1, ..own });
+            all = all.then(Bound { steps: own.steps.saturating_add(stmt.steps().into()), ..own });
         }
         Some(Bound { depth: all.depth + 1, ..all })
     }
@@ -136,17 +136,18 @@ impl<'a> Bounds<'a> {
     pub(super) fn parser(&mut self, parser: &Parser, states: u64) -> Option<u64> {
         let mut own = Vec::with_capacity(parser.states.len());
         for state in &parser.states {
-            let mut steps = 1;
+            let mut steps = 1_u64;
             for op in &state.ops {
-                steps += 1;
-                if let ParserOp::Do(stmt) = op {
-                    steps += self.stmt(stmt)?.steps;
-                }
+                let of_op = match op {
+                    ParserOp::Do(stmt) => self.stmt(stmt)?.steps.saturating_add(stmt.steps().into()),
+                    _ => 0,
+                };
+                steps = steps.saturating_add(of_op).saturating_add(1);
             }
             own.push(steps);
         }
         let most = own.iter().copied().max().unwrap_or(0);
-        Some(longest_way(parser, &own).unwrap_or(most * (states + 1)))
+        Some(longest_way(parser, &own).unwrap_or(most.saturating_mul(states + 1)))
     }
 }
 

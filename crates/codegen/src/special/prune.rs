@@ -134,7 +134,8 @@ impl<'a> Pruner<'a> {
         }
     }
 
-    /// Whether what is reached is what residuals are made of: one pass, without groups and profiles.
+    /// Whether what is reached is what residuals are made of: stages that can be joined, without groups and
+    /// profiles.
     pub(super) fn is_simple(&self) -> bool {
         let profile =
             |id: &TableId| self.program.tables.get(id.index()).is_some_and(|table| table.profile.is_some());
