@@ -318,8 +318,7 @@ impl<'d> Lower<'d> {
         } else {
             let next = |name: &str| table.next_tables.get(name).map_or(base, Option::as_deref);
             let others = lowered.actions.iter().filter(|(name, _)| next(name) != base);
-            // Several actions may lead to one node: what follows is lowered once, since a node stands in one place
-            // only.
+            // Several actions may lead to one node: it is lowered once, and copied for the others.
             let mut known: HashMap<Option<&str>, (Vec<Stmt>, usize)> = HashMap::new();
             for (name, action) in others {
                 let target = next(name);

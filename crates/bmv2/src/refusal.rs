@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-/// What is wrong with a document, and in which object.
+/// A refused document: the problem and the objects around it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.text())]
 pub struct Refusal {

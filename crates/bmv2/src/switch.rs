@@ -1,5 +1,5 @@
-//! `simple_switch`: the pipelines as two stages, and what packets ask for between them. It is the P4 front end's
-//! V1Switch, so that a program behaves alike on both ways.
+//! `simple_switch`: the pipelines as two stages, and what packets ask for between them. It repeats the rules of the P4
+//! front end's V1Switch (`crates/p4/src/lower/v1model.rs`), so that a program behaves alike on both ways: change both.
 //!
 //! The first stage parses, verifies checksums and runs ingress; then a clone of the received packet is sent if one
 //! was asked for, and the first of these applies: resubmit, multicast (`mcast_grp` is not 0), drop (`egress_spec` is
@@ -87,7 +87,7 @@ struct Request {
     lists: Vec<Vec<VarId>>,
 }
 
-/// What the environment fills in for a field.
+/// Returns the slot of the environment that a field is bound to, whether it is used or not.
 pub(crate) fn slot(role: Option<&str>) -> Option<Slot> {
     match role? {
         "ingress_port" => Some(Slot::IngressPort),
@@ -95,8 +95,6 @@ pub(crate) fn slot(role: Option<&str>) -> Option<Slot> {
         "packet_length" => Some(Slot::PacketLength),
         "egress_rid" => Some(Slot::Replica),
         "parser_error" => Some(Slot::ParserError),
-        "enq_qdepth" => Some(Slot::EnqueueDepth),
-        "deq_qdepth" => Some(Slot::DequeueDepth),
         _ => None,
     }
 }
@@ -163,10 +161,10 @@ impl<'d> Lower<'d> {
             }
         }
         let [parser] = document.parsers.as_slice() else {
-            return Err(Refusal::unsupported(format!("{} parsers are", document.parsers.len())));
+            return Err(Refusal::of(format!("{} parsers; expected 1", document.parsers.len())));
         };
         let [deparser] = document.deparsers.as_slice() else {
-            return Err(Refusal::unsupported(format!("{} deparsers are", document.deparsers.len())));
+            return Err(Refusal::of(format!("{} deparsers; expected 1", document.deparsers.len())));
         };
         let find = |name: &str| document.pipelines.iter().find(|pipeline| pipeline.name == name);
         let (Some(ingress), Some(egress), 2) = (find("ingress"), find("egress"), document.pipelines.len())
@@ -241,9 +239,9 @@ impl<'d> Lower<'d> {
         missing.sort_unstable();
         match missing.first() {
             None => Ok(()),
-            Some(table) => {
-                Err(Refusal::of(format!("table {table} of the P4Info is missing: it is another program's")))
-            }
+            Some(table) => Err(Refusal::of(format!(
+                "table {table} of the P4Info is missing in the JSON: the files are of different programs"
+            ))),
         }
     }
 
@@ -321,6 +319,14 @@ impl<'d> Lower<'d> {
                 ("deq_timedelta", "queue delay", Slot::QueueDelay),
             ],
         };
+        // Queues are measured only for programs that look at them.
+        for (role, slot) in [("enq_qdepth", Slot::EnqueueDepth), ("deq_qdepth", Slot::DequeueDepth)] {
+            if let Some(id) = self.used_standard(role)
+                && let Some(var) = self.out.vars.get_mut(id.index())
+            {
+                var.slot = Some(slot).filter(|_| matches!(var.ty, Type::Bit(_)));
+            }
+        }
         for (role, name, slot) in times {
             if let Some(var) = self.used_standard(role) {
                 let slot = self.slot_variable(name, 64, *slot);
@@ -356,7 +362,7 @@ impl<'d> Lower<'d> {
                 };
                 let made = self.variable(name, Type::Bool)?;
                 let session = self.variable(&format!("{name} session"), Type::Bit(32))?;
-                let list = self.variable(&format!("{name} fields"), Type::Bit(16))?;
+                let list = self.variable(&format!("{name} fields"), Type::Bit(8))?;
                 self.switch.requests.push((kind, Request { made, session, list, lists: vec![] }));
                 self.switch.requests.len() - 1
             }
@@ -376,7 +382,7 @@ impl<'d> Lower<'d> {
         if let Some(session) = session {
             self.emit(Stmt::Set(LValue::Var(in_session), session))?;
         }
-        self.emit(Stmt::Set(LValue::Var(chosen), Expr::bit(16, number.into())))
+        self.emit(Stmt::Set(LValue::Var(chosen), Expr::bit(8, number.into())))
     }
 
     fn made(&self, kind: Kind) -> Option<Request> {
@@ -393,7 +399,7 @@ impl<'d> Lower<'d> {
         let mut body = vec![Stmt::Set(LValue::Var(request.made), truth(false))];
         for (i, carry) in request.lists.iter().enumerate() {
             let code = self.block(|lower| lower.with_metadata_of(carry, keeps, &send))?;
-            let is_this = Expr::Var(request.list).equals(Expr::bit(16, u64::try_from(i).unwrap_or(0)));
+            let is_this = Expr::Var(request.list).equals(Expr::bit(8, u64::try_from(i).unwrap_or(0)));
             match request.lists.len() {
                 1 => body.extend(code),
                 _ => body.push(Stmt::If(is_this, code, vec![])),

@@ -191,7 +191,7 @@ impl<'d> Lower<'d> {
             && info.table.match_fields.len() != table.key.len()
         {
             return Err(Refusal::of(format!(
-                "it has {} keys, and {} in the P4Info",
+                "it has {} keys; the P4Info has {}",
                 table.key.len(),
                 info.table.match_fields.len()
             )));
@@ -410,7 +410,7 @@ fn arguments(action: &Action, data: &[String]) -> Result<Vec<Constant>> {
 fn matches(entry: &Entry, kinds: &[(MatchKind, u16)]) -> Result<Vec<ir::Match>> {
     if entry.match_key.len() != kinds.len() {
         return Err(Refusal::of(format!(
-            "it has {} keys, and its table {}",
+            "it has {} keys; its table has {}",
             entry.match_key.len(),
             kinds.len()
         )));

@@ -50,15 +50,21 @@ fn in_parts(
 fn parts_together_are_the_whole() {
     let mut switch = large();
     let everything = [
-        (Kind::TableEntry(TableEntry::default()), 3),
-        (Kind::CounterEntry(CounterEntry::default()), 3),
-        (Kind::RegisterEntry(RegisterEntry::default()), 2),
+        // Those of the program are 2 of `const_t`, 1 of `initial_t`.
+        (Kind::TableEntry(TableEntry::default()), 3, 2503),
+        // 2,200 of `seen`, 4 of `never_seen`.
+        (Kind::CounterEntry(CounterEntry::default()), 3, 2204),
+        // 1,001 of `answer`, 2 of `offset`.
+        (Kind::RegisterEntry(RegisterEntry::default()), 2, 1003),
     ];
-    for (kind, least) in everything {
+    for (kind, least, count) in everything {
         let whole = read(&switch, kind.clone());
         let whole: Vec<_> = whole.iter().map(|entity| text::print(switch.program(), entity)).collect();
         let (lengths, lines) = in_parts(&mut switch, kind, |_| ());
         assert_eq!(lines, whole);
+        assert_eq!(lines.len(), count);
+        let different: std::collections::BTreeSet<_> = lines.iter().collect();
+        assert_eq!(different.len(), count, "each once");
         assert!(lengths.len() >= least && lengths.iter().all(|length| *length <= 1000), "{lengths:?}");
     }
 }

@@ -79,7 +79,7 @@ fn requests_are_what_they_say() {
     }
 }
 
-/// Short, since the fuzzer reads 4,096 bytes of an input. Only the bundle is longer: it has the declarations of v1model.
+/// Short, since the fuzzer reads 4,096 bytes of an input. Only the bundle is longer, by the declarations of v1model.
 const SMALL: &str = include_str!("programs/small.p4");
 
 #[test]
