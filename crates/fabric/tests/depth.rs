@@ -4,10 +4,12 @@
 
 mod support;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use fabric::protection::{EgressLimits, Limit, Scheme, Unit};
 use fabric::switch::PortRef;
 use fabric::{
     AttachOptions, Batch, Egress, Opening, PortIndex, PortSettings, Queueing, Switch, SwitchLogic, clock,
@@ -100,6 +102,17 @@ fn the_queues_of_a_port_count_together() {
     assert_eq!(lab.send(0, 1), 2);
     lab.switch.detach(lab.to).unwrap();
     assert_eq!(lab.send(0, 1), 0);
+}
+
+#[test]
+fn a_limited_port_is_as_deep_as_its_ring() {
+    let ring = MemRing::new(0, &[2048; 16]);
+    let lab = Lab::new(vec![ring.tx()], None);
+    let total = Limit { unit: Unit::Bits, rate: 1, burst: Some(100_000) };
+    let limits = EgressLimits { scheme: Scheme::Shares { total: Some(total) }, queues: BTreeMap::new() };
+    let settings = PortSettings { egress: Some(Arc::new(limits)), ..lab.switch.settings(lab.to).unwrap() };
+    lab.switch.set_port(lab.to, settings).unwrap();
+    assert_eq!([lab.send(0, 3), lab.send(0, 1)], [0, 3]);
 }
 
 /// Opens when the test says so.

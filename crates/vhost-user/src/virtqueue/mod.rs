@@ -393,7 +393,7 @@ impl Virtqueue {
         either!(self, ring => ring.wants_call())
     }
 
-    /// Returns the number of published slots that the driver has not processed yet, as far as it lets on, and at most
+    /// Returns the number of published slots that the driver has not processed yet, as far as it shows, and at most
     /// the size of the ring.
     ///
     /// A driver shows it in two ways, of which the one that says less counts. It makes processed buffers available

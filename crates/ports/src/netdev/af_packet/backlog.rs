@@ -1,5 +1,5 @@
-//! The number of packets that wait to be sent. The kernel tells only their memory, of all packets of a socket together, so
-//! the number follows from the mean length of the packets sent last.
+//! The number of packets that wait to be sent. The kernel tells only their memory, of all packets of a socket together,
+//! so the number follows from the mean length of the packets sent last.
 
 use std::sync::{Mutex, TryLockError};
 
