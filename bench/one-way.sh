@@ -80,7 +80,7 @@ settle() {
       ;;
   esac
 }
-# Programs of several stages say that they never are.
+# Programs that no code can be specialised for say `no: REASON`.
 specialised() {
   ask logic show br0 | jq -e 'any(.tables[].rows[].cells;
     (.[0] | startswith("specialised for the ")) and (.[1] | . == "yes" or startswith("no: ")))' >/dev/null

@@ -30,7 +30,9 @@ cargo fuzz build $flags
 
 # Replays or fuzzes one target. Inputs that add coverage to the seeds go to corpus/, which git ignores.
 run_target() {
-  local target=$1 options log
+  local target=$1 options log longest=4096
+  # Documents of this format are long.
+  [[ $target != bmv2_json ]] || longest=32768
   mkdir -p "corpus/$target"
   if [[ $mode == replay ]]; then
     options=(-runs=0)
@@ -39,7 +41,7 @@ run_target() {
   fi
   log=$(mktemp)
   if cargo fuzz run $flags "$target" "corpus/$target" "seeds/$target" -- \
-    -max_len=4096 -timeout=20 -rss_limit_mb=2048 -verbosity=1 "${options[@]}" >"$log" 2>&1; then
+    -max_len=$longest -timeout=20 -rss_limit_mb=2048 -verbosity=1 "${options[@]}" >"$log" 2>&1; then
     echo "== $target: $(find "seeds/$target" "corpus/$target" -type f | wc -l) inputs, then $mode"
     grep -E '^(#[0-9]+\s+(DONE|INITED)|stat::(number_of_executed_units|average_exec_per_sec|new_units_added))' "$log" | tail -4
     rm -f "$log"

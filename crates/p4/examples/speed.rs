@@ -387,7 +387,9 @@ fn main() {
     let case = match (args.first().map(String::as_str), entries) {
         (Some("router"), Some(entries)) => Case { name: "router", file: "router.p4", entries },
         (Some("l2"), Some(entries)) => Case { name: "l2", file: "l2.p4", entries },
-        _ => fail(&"usage: speed router|l2 ENTRIES [general|specialised|openflow PACKETS]"),
+        _ => fail(
+            &"usage: speed router|l2 ENTRIES [general|specialised|openflow [PACKETS]], or speed compile FILE...",
+        ),
     };
     let mut packets = Packets { seed: 7, buffers: vec![vec![]; BATCH] };
     let mut lanes = lanes(&case, args.get(2));
@@ -411,15 +413,19 @@ fn main() {
             }
         }
     }
-    let base = lanes.last().map(|lane| lane.figures.clone()).unwrap_or_default();
+    let base = lanes.iter().find(|lane| lane.name == "openflow").map(|lane| lane.figures.clone());
     for lane in &mut lanes {
-        let mut ratios: Vec<_> = lane.figures.iter().zip(&base).map(|(own, base)| own / base).collect();
-        let ((middle, low, high), (ratio, ..)) = (median(&mut lane.figures), median(&mut ratios));
+        let ratio = base.as_ref().map(|base| {
+            let mut ratios: Vec<_> = lane.figures.iter().zip(base).map(|(own, base)| own / base).collect();
+            format!(", {:.2} of openflow", median(&mut ratios).0)
+        });
+        let (middle, low, high) = median(&mut lane.figures);
         println!(
-            "{}, {} entries, {}: {middle:.0} cycles a packet ({low:.0} to {high:.0}), {ratio:.2} of openflow; first effect: {:?}",
+            "{}, {} entries, {}: {middle:.0} cycles a packet ({low:.0} to {high:.0}){}; first effect: {:?}",
             case.name,
             case.entries,
             lane.name,
+            ratio.unwrap_or_default(),
             lane.effects.list().first()
         );
     }
