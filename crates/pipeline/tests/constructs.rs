@@ -744,6 +744,18 @@ fn values_of_lists_count_as_steps() {
 }
 
 #[test]
+fn values_of_lists_count_as_steps_of_parsers() {
+    let list = "32w7, ".repeat(100);
+    let state = state(&format!(
+        "program p {{ var error: bit<8> = env parser_error; var v: bit<32>;
+            parser in {{ state start {{ hash v = crc32 {{ {list} 8w0 }}; goto accept; }} }}
+            block b {{ send current port error; }} stage s {{ parser in; control b; }} }}"
+    ));
+    let ran = interp::run(&state, &mut World::default(), &Received::whole(&[1], 0), &Limits::default(), true);
+    assert!((404..420).contains(&ran.steps), "{} steps", ran.steps);
+}
+
+#[test]
 fn a_parser_without_end_times_out() {
     let state = state(
         "program p { var error: bit<8> = env parser_error; var n: bit<32>;

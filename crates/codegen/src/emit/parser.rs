@@ -80,12 +80,12 @@ impl Emit<'_, '_> {
         self.begin(next);
     }
 
-    fn parser_step(&mut self, ends: &Ends) {
+    fn parser_steps(&mut self, n: u32, ends: &Ends) {
         if self.cx.is_special() {
             return;
         }
         let before = self.load_word(word::STEPS);
-        let now = self.add_const(before, 1);
+        let now = self.add_const(before, n.into());
         self.store_word(now, word::STEPS);
         let fits = self.is(IntCC::UnsignedLessThanOrEqual, now, self.cx.limits.steps.into());
         self.require(fits, ends, ErrorId::TIMEOUT);
@@ -99,9 +99,9 @@ impl Emit<'_, '_> {
             let fits = self.is(IntCC::UnsignedLessThanOrEqual, entered, self.cx.limits.parser_states.into());
             self.require(fits, ends, ErrorId::TIMEOUT);
         }
-        self.parser_step(ends);
+        self.parser_steps(1, ends);
         for op in &state.ops {
-            self.parser_step(ends);
+            self.parser_steps(op.steps(), ends);
             match op {
                 ParserOp::Extract(header, length) => self.extract(header, length.as_ref(), ends),
                 ParserOp::Advance(by) => {

@@ -138,11 +138,11 @@ impl<'a> Bounds<'a> {
         for state in &parser.states {
             let mut steps = 1_u64;
             for op in &state.ops {
-                let of_op = match op {
-                    ParserOp::Do(stmt) => self.stmt(stmt)?.steps.saturating_add(stmt.steps().into()),
+                let nested = match op {
+                    ParserOp::Do(stmt) => self.stmt(stmt)?.steps,
                     _ => 0,
                 };
-                steps = steps.saturating_add(of_op).saturating_add(1);
+                steps = steps.saturating_add(nested).saturating_add(op.steps().into());
             }
             own.push(steps);
         }

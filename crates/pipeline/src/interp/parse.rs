@@ -46,7 +46,7 @@ impl Machine<'_> {
 
     fn state(&mut self, state: &ParserState, pass: &mut Pass) -> Result<Target, ErrorId> {
         for op in &state.ops {
-            if self.step().is_some() {
+            if self.steps(op.steps()).is_some() {
                 return Err(ErrorId::TIMEOUT);
             }
             match op {

@@ -40,6 +40,16 @@ pub enum ParserOp {
     Do(Stmt),
 }
 
+impl ParserOp {
+    /// Steps that the operation counts as.
+    pub fn steps(&self) -> u32 {
+        match self {
+            ParserOp::Do(stmt) => stmt.steps(),
+            _ => 1,
+        }
+    }
+}
+
 /// A transition.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Transition {
