@@ -1,4 +1,10 @@
 //! Values of P4 types: of registers, and of digests.
+//!
+//! Controllers hand in the types: one may contain itself, and a list of names may belong to thousands of registers.
+//! The parts of a value are therefore bounded, and names are shared.
+
+use std::collections::HashMap;
+use std::sync::Arc;
 
 use p4::info::proto;
 use p4runtime_proto::P4Info;
@@ -12,6 +18,8 @@ use crate::{Failure, bytestring};
 
 /// Deepest nesting of types.
 const DEEPEST: usize = 64;
+/// Most parts of a value; what lies beyond has no data.
+const MOST_PARTS: usize = 4096;
 
 /// How a number is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,23 +31,16 @@ pub(crate) enum Shape {
     /// `bool`.
     Bool,
     /// An enumeration without a representation: its members by position.
-    Enum(Vec<String>),
+    Enum(Arc<[String]>),
     /// An enumeration with a representation.
     EnumValue,
     /// `error`: names by the pipeline's numbers.
-    Error(Vec<String>),
+    Error(Arc<[String]>),
     /// Something that is not one number.
     Other,
 }
 
 impl Shape {
-    /// How numbers of a type are written.
-    pub(crate) fn of(spec: Option<&P4DataTypeSpec>, info: &P4Info, program: &Program) -> Self {
-        let types = info.type_info.clone().unwrap_or_default();
-        let errors = errors(program);
-        spec.map_or(Shape::Unsigned, |spec| shape(spec, &types, &errors, DEEPEST))
-    }
-
     /// Writes a number.
     pub(crate) fn write(&self, value: &Bits) -> P4Data {
         let name = |names: &[String]| {
@@ -89,35 +90,62 @@ impl Shape {
     }
 }
 
-fn errors(program: &Program) -> Vec<String> {
-    let standard = ErrorId::STANDARD.iter().map(|name| (*name).to_owned());
-    standard.chain(program.errors.iter().cloned()).collect()
+/// The types of a program.
+#[derive(Debug)]
+pub(crate) struct Types<'a> {
+    info: Option<&'a P4TypeInfo>,
+    errors: Arc<[String]>,
+    /// Members of the enumerations that were asked for.
+    members: HashMap<&'a str, Arc<[String]>>,
 }
 
-fn shape(spec: &P4DataTypeSpec, types: &P4TypeInfo, errors: &[String], depth: usize) -> Shape {
-    use proto::p4_bitstring_like_type_spec::TypeSpec as Like;
-    use proto::p4_new_type_spec::Representation;
-    match &spec.type_spec {
-        Some(TypeSpec::Bitstring(like)) => match &like.type_spec {
-            Some(Like::Int(_)) => Shape::Signed,
-            Some(Like::Varbit(_)) => Shape::Other,
-            _ => Shape::Unsigned,
-        },
-        Some(TypeSpec::Bool(_)) => Shape::Bool,
-        Some(TypeSpec::Error(_)) => Shape::Error(errors.to_vec()),
-        Some(TypeSpec::Enum(named)) => match types.enums.get(&named.name) {
-            Some(ty) => Shape::Enum(ty.members.iter().map(|member| member.name.clone()).collect()),
-            None => Shape::Other,
-        },
-        Some(TypeSpec::SerializableEnum(_)) => Shape::EnumValue,
-        Some(TypeSpec::NewType(named)) if depth > 0 => {
-            match types.new_types.get(&named.name).and_then(|ty| ty.representation.as_ref()) {
-                Some(Representation::OriginalType(spec)) => shape(spec, types, errors, depth - 1),
-                Some(Representation::TranslatedType(_)) => Shape::Unsigned,
-                None => Shape::Other,
-            }
+impl<'a> Types<'a> {
+    pub(crate) fn new(info: &'a P4Info, program: &Program) -> Self {
+        let standard = ErrorId::STANDARD.iter().map(|name| (*name).to_owned());
+        Self {
+            info: info.type_info.as_ref(),
+            errors: standard.chain(program.errors.iter().cloned()).collect(),
+            members: HashMap::new(),
         }
-        _ => Shape::Other,
+    }
+
+    /// How numbers of a type are written; those without one are unsigned.
+    pub(crate) fn shape(&mut self, spec: Option<&'a P4DataTypeSpec>) -> Shape {
+        use proto::p4_bitstring_like_type_spec::TypeSpec as Like;
+        use proto::p4_new_type_spec::Representation;
+        let Some(mut spec) = spec else { return Shape::Unsigned };
+        for _ in 0..DEEPEST {
+            return match &spec.type_spec {
+                Some(TypeSpec::Bitstring(like)) => match &like.type_spec {
+                    Some(Like::Int(_)) => Shape::Signed,
+                    Some(Like::Varbit(_)) => Shape::Other,
+                    _ => Shape::Unsigned,
+                },
+                Some(TypeSpec::Bool(_)) => Shape::Bool,
+                Some(TypeSpec::Error(_)) => Shape::Error(Arc::clone(&self.errors)),
+                Some(TypeSpec::Enum(named)) => self.members(&named.name).map_or(Shape::Other, Shape::Enum),
+                Some(TypeSpec::SerializableEnum(_)) => Shape::EnumValue,
+                Some(TypeSpec::NewType(named)) => {
+                    let ty = self.info.and_then(|info| info.new_types.get(&named.name));
+                    match ty.and_then(|ty| ty.representation.as_ref()) {
+                        Some(Representation::OriginalType(original)) => {
+                            spec = original;
+                            continue;
+                        }
+                        Some(Representation::TranslatedType(_)) => Shape::Unsigned,
+                        None => Shape::Other,
+                    }
+                }
+                _ => Shape::Other,
+            };
+        }
+        Shape::Other
+    }
+
+    fn members(&mut self, name: &'a str) -> Option<Arc<[String]>> {
+        let ty = self.info?.enums.get(name)?;
+        let members = || ty.members.iter().map(|member| member.name.clone()).collect();
+        Some(Arc::clone(self.members.entry(name).or_insert_with(members)))
     }
 }
 
@@ -128,9 +156,8 @@ pub(crate) fn assemble(
     program: &Program,
     values: &[Constant],
 ) -> P4Data {
-    let empty = P4TypeInfo::default();
-    let types = info.type_info.as_ref().unwrap_or(&empty);
-    let mut assembly = Assembly { types, program, values: values.iter() };
+    let types = Types::new(info, program);
+    let mut assembly = Assembly { types, values: values.iter(), parts: 0 };
     match spec {
         Some(spec) => assembly.value(spec, DEEPEST),
         None => P4Data::default(),
@@ -138,35 +165,98 @@ pub(crate) fn assemble(
 }
 
 struct Assembly<'a> {
-    types: &'a P4TypeInfo,
-    program: &'a Program,
+    types: Types<'a>,
     values: std::slice::Iter<'a, Constant>,
+    /// Parts of the value so far.
+    parts: usize,
 }
 
-impl Assembly<'_> {
-    fn value(&mut self, spec: &P4DataTypeSpec, depth: usize) -> P4Data {
-        let types = self.types;
+impl<'a> Assembly<'a> {
+    fn value(&mut self, spec: &'a P4DataTypeSpec, depth: usize) -> P4Data {
+        self.parts += 1;
+        let info = self.types.info;
         let members = match &spec.type_spec {
-            _ if depth == 0 || self.values.len() == 0 => return P4Data::default(),
-            Some(TypeSpec::Struct(named)) => types.structs.get(&named.name).map(|ty| {
+            _ if depth == 0 || self.values.len() == 0 || self.is_full() => return P4Data::default(),
+            Some(TypeSpec::Struct(named)) => info.and_then(|info| info.structs.get(&named.name)).map(|ty| {
                 let specs = ty.members.iter().filter_map(|member| member.type_spec.as_ref());
                 Data::Struct(self.members(specs, depth))
             }),
             Some(TypeSpec::Tuple(ty)) => Some(Data::Tuple(self.members(ty.members.iter(), depth))),
-            Some(TypeSpec::Header(named)) => types.headers.get(&named.name).map(|ty| {
+            Some(TypeSpec::Header(named)) => info.and_then(|info| info.headers.get(&named.name)).map(|ty| {
                 let fields = self.values.by_ref().take(ty.members.len());
                 let bitstrings = fields.map(|value| bytestring::of(&value.value)).collect();
                 Data::Header(P4Header { is_valid: true, bitstrings })
             }),
             _ => {
-                let shape = shape(spec, types, &errors(self.program), DEEPEST);
+                let shape = self.types.shape(Some(spec));
                 return self.values.next().map_or_else(P4Data::default, |value| shape.write(&value.value));
             }
         };
         P4Data { data: members }
     }
 
-    fn members<'s>(&mut self, specs: impl Iterator<Item = &'s P4DataTypeSpec>, depth: usize) -> P4StructLike {
-        P4StructLike { members: specs.map(|spec| self.value(spec, depth - 1)).collect() }
+    fn members(&mut self, specs: impl Iterator<Item = &'a P4DataTypeSpec>, depth: usize) -> P4StructLike {
+        let mut members = Vec::new();
+        for spec in specs {
+            if self.is_full() {
+                break;
+            }
+            members.push(self.value(spec, depth - 1));
+        }
+        P4StructLike { members }
+    }
+
+    fn is_full(&self) -> bool {
+        self.parts > MOST_PARTS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use p4runtime_proto::v1::p4_data;
+    use pipeline::ir::Type;
+    use proto::{P4NamedType, P4StructTypeSpec, p4_struct_type_spec};
+
+    use super::*;
+
+    fn named(name: &str) -> P4NamedType {
+        P4NamedType { name: name.into() }
+    }
+
+    #[test]
+    fn a_structure_that_contains_itself_twice_has_few_parts() {
+        let own = P4DataTypeSpec { type_spec: Some(TypeSpec::Struct(named("s"))) };
+        let member =
+            |name: &str| p4_struct_type_spec::Member { name: name.into(), type_spec: Some(own.clone()) };
+        let ty = P4StructTypeSpec { members: vec![member("a"), member("b")], ..Default::default() };
+        let mut types = P4TypeInfo::default();
+        types.structs.insert("s".into(), ty);
+        let info = P4Info { type_info: Some(types), ..Default::default() };
+        let values = [Constant { ty: Type::Bit(8), value: Bits::from_u64(8, 1) }];
+        let value = assemble(Some(&own), &info, &Program::new("p"), &values);
+        fn parts(value: &P4Data) -> usize {
+            match &value.data {
+                Some(p4_data::Data::Struct(ty)) => 1 + ty.members.iter().map(parts).sum::<usize>(),
+                _ => 1,
+            }
+        }
+        assert_eq!(parts(&value), MOST_PARTS + 1);
+    }
+
+    #[test]
+    fn enumerations_share_their_names() {
+        let mut types = P4TypeInfo::default();
+        let member = proto::p4_enum_type_spec::Member { name: "red".into(), ..Default::default() };
+        types
+            .enums
+            .insert("colour".into(), proto::P4EnumTypeSpec { members: vec![member], ..Default::default() });
+        let info = P4Info { type_info: Some(types), ..Default::default() };
+        let spec = P4DataTypeSpec { type_spec: Some(TypeSpec::Enum(named("colour"))) };
+        let mut types = Types::new(&info, &Program::new("p"));
+        let (Shape::Enum(first), Shape::Enum(second)) = (types.shape(Some(&spec)), types.shape(Some(&spec)))
+        else {
+            panic!("not an enumeration");
+        };
+        assert!(Arc::ptr_eq(&first, &second) && first.iter().eq(["red"]));
     }
 }

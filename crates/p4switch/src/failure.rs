@@ -4,6 +4,9 @@ use std::fmt;
 
 pub use tonic::Code;
 
+/// Longest message of a refusal, bytes: controllers name what they ask for, and lists of errors repeat it.
+const LONGEST: usize = 1024;
+
 /// A refusal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
@@ -16,7 +19,12 @@ pub struct Failure {
 impl Failure {
     /// A refusal.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+        let mut message = message.into();
+        if message.len() > LONGEST {
+            message.truncate(message.floor_char_boundary(LONGEST - '…'.len_utf8()));
+            message.push('…');
+        }
+        Self { code, message }
     }
 
     /// The request is malformed.
@@ -51,7 +59,7 @@ impl Failure {
 
     /// The same refusal, with the place in front of the reason.
     pub(crate) fn at(self, place: impl fmt::Display) -> Self {
-        Self { message: format!("{place}: {}", self.message), ..self }
+        Self::new(self.code, format!("{place}: {}", self.message))
     }
 }
 

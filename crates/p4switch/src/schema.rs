@@ -3,7 +3,7 @@
 //! Names join both sides: the front end gives an object the same name in the P4Info and in the pipeline's program. Keys
 //! and parameters are joined by position.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use p4runtime_proto::P4Info;
 use pipeline::ir::{
@@ -18,7 +18,7 @@ use proto::action_ref::Scope;
 use proto::match_field::{Match, MatchType};
 use proto::meter_spec::Type as MeterType;
 
-use crate::data::Shape;
+use crate::data::{Shape, Types};
 use crate::packets::PacketHeader;
 
 /// Objects by id.
@@ -211,14 +211,15 @@ impl Schema {
         schema.tables(info, program);
         schema.profiles(info, program);
         schema.digests(info, program);
-        for header in &info.controller_packet_metadata {
-            let found = PacketHeader::of(header, program);
-            match header.preamble.as_ref().map_or("", |preamble| preamble.name.as_str()) {
-                "packet_in" => schema.packet_in = Some(found),
-                "packet_out" => schema.packet_out = Some(found),
-                _ => {}
-            }
-        }
+        let header = |wanted: &str| {
+            let is_wanted = |header: &&proto::ControllerPacketMetadata| {
+                header.preamble.as_ref().is_some_and(|preamble| preamble.name == wanted)
+            };
+            let header = info.controller_packet_metadata.iter().find(is_wanted)?;
+            Some(PacketHeader::of(header, program))
+        };
+        schema.packet_in = header("packet_in");
+        schema.packet_out = header("packet_out");
         schema
     }
 
@@ -266,13 +267,11 @@ impl Schema {
                 continue;
             };
             let mut actions: Vec<Action> = Vec::new();
-            for table in profile.table_ids.iter().filter_map(|id| self.tables.get(id)) {
-                let new = table.actions.iter().filter(|action| action.scope != Scope::DefaultOnly);
-                for action in new {
-                    if actions.iter().all(|known| known.ir != action.ir) {
-                        actions.push(action.clone());
-                    }
-                }
+            let (mut tables, mut known) = (HashSet::new(), HashSet::new());
+            let ids = profile.table_ids.iter().filter(|id| tables.insert(**id));
+            for table in ids.filter_map(|id| self.tables.get(id)) {
+                let listed = table.actions.iter().filter(|action| action.scope != Scope::DefaultOnly);
+                actions.extend(listed.filter(|action| known.insert(action.ir)).cloned());
             }
             let size_of = |size: i64| u64::try_from(size).unwrap_or(0);
             let (counts_members, max_weight) = match &profile.selector_size_semantics {
@@ -312,12 +311,13 @@ impl Schema {
             let ty = meter.spec.as_ref().map_or(MeterType::default(), |spec| spec.r#type());
             self.meters.insert(preamble.id, Meter { name, ir: MeterId::at(at), size: ir.size, ty });
         }
+        let mut types = Types::new(info, program);
         for register in &info.registers {
             let Some(preamble) = &register.preamble else { continue };
             let name = preamble.name.clone();
             let at = program.registers.iter().position(|other| other.name == name);
             let Some((at, ir)) = at.and_then(|at| Some((at, program.registers.get(at)?))) else { continue };
-            let shape = Shape::of(register.type_spec.as_ref(), info, program);
+            let shape = types.shape(register.type_spec.as_ref());
             let found = Register { name, ir: RegisterId::at(at), size: ir.size, ty: ir.ty, shape };
             self.registers.insert(preamble.id, found);
         }
@@ -421,17 +421,19 @@ fn table_actions(
     program: &Program,
     actions: &HashMap<u32, &proto::Action>,
 ) -> Vec<Action> {
+    // An action listed with arguments has a number behind its name.
+    let base = |name: &str| name.find('#').unwrap_or(name.len());
+    let mut by_name = HashMap::new();
+    for id in ir.actions.iter().chain(&ir.default_only) {
+        if let Some(action) = program.actions.get(id.index()) {
+            by_name.entry(action.name.get(..base(&action.name)).unwrap_or_default()).or_insert((*id, action));
+        }
+    }
     let mut found = Vec::new();
     for reference in &table.action_refs {
         let Some(action) = actions.get(&reference.id) else { continue };
         let name = action.preamble.as_ref().map_or("", |preamble| preamble.name.as_str());
-        let listed = ir.actions.iter().chain(&ir.default_only);
-        let listed = listed.filter_map(|id| Some((*id, program.actions.get(id.index())?)));
-        // An action listed with arguments has a number behind its name.
-        let base = |name: &str| name.split_once('#').map_or(name, |(base, _)| base).to_owned();
-        let Some((id, ir_action)) = listed.into_iter().find(|(_, other)| base(&other.name) == name) else {
-            continue;
-        };
+        let Some((id, ir_action)) = by_name.get(name).copied() else { continue };
         let params = action.params.iter().zip(&ir_action.params);
         let is_number = |param: &proto::action::Param, ir: &Param| {
             param.bitwidth > 0 || param.type_name.is_none() || ir.ty.width() == 1
