@@ -217,7 +217,7 @@ impl Memory {
             let now = if running.reads_time { batch.now_ns() } else { batch.coarse_now_ns() };
             let batch: &Batch<'_> = batch;
             let is_live = |number: u32| is_live(ports, running, batch, number);
-            let depth = |number: u32| ports.index(number).map_or(0, |index| batch.depth(index));
+            let depth = |number: u32| ports.index(number).map(|index| batch.depth(index));
             let queues = running.reads_depth.then_some(Queues { depth: &depth, known: depths });
             let functions = running.functions.as_deref();
             let mut surroundings = Surroundings { now, random, is_live: &is_live, functions, queues };

@@ -19,8 +19,8 @@ pub(crate) struct Surroundings<'a> {
 
 /// Queues of ports, for programs that look at them.
 pub(crate) struct Queues<'a> {
-    /// Packets that wait at a port.
-    pub(crate) depth: &'a dyn Fn(u32) -> u32,
+    /// Packets that wait at a port, if there is one.
+    pub(crate) depth: &'a dyn Fn(u32) -> Option<u32>,
     /// Depths at ports that the batch has asked for: all its packets see the same.
     pub(crate) known: &'a mut Vec<(u32, u32)>,
 }
@@ -56,11 +56,12 @@ impl Env for Surroundings<'_> {
     fn queue(&mut self, port: u32, _class: u8) -> Queue {
         let Some(queues) = &mut self.queues else { return Queue::default() };
         let found = queues.known.iter().find(|(known, _)| *known == port).map(|(_, depth)| *depth);
-        let depth = found.unwrap_or_else(|| {
-            let depth = (queues.depth)(port);
+        let look = || {
+            let depth = (queues.depth)(port)?;
             queues.known.push((port, depth));
-            depth
-        });
+            Some(depth)
+        };
+        let depth = found.or_else(look).unwrap_or(0);
         Queue { enqueue_depth: depth, dequeue_depth: depth, delay: 0 }
     }
 }
