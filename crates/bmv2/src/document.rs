@@ -7,8 +7,8 @@ use std::hash::Hash;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::MOST_OBJECTS;
 use crate::refusal::{Refusal, Result};
+use crate::{LONGEST_NAME, MOST_OBJECTS};
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Document {
@@ -327,7 +327,7 @@ fn yes() -> bool {
 
 impl Document {
     /// # Errors
-    /// There are too many objects of a kind.
+    /// There are too many objects of a kind, or one has too long a name.
     pub(crate) fn bounded(&self) -> Result<()> {
         let pipelines = self.pipelines.iter();
         let nodes = pipelines.map(|pipeline| {
@@ -346,12 +346,31 @@ impl Document {
             ("meter arrays", self.meter_arrays.len()),
             ("counter arrays", self.counter_arrays.len()),
             ("actions", self.actions.len()),
+            ("field aliases", self.field_aliases.len()),
             ("tables and conditionals", nodes.sum()),
         ];
         for (kind, count) in sizes {
             bounded(kind, count)?;
         }
-        Ok(())
+        let types = self.header_types.iter().map(|ty| &ty.name);
+        let headers = self.headers.iter().map(|header| &header.name);
+        let stacks = self.header_stacks.iter().map(|stack| &stack.name);
+        let actions = self.actions.iter().map(|action| &action.name);
+        let tables = self.pipelines.iter().flat_map(|pipeline| &pipeline.tables).map(|table| &table.name);
+        types.chain(headers).chain(stacks).chain(actions).chain(tables).try_for_each(|name| short(name))
+    }
+}
+
+/// # Errors
+/// The name is too long.
+pub(crate) fn short(name: &str) -> Result<()> {
+    match name.len() <= LONGEST_NAME {
+        true => Ok(()),
+        false => Err(Refusal::of(format!(
+            "{}…: a name of {} bytes; at most {LONGEST_NAME} are supported",
+            name.chars().take(32).collect::<String>(),
+            name.len()
+        ))),
     }
 }
 

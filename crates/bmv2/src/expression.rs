@@ -7,7 +7,7 @@ use pipeline::ir::{BinOp, Expr, HeaderRef, Stmt, Type, UnOp};
 use serde_json::Value;
 
 use crate::number::Number;
-use crate::operand::{name, pair, typed, unwrapped};
+use crate::operand::{self, name, pair, typed, unwrapped};
 use crate::refusal::{Refusal, Result};
 use crate::storage::{Field, Storage};
 use crate::{Lower, Scope};
@@ -84,10 +84,10 @@ impl<'d> Lower<'d> {
                 let (Some(offset), Some(width)) = (number(0), number(1)) else {
                     return Err(Refusal::of("a lookahead has no offset and width"));
                 };
-                let (offset, width) = (u32::try_from(offset), u16::try_from(width));
-                let (Ok(offset), Ok(width), Scope::Parser) = (offset, width, self.scope) else {
+                let (Ok(offset), Scope::Parser) = (u32::try_from(offset), self.scope) else {
                     return Err(Refusal::unsupported("this lookahead is"));
                 };
+                let width = operand::width(width, "a lookahead")?;
                 Ok(Number::value(Expr::Lookahead(Type::Bit(width), offset), Type::Bit(width)))
             }
             "register" => self.register_number(value),

@@ -58,7 +58,9 @@ use refusal::{At, Result};
 /// Most statements, fields and values that are written out.
 pub const MOST_WORK: usize = 1 << 20;
 /// Most objects of a kind, in the document and in the P4Info.
-pub const MOST_OBJECTS: usize = 1 << 14;
+pub const MOST_OBJECTS: usize = 1 << 12;
+/// Longest name, bytes. Names of headers stand in front of those of all their fields.
+pub const LONGEST_NAME: usize = 256;
 
 /// Whether a text is a document of this format, rather than other JSON or none.
 pub fn is_document(json: &[u8]) -> bool {
@@ -124,6 +126,8 @@ struct Lower<'d> {
     used: HashSet<ir::VarId>,
     switch: switch::Switch,
     names: HashSet<String>,
+    /// Highest number behind each name that is there several times.
+    numbers: HashMap<String, usize>,
     work: usize,
 }
 
@@ -171,6 +175,7 @@ impl<'d> Lower<'d> {
             used: HashSet::new(),
             switch: switch::Switch::default(),
             names: HashSet::new(),
+            numbers: HashMap::new(),
             work: 0,
         })
     }
@@ -211,12 +216,16 @@ impl<'d> Lower<'d> {
     /// A name that no variable, header or stack has yet: the given one, or with a number behind it.
     fn unique(&mut self, name: &str) -> String {
         let base = storage::printable(name);
-        let mut candidate = base.clone();
-        let mut number = self.names.len();
-        while !self.names.insert(candidate.clone()) {
-            candidate = format!("{base}#{number}");
-            number += 1;
+        if self.names.insert(base.clone()) {
+            return base;
         }
-        candidate
+        loop {
+            let number = self.numbers.entry(base.clone()).or_insert(1);
+            *number += 1;
+            let candidate = format!("{base}#{number}");
+            if self.names.insert(candidate.clone()) {
+                return candidate;
+            }
+        }
     }
 }

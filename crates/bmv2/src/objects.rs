@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::Lower;
 use crate::document::FieldList;
 use crate::expression::HeaderOperand;
-use crate::operand::{typed, unsigned};
+use crate::operand::{self, typed, unsigned};
 use crate::refusal::{At, Refusal, Result};
 
 fn size(given: u64) -> u32 {
@@ -72,10 +72,9 @@ impl<'d> Lower<'d> {
             match typed(operand)? {
                 ("payload", _) => items.push(Item::Payload),
                 ("hexstr", value) => {
-                    let width =
-                        operand.get("bitwidth").and_then(Value::as_u64).and_then(|w| u16::try_from(w).ok());
-                    let width = width.filter(|width| *width > 0);
-                    let width = width.ok_or_else(|| Refusal::of("a constant has no `bitwidth`"))?;
+                    let bits = operand.get("bitwidth").and_then(Value::as_u64);
+                    let bits = bits.ok_or_else(|| Refusal::of("a constant has no `bitwidth`"))?;
+                    let width = operand::width(bits, "a constant")?;
                     let value = unsigned(value.as_str().unwrap_or_default(), width)?;
                     let ty = Type::Bit(width);
                     items.push(Item::Value(Expr::Const(pipeline::ir::Constant { ty, value })));

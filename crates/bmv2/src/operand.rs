@@ -61,6 +61,12 @@ pub(crate) fn hex(text: &str) -> Result<(bool, Bits)> {
     }
 }
 
+/// The width of a value that the pipeline can have.
+pub(crate) fn width(bits: u64, of: impl std::fmt::Display) -> Result<u16> {
+    let width = u16::try_from(bits).ok().filter(|width| (1..=MAX_WIDTH).contains(width));
+    width.ok_or_else(|| Refusal::of(format!("{of} has {bits} bits; 1 to {MAX_WIDTH} are supported")))
+}
+
 /// A number that is not negative, in so many bits.
 pub(crate) fn unsigned(text: &str, width: u16) -> Result<Bits> {
     let (negative, value) = hex(text)?;

@@ -1,13 +1,18 @@
 //! What the P4Info adds to a document.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use p4::info::P4Info;
 use p4::info::proto::{self, action_ref::Scope, counter_spec::Unit, match_field};
 use pipeline::ir::{CounterKind, MatchKind};
 
-use crate::document::bounded;
-use crate::refusal::{At, Result};
+use crate::document::{bounded, short};
+use crate::operand;
+use crate::refusal::{At, Refusal, Result};
+
+/// Most headers of packets from and to controllers, and fields of one.
+const MOST_CONTROLLER_HEADERS: usize = 16;
+const MOST_CONTROLLER_FIELDS: usize = 256;
 
 /// A P4Info by names.
 #[derive(Debug)]
@@ -28,7 +33,7 @@ pub(crate) struct TableInfo<'d> {
 
 impl<'d> Info<'d> {
     /// # Errors
-    /// There are too many objects of a kind.
+    /// There are too many objects of a kind, or two have the same name or id.
     pub(crate) fn new(info: &'d P4Info) -> Result<Self> {
         let params = info.actions.iter().map(|action| action.params.len());
         for (kind, count) in [
@@ -46,6 +51,8 @@ impl<'d> Info<'d> {
         ] {
             bounded(kind, count).at("P4Info")?;
         }
+        distinct(info).at("P4Info")?;
+        controller_headers(&info.controller_packet_metadata).at("P4Info")?;
         let name = |preamble: &'d Option<proto::Preamble>| preamble.as_ref().map_or("", |p| p.name.as_str());
         let kind = |spec: &Option<proto::CounterSpec>| match spec.as_ref().map(proto::CounterSpec::unit) {
             Some(Unit::Packets) => CounterKind::Packets,
@@ -82,6 +89,62 @@ impl<'d> Info<'d> {
     pub(crate) fn value_set_size(&self, name: &str) -> Option<u32> {
         self.sizes.get(name).copied()
     }
+}
+
+/// # Errors
+/// Two objects of a kind have one name or id, or a name is too long.
+fn distinct(info: &P4Info) -> Result<()> {
+    type Preambles<'d> = Vec<Option<&'d proto::Preamble>>;
+    macro_rules! preambles {
+        ($list:ident) => {
+            info.$list.iter().map(|object| object.preamble.as_ref()).collect::<Preambles>()
+        };
+    }
+    for (kind, preambles) in [
+        ("tables", preambles!(tables)),
+        ("actions", preambles!(actions)),
+        ("action profiles", preambles!(action_profiles)),
+        ("counters", preambles!(counters)),
+        ("meters", preambles!(meters)),
+        ("registers", preambles!(registers)),
+        ("digests", preambles!(digests)),
+        ("value sets", preambles!(value_sets)),
+        ("controller headers", preambles!(controller_packet_metadata)),
+    ] {
+        let (mut names, mut ids) = (HashSet::new(), HashSet::new());
+        for preamble in preambles.into_iter().flatten() {
+            short(&preamble.name)?;
+            if !names.insert(preamble.name.as_str()) {
+                return Err(Refusal::of(format!("two {kind} are called {}", preamble.name)));
+            }
+            if !ids.insert(preamble.id) {
+                return Err(Refusal::of(format!("two {kind} have id {:#x}", preamble.id)));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// # Errors
+/// There are too many headers or fields, or a field has no width that the pipeline has.
+fn controller_headers(headers: &[proto::ControllerPacketMetadata]) -> Result<()> {
+    let fits = |kind: &str, count: usize, most: usize| match count <= most {
+        true => Ok(()),
+        false => Err(Refusal::of(format!("{count} {kind}; at most {most} are supported"))),
+    };
+    fits("controller headers", headers.len(), MOST_CONTROLLER_HEADERS)?;
+    for header in headers {
+        fits("fields of a controller header", header.metadata.len(), MOST_CONTROLLER_FIELDS)?;
+        for field in &header.metadata {
+            short(&field.name)?;
+            // A translated field has no width here.
+            if field.bitwidth != 0 {
+                let bits = u64::try_from(field.bitwidth).unwrap_or(0);
+                operand::width(bits, format_args!("controller header field {}", field.name))?;
+            }
+        }
+    }
+    Ok(())
 }
 
 impl TableInfo<'_> {

@@ -10,7 +10,7 @@ use pipeline::ir::{
 use serde_json::Value;
 
 use crate::document::{self, Operation, Parser, State};
-use crate::operand::{bytes_of, name, small, typed};
+use crate::operand::{self, bytes_of, name, small, typed};
 use crate::refusal::{At, Refusal, Result};
 use crate::storage::{Instance, Storage};
 use crate::{Lower, Scope};
@@ -39,7 +39,7 @@ impl<'d> Lower<'d> {
             states.push(lowered);
         }
         self.scope = Scope::Control;
-        self.unused_value_sets();
+        self.unused_value_sets()?;
         Ok(self.out.add_parser(&crate::storage::printable(&parser.name), states))
     }
 
@@ -246,13 +246,14 @@ impl<'d> Lower<'d> {
     }
 
     /// Controllers may fill value sets that no state uses.
-    fn unused_value_sets(&mut self) {
+    fn unused_value_sets(&mut self) -> Result<()> {
         for set in &self.document.parse_vsets {
-            let width = u16::try_from(set.compressed_bitwidth).unwrap_or(u16::MAX);
             if !self.value_sets.contains_key(set.name.as_str()) {
+                let width = operand::width(set.compressed_bitwidth, format_args!("value set {}", set.name))?;
                 self.make_value_set(set, vec![Type::Bit(width)]);
             }
         }
+        Ok(())
     }
 
     /// Lowers the deparser: headers in its order.

@@ -28,6 +28,7 @@ impl<'d> Lower<'d> {
     fn sequence(&mut self, list: &[Operation], from: usize, to: usize, depth: usize) -> Result<()> {
         let mut at = from;
         while let Some(primitive) = list.get(at).filter(|_| at < to) {
+            self.take(1)?;
             let place = || format!("primitive {} `{}`", at + 1, primitive.op);
             let parameters = primitive.parameters.as_slice();
             at = match (primitive.op.as_str(), parameters) {

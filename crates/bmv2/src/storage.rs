@@ -63,9 +63,16 @@ impl Errors {
 
     /// The numbers that differ from the pipeline's.
     pub(crate) fn renumbered(&self) -> Vec<(ErrorId, u64)> {
+        if !self.are_renumbered() {
+            return Vec::new();
+        }
         let mut list: Vec<_> = self.ids.iter().map(|(number, id)| (*id, *number)).collect();
         list.sort_unstable();
-        if list.iter().all(|(id, number)| u64::from(id.0) == *number) { Vec::new() } else { list }
+        list
+    }
+
+    pub(crate) fn are_renumbered(&self) -> bool {
+        self.ids.iter().any(|(number, id)| u64::from(id.0) != *number)
     }
 }
 

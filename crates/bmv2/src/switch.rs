@@ -111,11 +111,7 @@ impl<'d> Lower<'d> {
             self.aliases.get(&(header, field)).and_then(|alias| alias.split_once('.')).map(|(_, name)| name);
         let name = alias.or_else(|| INSTANCES.contains(&header).then_some(field))?;
         let role = ROLES.iter().find(|role| **role == name).copied()?;
-        Some(if role == "parser_error" && !self.errors.renumbered().is_empty() {
-            "checked_error"
-        } else {
-            role
-        })
+        Some(if role == "parser_error" && self.errors.are_renumbered() { "checked_error" } else { role })
     }
 
     /// Finds the architecture's metadata among the instances.

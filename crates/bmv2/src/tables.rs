@@ -11,7 +11,7 @@ use pipeline::ir::{
 use crate::Lower;
 use crate::document::{Action, Entry, EntryKey, Key, Pipeline, Table, bounded};
 use crate::objects::{hash_kind, unit};
-use crate::operand::{name, typed, unsigned};
+use crate::operand::{self, name, typed, unsigned};
 use crate::p4info::TableInfo;
 use crate::refusal::{At, Refusal, Result};
 use crate::storage::Storage;
@@ -158,7 +158,8 @@ impl<'d> Lower<'d> {
         let place = || format!("action {}", action.name);
         let mut params = Vec::new();
         for parameter in &action.runtime_data {
-            let width = u16::try_from(parameter.bitwidth).unwrap_or(u16::MAX);
+            let of = format_args!("parameter {}", parameter.name);
+            let width = operand::width(parameter.bitwidth, of).within(place)?;
             params.push(Param { name: parameter.name.clone(), ty: Type::Bit(width) });
         }
         self.params = params.iter().map(|param| param.ty).collect();
@@ -221,9 +222,10 @@ impl<'d> Lower<'d> {
                 }
                 _ => own_kind,
             };
-            let mut unique = seen.map_or(own_name, |(name, _)| name.to_owned());
-            while !names.insert(unique.clone()) {
-                unique.push('\'');
+            let name = seen.map_or(own_name, |(name, _)| name.to_owned());
+            let unique = if names.contains(&name) { format!("{name}#{}", i + 1) } else { name };
+            if !names.insert(unique.clone()) {
+                return Err(Refusal::of(format!("two keys are called {unique}")));
             }
             made.keys.push(ir::Key { name: unique, value, kind });
         }

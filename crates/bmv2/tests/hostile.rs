@@ -105,13 +105,30 @@ fn many_objects_are_refused() {
     let mut document = document("services");
     let action = |i: usize| json!({"name": format!("a{i}"), "id": i + 100, "primitives": []});
     document["actions"] = (0..1_000_000).map(action).collect();
-    assert_eq!(refusal(&document), "1000000 actions; at most 16384 are supported");
+    assert_eq!(refusal(&document), "1000000 actions; at most 4096 are supported");
     assert_eq!(refusal(&calls(100, 100)), "accepted");
     assert!(
-        refusal(&calls(10_000, 1_000)).contains("the program is too large"),
+        refusal(&calls(4_000, 1_000)).contains("the program is too large"),
         "{}",
-        refusal(&calls(10_000, 1_000))
+        refusal(&calls(4_000, 1_000))
     );
+}
+
+#[test]
+fn names_are_bounded() {
+    let mut document = document("services");
+    document["headers"][0]["name"] = json!("h".repeat(1 << 20));
+    assert!(refusal(&document).contains("a name of 1048576 bytes; at most 256"), "{}", refusal(&document));
+}
+
+#[test]
+fn widths_of_parameters_are_bounded() {
+    for bits in [0, 2049, 65_536] {
+        let mut document = document("calculator");
+        document["actions"][0]["runtime_data"] = json!([{"name": "p", "bitwidth": bits}]);
+        let expected = format!("parameter p has {bits} bits; 1 to 2048 are supported");
+        assert!(refusal(&document).ends_with(&expected), "{}", refusal(&document));
+    }
 }
 
 /// Every value of a document, one after the other.
@@ -149,4 +166,32 @@ fn damage_anywhere_is_refused_or_harmless() {
     }
     // What is left is text for people, sizes, and what the document alone does not refer to.
     assert!(refused > count / 2, "{refused} of {count} refused");
+}
+
+#[test]
+fn controller_headers_and_names_of_the_p4info_are_bounded() {
+    use p4::info::P4Info;
+    use p4::info::proto::{
+        ControllerPacketMetadata, Preamble, Register, controller_packet_metadata::Metadata,
+    };
+
+    let text = document("services").to_string();
+    let refusal = |info: &P4Info| bmv2::lower(text.as_bytes(), Some(info)).unwrap_err().to_string();
+    let header = |fields: usize, bitwidth: i32| {
+        let field = |id| Metadata { id, name: format!("f{id}"), bitwidth, ..Default::default() };
+        let metadata = (0..u32::try_from(fields).unwrap()).map(field).collect();
+        ControllerPacketMetadata { metadata, ..Default::default() }
+    };
+    let with = |headers| P4Info { controller_packet_metadata: headers, ..Default::default() };
+    assert!(refusal(&with(vec![header(257, 8)])).contains("257 fields of a controller header; at most 256"));
+    assert!(refusal(&with(vec![header(1, 0); 17])).contains("17 controller headers; at most 16"));
+    assert!(refusal(&with(vec![header(1, 1 << 16)])).contains("field f0 has 65536 bits; 1 to 2048"));
+    let register = |id: u32, name: &str| {
+        let preamble = Preamble { id, name: name.into(), ..Default::default() };
+        Register { preamble: Some(preamble), ..Default::default() }
+    };
+    let with = |registers| P4Info { registers, ..Default::default() };
+    assert!(refusal(&with(vec![register(1, "a"), register(2, "a")])).contains("two registers are called a"));
+    assert!(refusal(&with(vec![register(1, "a"), register(1, "b")])).contains("two registers have id 0x1"));
+    assert!(refusal(&with(vec![register(1, &"a".repeat(257))])).contains("a name of 257 bytes"));
 }
