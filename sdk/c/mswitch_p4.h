@@ -6,9 +6,9 @@
  *   mswitch logic set br0 p4:syn_cookies.p4 --param functions=/etc/mswitch/siphash.so
  *
  * A function gets all values that go in, and leaves those that come out, as words of 64 bits, each in the order of
- * the parameters: a value of w bits has (w + 63) / 64 words, the least significant one first. What comes out is zero before;
- * bits beyond its type are ignored. Workers call functions at the same time, for each packet: they must not wait. They
- * are trusted like any native module.
+ * the parameters: a value of w bits has (w + 63) / 64 words, the least significant one first. What comes out is zero
+ * before; bits beyond its type are ignored. Workers call functions at the same time, for each packet: they must not
+ * wait. They are trusted like any native module.
  */
 #ifndef MSWITCH_P4_H
 #define MSWITCH_P4_H

@@ -352,12 +352,28 @@ impl Document {
         for (kind, count) in sizes {
             bounded(kind, count)?;
         }
-        let types = self.header_types.iter().map(|ty| &ty.name);
-        let headers = self.headers.iter().map(|header| &header.name);
-        let stacks = self.header_stacks.iter().map(|stack| &stack.name);
-        let actions = self.actions.iter().map(|action| &action.name);
-        let tables = self.pipelines.iter().flat_map(|pipeline| &pipeline.tables).map(|table| &table.name);
-        types.chain(headers).chain(stacks).chain(actions).chain(tables).try_for_each(|name| short(name))
+        self.repeated_names().try_for_each(short)
+    }
+}
+
+impl Document {
+    /// Names that are written out more than once: of types for each header, of headers for each field, of actions and
+    /// their parameters for each table.
+    fn repeated_names(&self) -> impl Iterator<Item = &str> {
+        let types = self.header_types.iter().flat_map(|ty| {
+            let fields = ty.fields.iter().filter_map(|field| field.first()?.as_str());
+            fields.chain([ty.name.as_str()])
+        });
+        let headers = self.headers.iter().map(|header| header.name.as_str());
+        let stacks = self.header_stacks.iter().map(|stack| stack.name.as_str());
+        let unions = self.header_unions.iter().map(|union| union.name.as_str());
+        let actions = self.actions.iter().flat_map(|action| {
+            let params = action.runtime_data.iter().map(|parameter| parameter.name.as_str());
+            params.chain([action.name.as_str()])
+        });
+        let tables = self.pipelines.iter().flat_map(|pipeline| &pipeline.tables);
+        let tables = tables.map(|table| table.name.as_str());
+        types.chain(headers).chain(stacks).chain(unions).chain(actions).chain(tables)
     }
 }
 

@@ -245,9 +245,9 @@ impl<'d> Lower<'d> {
             "valid_union" => {
                 let union = name(part(operand, "right")?, &["header_union"])?;
                 let members = self.union_members(union)?;
-                let valid = members.into_iter().map(|id| Expr::Valid(HeaderRef::Header(id)));
-                let any = valid.reduce(|any, one| any.op(BinOp::LogicOr, one));
-                return any.ok_or_else(|| Refusal::of(format!("header union {union} has no members")));
+                let valid = members.into_iter().map(|id| Expr::Valid(HeaderRef::Header(id))).collect();
+                return joined(BinOp::LogicOr, valid)
+                    .ok_or_else(|| Refusal::of(format!("header union {union} has no members")));
             }
             "d2b" => return self.number(part(operand, "right")?)?.is_set(),
             "?" => {
@@ -290,12 +290,13 @@ impl<'d> Lower<'d> {
             return Err(Refusal::of(format!("a header of type {ty} is compared with one of {other}")));
         }
         let (left, right) = (Expr::Valid(a.clone()), Expr::Valid(b.clone()));
-        let mut same = left.clone();
+        let mut all = vec![left.clone()];
         self.take(self.field_count(ty))?;
         for number in 0..u16::try_from(self.field_count(ty)).unwrap_or(u16::MAX) {
             let (a, b) = (self.field_of(a.clone(), ty, number)?, self.field_of(b.clone(), ty, number)?);
-            same = same.op(BinOp::LogicAnd, a.value.equals(b.value));
+            all.push(a.value.equals(b.value));
         }
+        let same = joined(BinOp::LogicAnd, all).unwrap_or_else(|| left.clone());
         Ok(left.equals(right).op(BinOp::LogicAnd, not(Expr::Valid(a)).op(BinOp::LogicOr, same)))
     }
 
@@ -384,4 +385,19 @@ pub(crate) fn not(condition: Expr) -> Expr {
         Expr::Unary(UnOp::Not, inner) => *inner,
         other => Expr::Unary(UnOp::Not, Box::new(other)),
     }
+}
+
+/// Joins conditions as a balanced tree: recursion over expressions follows their depth.
+fn joined(op: BinOp, mut list: Vec<Expr>) -> Option<Expr> {
+    while list.len() > 1 {
+        let mut rest = list.into_iter();
+        list = Vec::with_capacity(rest.len().div_ceil(2));
+        while let Some(left) = rest.next() {
+            list.push(match rest.next() {
+                Some(right) => left.op(op, right),
+                None => left,
+            });
+        }
+    }
+    list.pop()
 }

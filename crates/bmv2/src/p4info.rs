@@ -10,6 +10,8 @@ use crate::document::{bounded, short};
 use crate::operand;
 use crate::refusal::{At, Refusal, Result};
 
+/// Most parameters of the actions that tables refer to, those of an action for each reference.
+const MOST_PARAMETERS: usize = 1 << 16;
 /// Most headers of packets from and to controllers, and fields of one.
 const MOST_CONTROLLER_HEADERS: usize = 16;
 const MOST_CONTROLLER_FIELDS: usize = 256;
@@ -52,6 +54,7 @@ impl<'d> Info<'d> {
             bounded(kind, count).at("P4Info")?;
         }
         distinct(info).at("P4Info")?;
+        parameters(info).at("P4Info")?;
         controller_headers(&info.controller_packet_metadata).at("P4Info")?;
         let name = |preamble: &'d Option<proto::Preamble>| preamble.as_ref().map_or("", |p| p.name.as_str());
         let kind = |spec: &Option<proto::CounterSpec>| match spec.as_ref().map(proto::CounterSpec::unit) {
@@ -126,12 +129,31 @@ fn distinct(info: &P4Info) -> Result<()> {
 }
 
 /// # Errors
-/// There are too many headers or fields, or a field has no width that the pipeline has.
-fn controller_headers(headers: &[proto::ControllerPacketMetadata]) -> Result<()> {
-    let fits = |kind: &str, count: usize, most: usize| match count <= most {
+/// The actions of tables have too many parameters, or a parameter or key has too long a name.
+fn parameters(info: &P4Info) -> Result<()> {
+    let mut counts = HashMap::new();
+    for action in &info.actions {
+        action.params.iter().try_for_each(|parameter| short(&parameter.name))?;
+        counts.insert(action.preamble.as_ref().map_or(0, |preamble| preamble.id), action.params.len());
+    }
+    info.tables.iter().flat_map(|table| &table.match_fields).try_for_each(|field| short(&field.name))?;
+    let references = info.tables.iter().flat_map(|table| &table.action_refs);
+    let count = references.filter_map(|reference| counts.get(&reference.id)).sum();
+    fits("parameters of the actions of all tables", count, MOST_PARAMETERS)
+}
+
+/// # Errors
+/// There are more than can be.
+fn fits(kind: &str, count: usize, most: usize) -> Result<()> {
+    match count <= most {
         true => Ok(()),
         false => Err(Refusal::of(format!("{count} {kind}; at most {most} are supported"))),
-    };
+    }
+}
+
+/// # Errors
+/// There are too many headers or fields, or a field has no width that the pipeline has.
+fn controller_headers(headers: &[proto::ControllerPacketMetadata]) -> Result<()> {
     fits("controller headers", headers.len(), MOST_CONTROLLER_HEADERS)?;
     for header in headers {
         fits("fields of a controller header", header.metadata.len(), MOST_CONTROLLER_FIELDS)?;

@@ -347,8 +347,10 @@ impl<'d> Lower<'d> {
     }
 
     /// The union of which a list of headers are the members.
-    pub(crate) fn union_members(&self, name: &str) -> Result<Vec<HeaderId>> {
-        self.unions.get(name).cloned().ok_or_else(|| Refusal::unknown("header union", name))
+    pub(crate) fn union_members(&mut self, name: &str) -> Result<Vec<HeaderId>> {
+        let members = self.unions.get(name).cloned().ok_or_else(|| Refusal::unknown("header union", name))?;
+        self.take(members.len())?;
+        Ok(members)
     }
 
     /// The pipeline's number of a union.

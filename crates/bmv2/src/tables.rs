@@ -158,6 +158,7 @@ impl<'d> Lower<'d> {
         let place = || format!("action {}", action.name);
         let mut params = Vec::new();
         for parameter in &action.runtime_data {
+            self.take(1)?;
             let of = format_args!("parameter {}", parameter.name);
             let width = operand::width(parameter.bitwidth, of).within(place)?;
             params.push(Param { name: parameter.name.clone(), ty: Type::Bit(width) });

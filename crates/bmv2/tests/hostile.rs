@@ -66,6 +66,24 @@ fn nesting_is_bounded() {
 }
 
 #[test]
+fn comparisons_of_long_headers_are_shallow() {
+    let mut document = document("services");
+    let fields: Vec<_> = (0..10_000).map(|i| json!([format!("f{i}"), 8, false])).collect();
+    let of = |list: &mut Value, value: Value| list.as_array_mut().unwrap().push(value);
+    of(&mut document["header_types"], json!({"name": "long", "id": 90, "fields": fields}));
+    for (id, name) in [(90, "a"), (91, "b")] {
+        of(
+            &mut document["headers"],
+            json!({"name": name, "id": id, "header_type": "long", "metadata": false, "pi_omit": true}),
+        );
+    }
+    let header = |name: &str| json!({"type": "header", "value": name});
+    document["pipelines"][0]["conditionals"][0]["expression"] = json!({"type": "expression", "value":
+        {"op": "==", "left": header("a"), "right": header("b")}});
+    assert_eq!(refusal(&document), "accepted");
+}
+
+#[test]
 fn widths_are_bounded() {
     let mut document = document("services");
     document["header_types"][2]["fields"][0][1] = json!(1 << 20);
@@ -117,17 +135,35 @@ fn many_objects_are_refused() {
 #[test]
 fn names_are_bounded() {
     let mut document = document("services");
-    document["headers"][0]["name"] = json!("h".repeat(1 << 20));
+    let original = document.clone();
+    let long = json!("h".repeat(1 << 20));
+    document["headers"][0]["name"] = long.clone();
+    assert!(refusal(&document).contains("a name of 1048576 bytes; at most 256"), "{}", refusal(&document));
+    document = original.clone();
+    document["header_types"][2]["fields"][0][0] = long.clone();
+    assert!(refusal(&document).contains("a name of 1048576 bytes; at most 256"), "{}", refusal(&document));
+    document = original;
+    document["actions"][0]["runtime_data"] = json!([{"name": long, "bitwidth": 8}]);
     assert!(refusal(&document).contains("a name of 1048576 bytes; at most 256"), "{}", refusal(&document));
 }
 
 #[test]
-fn widths_of_parameters_are_bounded() {
+fn widths_of_parameters_lookaheads_and_value_sets_are_bounded() {
     for bits in [0, 2049, 65_536] {
         let mut document = document("calculator");
         document["actions"][0]["runtime_data"] = json!([{"name": "p", "bitwidth": bits}]);
         let expected = format!("parameter p has {bits} bits; 1 to 2048 are supported");
         assert!(refusal(&document).ends_with(&expected), "{}", refusal(&document));
+        let mut document = crate::document("services");
+        document["parsers"][0]["parse_states"][0]["transition_key"] =
+            json!([{"type": "lookahead", "value": [0, bits]}]);
+        let expected = format!("a lookahead has {bits} bits; 1 to 2048 are supported");
+        assert!(refusal(&document).contains(&expected), "{}", refusal(&document));
+        let mut document = crate::document("services");
+        let unused = json!({"name": "set", "id": 99, "compressed_bitwidth": bits});
+        document["parse_vsets"].as_array_mut().unwrap().push(unused);
+        let expected = format!("value set set has {bits} bits; 1 to 2048 are supported");
+        assert!(refusal(&document).contains(&expected), "{}", refusal(&document));
     }
 }
 
@@ -172,7 +208,8 @@ fn damage_anywhere_is_refused_or_harmless() {
 fn controller_headers_and_names_of_the_p4info_are_bounded() {
     use p4::info::P4Info;
     use p4::info::proto::{
-        ControllerPacketMetadata, Preamble, Register, controller_packet_metadata::Metadata,
+        Action, ActionRef, ControllerPacketMetadata, Preamble, Register, Table,
+        controller_packet_metadata::Metadata,
     };
 
     let text = document("services").to_string();
@@ -186,6 +223,14 @@ fn controller_headers_and_names_of_the_p4info_are_bounded() {
     assert!(refusal(&with(vec![header(257, 8)])).contains("257 fields of a controller header; at most 256"));
     assert!(refusal(&with(vec![header(1, 0); 17])).contains("17 controller headers; at most 16"));
     assert!(refusal(&with(vec![header(1, 1 << 16)])).contains("field f0 has 65536 bits; 1 to 2048"));
+    let actions = vec![Action {
+        preamble: Some(Preamble { id: 7, ..Default::default() }),
+        params: vec![Default::default(); 1000],
+    }];
+    let action_refs = vec![ActionRef { id: 7, ..Default::default() }; 66];
+    let tables = vec![Table { action_refs, ..Default::default() }];
+    let info = P4Info { actions, tables, ..Default::default() };
+    assert!(refusal(&info).contains("66000 parameters of the actions of all tables; at most 65536"));
     let register = |id: u32, name: &str| {
         let preamble = Preamble { id, name: name.into(), ..Default::default() };
         Register { preamble: Some(preamble), ..Default::default() }

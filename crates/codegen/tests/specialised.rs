@@ -4,7 +4,7 @@
 
 mod support;
 
-use pipeline::interp::{Effect, Exit, Limits, Received};
+use pipeline::interp::{Dropped, Effect, Exit, Limit, Limits, Received};
 use pipeline::{Checked, text};
 use support::Pair;
 
@@ -128,4 +128,31 @@ fn a_second_stage_finds_its_own_metadata() {
 fn limits_of_both_stages_hold() {
     let body = ["", "", "send current port 9w5 limit 32w2;", "truncate 32w9;"];
     assert_eq!(chained(body, 1), [(5, 2)]);
+}
+
+#[test]
+fn programs_whose_lists_may_exceed_the_limit_of_steps_are_not_specialised() {
+    let list = "32w7, ".repeat(100);
+    let hash = format!("hash v = crc32 {{ {list} 8w0 }};");
+    let program = |parser: &str, control: &str| {
+        let source = format!(
+            "program p {{ var v: bit<32>; var error: bit<8> = env parser_error;
+              parser in {{ state start {{ {parser} goto accept; }} }}
+              block b {{ {control} send current port error; }}
+              stage s {{ parser in; control b; }} }}"
+        );
+        Checked::new(text::parse(&source).unwrap_or_else(|error| panic!("{error}"))).unwrap()
+    };
+    // Each hash counts as 405 steps.
+    let limits = Limits { steps: 3000, ..Limits::default() };
+    for (parser, control) in [(0, 10), (10, 0), (5, 5)] {
+        let program = program(&hash.repeat(parser), &hash.repeat(control));
+        let mut pair = Pair::new(&program, limits);
+        assert!(!pair.engine.is_specialised(), "{parser}, {control}");
+        let effects = pair.check(&Received::whole(&[1], 1));
+        assert_eq!(effects, [Effect::Drop(Dropped::Limit(Limit::Steps))], "{parser}, {control}");
+    }
+    let mut pair = Pair::new(&program(&hash, &hash), limits);
+    assert!(pair.engine.is_specialised());
+    pair.check(&Received::whole(&[1], 1));
 }

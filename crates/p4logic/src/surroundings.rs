@@ -65,3 +65,23 @@ impl Env for Surroundings<'_> {
         Queue { enqueue_depth: depth, dequeue_depth: depth, delay: 0 }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depths_are_asked_once_a_batch_and_remembered_only_of_ports() {
+        let asked = std::cell::Cell::new(0);
+        let depth = |port| {
+            asked.set(asked.get() + 1);
+            (port == 1).then_some(7)
+        };
+        let (mut random, mut known) = (0, vec![]);
+        let queues = Some(Queues { depth: &depth, known: &mut known });
+        let mut surroundings =
+            Surroundings { now: 0, random: &mut random, is_live: &|_| true, functions: None, queues };
+        assert_eq!([1, 1, 2, 3].map(|port| surroundings.queue(port, 0).enqueue_depth), [7, 7, 0, 0]);
+        assert_eq!((asked.get(), known), (3, vec![(1, 7)]));
+    }
+}

@@ -111,35 +111,38 @@ impl<'a> Types<'a> {
 
     /// How numbers of a type are written; those without one are unsigned.
     pub(crate) fn shape(&mut self, spec: Option<&'a P4DataTypeSpec>) -> Shape {
+        spec.map_or(Shape::Unsigned, |spec| self.shape_of(spec, DEEPEST))
+    }
+
+    fn shape_of(&mut self, spec: &'a P4DataTypeSpec, depth: usize) -> Shape {
         use proto::p4_bitstring_like_type_spec::TypeSpec as Like;
         use proto::p4_new_type_spec::Representation;
-        let Some(mut spec) = spec else { return Shape::Unsigned };
-        for _ in 0..DEEPEST {
-            return match &spec.type_spec {
-                Some(TypeSpec::Bitstring(like)) => match &like.type_spec {
-                    Some(Like::Int(_)) => Shape::Signed,
-                    Some(Like::Varbit(_)) => Shape::Other,
-                    _ => Shape::Unsigned,
-                },
-                Some(TypeSpec::Bool(_)) => Shape::Bool,
-                Some(TypeSpec::Error(_)) => Shape::Error(Arc::clone(&self.errors)),
-                Some(TypeSpec::Enum(named)) => self.members(&named.name).map_or(Shape::Other, Shape::Enum),
-                Some(TypeSpec::SerializableEnum(_)) => Shape::EnumValue,
-                Some(TypeSpec::NewType(named)) => {
-                    let ty = self.info.and_then(|info| info.new_types.get(&named.name));
-                    match ty.and_then(|ty| ty.representation.as_ref()) {
-                        Some(Representation::OriginalType(original)) => {
-                            spec = original;
-                            continue;
-                        }
-                        Some(Representation::TranslatedType(_)) => Shape::Unsigned,
-                        None => Shape::Other,
-                    }
+        match &spec.type_spec {
+            Some(TypeSpec::Bitstring(like)) => match &like.type_spec {
+                Some(Like::Int(_)) => Shape::Signed,
+                Some(Like::Varbit(_)) => Shape::Other,
+                _ => Shape::Unsigned,
+            },
+            Some(TypeSpec::Bool(_)) => Shape::Bool,
+            Some(TypeSpec::Error(_)) => Shape::Error(Arc::clone(&self.errors)),
+            Some(TypeSpec::Enum(named)) => self.members(&named.name).map_or(Shape::Other, Shape::Enum),
+            Some(TypeSpec::SerializableEnum(_)) => Shape::EnumValue,
+            Some(TypeSpec::NewType(named)) if depth > 0 => {
+                let ty = self.info.and_then(|info| info.new_types.get(&named.name));
+                match ty.and_then(|ty| ty.representation.as_ref()) {
+                    Some(Representation::OriginalType(spec)) => self.shape_of(spec, depth - 1),
+                    Some(Representation::TranslatedType(_)) => Shape::Unsigned,
+                    None => Shape::Other,
                 }
-                _ => Shape::Other,
-            };
+            }
+            _ => Shape::Other,
         }
-        Shape::Other
+    }
+
+    /// Puts a value of a type together from its numbers, which stand in the order of the type's parts.
+    pub(crate) fn assemble(&mut self, spec: Option<&'a P4DataTypeSpec>, values: &[Constant]) -> P4Data {
+        let mut assembly = Assembly { types: self, values: values.iter(), parts: 0 };
+        spec.map_or_else(P4Data::default, |spec| assembly.value(spec, DEEPEST))
     }
 
     fn members(&mut self, name: &'a str) -> Option<Arc<[String]>> {
@@ -149,29 +152,14 @@ impl<'a> Types<'a> {
     }
 }
 
-/// Puts a value of a type together from its numbers, which stand in the order of the type's parts.
-pub(crate) fn assemble(
-    spec: Option<&P4DataTypeSpec>,
-    info: &P4Info,
-    program: &Program,
-    values: &[Constant],
-) -> P4Data {
-    let types = Types::new(info, program);
-    let mut assembly = Assembly { types, values: values.iter(), parts: 0 };
-    match spec {
-        Some(spec) => assembly.value(spec, DEEPEST),
-        None => P4Data::default(),
-    }
-}
-
-struct Assembly<'a> {
-    types: Types<'a>,
-    values: std::slice::Iter<'a, Constant>,
+struct Assembly<'t, 'a, 'v> {
+    types: &'t mut Types<'a>,
+    values: std::slice::Iter<'v, Constant>,
     /// Parts of the value so far.
     parts: usize,
 }
 
-impl<'a> Assembly<'a> {
+impl<'a> Assembly<'_, 'a, '_> {
     fn value(&mut self, spec: &'a P4DataTypeSpec, depth: usize) -> P4Data {
         self.parts += 1;
         let info = self.types.info;
@@ -233,7 +221,7 @@ mod tests {
         types.structs.insert("s".into(), ty);
         let info = P4Info { type_info: Some(types), ..Default::default() };
         let values = [Constant { ty: Type::Bit(8), value: Bits::from_u64(8, 1) }];
-        let value = assemble(Some(&own), &info, &Program::new("p"), &values);
+        let value = Types::new(&info, &Program::new("p")).assemble(Some(&own), &values);
         fn parts(value: &P4Data) -> usize {
             match &value.data {
                 Some(p4_data::Data::Struct(ty)) => 1 + ty.members.iter().map(parts).sum::<usize>(),

@@ -4,7 +4,7 @@ use std::fmt;
 
 pub use tonic::Code;
 
-/// Longest message of a refusal, bytes: controllers name what they ask for, and lists of errors repeat it.
+/// Longest message of a refusal, bytes: a write has one for each of its updates, and it repeats names of the update.
 const LONGEST: usize = 1024;
 
 /// A refusal.

@@ -269,7 +269,9 @@ impl Schema {
             let mut actions: Vec<Action> = Vec::new();
             let (mut tables, mut known) = (HashSet::new(), HashSet::new());
             let ids = profile.table_ids.iter().filter(|id| tables.insert(**id));
-            for table in ids.filter_map(|id| self.tables.get(id)) {
+            // A table has one profile, so that all profiles together have no more actions than the tables.
+            let own = |table: &&Table| table.profile == Some(preamble.id);
+            for table in ids.filter_map(|id| self.tables.get(id)).filter(own) {
                 let listed = table.actions.iter().filter(|action| action.scope != Scope::DefaultOnly);
                 actions.extend(listed.filter(|action| known.insert(action.ir)).cloned());
             }
@@ -422,12 +424,11 @@ fn table_actions(
     actions: &HashMap<u32, &proto::Action>,
 ) -> Vec<Action> {
     // An action listed with arguments has a number behind its name.
-    let base = |name: &str| name.find('#').unwrap_or(name.len());
     let mut by_name = HashMap::new();
     for id in ir.actions.iter().chain(&ir.default_only) {
-        if let Some(action) = program.actions.get(id.index()) {
-            by_name.entry(action.name.get(..base(&action.name)).unwrap_or_default()).or_insert((*id, action));
-        }
+        let Some(action) = program.actions.get(id.index()) else { continue };
+        let name = action.name.split('#').next().unwrap_or_default();
+        by_name.entry(name).or_insert((*id, action));
     }
     let mut found = Vec::new();
     for reference in &table.action_refs {

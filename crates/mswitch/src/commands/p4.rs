@@ -113,8 +113,12 @@ fn options(source: &P4Source) -> Options {
     Options { include: source.include.clone(), defines: source.defines.clone() }
 }
 
-/// Refuses what p4c makes for BMv2: it runs, but is no source text. A file that cannot be read is refused later.
+/// Refuses what p4c makes for BMv2: it runs, but is no source text. What is no file, or cannot be read, is refused
+/// later: to read a pipe would wait.
 fn check_source(path: &Path) -> Result<(), Failure> {
+    if !path.is_file() {
+        return Ok(());
+    }
     let content = fs::read(path).unwrap_or_default();
     match content.trim_ascii_start().starts_with(b"{") {
         true => Err(Failure::new(

@@ -11,7 +11,7 @@ use prost::Message;
 use super::bundle::Bundle;
 use super::compare::difference;
 use super::{LoadError, Program};
-use crate::Failure;
+use crate::{Code, Failure};
 
 /// Most bytes of a refusal: the status of a call has no room for more.
 const MOST_TEXT: usize = 4000;
@@ -40,9 +40,9 @@ impl Program {
         if let Some(info) = &config.p4info
             && let Some(difference) = difference(info, &program.info)
         {
-            return Err(Failure::invalid(bounded(format!(
+            return Err(refused(format!(
                 "the P4Info is not that of the program: {difference}; send the one that `mswitch p4 info` prints"
-            ))));
+            )));
         }
         Ok(program)
     }
@@ -51,9 +51,8 @@ impl Program {
         let info = info.ok_or_else(|| {
             Failure::invalid("the device config is BMv2's JSON: send the P4Info that p4c made with it, too")
         })?;
-        Self::bmv2(bytes, info).map_err(|error| {
-            Failure::invalid(bounded(format!("BMv2's JSON is refused: {}", error.to_string().trim_end())))
-        })
+        Self::bmv2(bytes, info)
+            .map_err(|error| refused(format!("BMv2's JSON is refused: {}", error.to_string().trim_end())))
     }
 
     fn device_config(bytes: &[u8]) -> Result<Self, Failure> {
@@ -69,9 +68,7 @@ impl Program {
             None => Self::text("program.p4", source(bytes)?, &options),
         };
         compiled.map_err(|error| match error {
-            LoadError::Program(text) => {
-                Failure::invalid(bounded(format!("the program has errors:\n{}", text.trim_end())))
-            }
+            LoadError::Program(text) => refused(format!("the program has errors:\n{}", text.trim_end())),
             LoadError::Read(error) => Failure::invalid(error.to_string()),
         })
     }
@@ -99,13 +96,28 @@ fn unwrapped(bytes: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Cuts a text.
-fn bounded(mut text: String) -> String {
+/// Refuses a program. Its errors may be longer than other refusals ([`Failure::new`]), since there is one of them only.
+fn refused(mut text: String) -> Failure {
     if text.len() > MOST_TEXT {
-        let end = (0..=MOST_TEXT).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        let end = text.floor_char_boundary(MOST_TEXT);
         let rest = text.len() - end;
         text.truncate(end);
         text.push_str(&format!("… ({rest} more bytes: `mswitch p4 check` prints all)"));
     }
-    text
+    Failure { code: Code::InvalidArgument, message: text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_a_program_are_longer_than_other_refusals() {
+        let text: String = (0..200).map(|i| format!("const bit<8> c{i} = missing{i};\n")).collect();
+        let config = ForwardingPipelineConfig { p4_device_config: text.into_bytes(), ..Default::default() };
+        let refused = Program::from_config(&config).unwrap_err();
+        assert!(refused.message.len() > 2000 && refused.message.contains("missing9"), "{refused}");
+        assert!(refused.message.ends_with("`mswitch p4 check` prints all)"), "{refused}");
+        assert!(Failure::invalid("a".repeat(2000)).message.len() <= 1024);
+    }
 }

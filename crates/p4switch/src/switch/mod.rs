@@ -41,8 +41,9 @@ use p4runtime_proto::v1::{
 use pipeline::ir::{Constant, DigestId, TableId};
 use pipeline::state::{Bundle, EntryId, State};
 
+use crate::data::Types;
 use crate::digests::Digests;
-use crate::{Failure, Program, WriteFailure, data};
+use crate::{Failure, Program, WriteFailure};
 use book::Book;
 use idle::Idle;
 pub use read::Cursor;
@@ -170,10 +171,10 @@ impl Switch {
     pub fn due_digests(&mut self, now: u64) -> (Vec<DigestList>, Option<u64>) {
         let (lists, next) = self.digests.due(now);
         let (program, digests) = (&self.program, &self.program.schema().digests);
+        let mut types = Types::new(&program.info, &program.checked);
         let list = |list: crate::digests::List| {
             let spec = digests.get(&list.digest).and_then(|digest| digest.spec.as_ref());
-            let data =
-                |values: &Arc<[Constant]>| data::assemble(spec, &program.info, &program.checked, values);
+            let data = |values: &Arc<[Constant]>| types.assemble(spec, values);
             DigestList {
                 digest_id: list.digest,
                 list_id: list.list,
