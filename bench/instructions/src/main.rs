@@ -22,6 +22,7 @@ use fabric::{Interest, Observer, PortIndex, PortSettings, Sightings, Switch, Swi
 use logic::{Learning, StaticPairs};
 use memif::client::{Client, ClientConfig};
 use memif::socket::Address;
+use metering::{Detail, Meter, Scope};
 use ports::{Environment, Spec};
 use serde_json::json;
 
@@ -126,7 +127,8 @@ fn run(case: &Case, rounds: u64) -> Result<()> {
         switch.observe(bridge, Arc::new(PortCObserver))?;
     }
     if case.extra == Extra::NetFlow {
-        switch.observe(bridge, control::accounting::netflow_meter())?;
+        let scope = Scope { detail: Detail::Ipv4, input: true, output: false };
+        switch.observe(bridge, Arc::new(Meter::new(scope, 1, true)))?;
     }
     let (up, ups) = mpsc::channel();
     switch.on_link(Box::new(move |change| up.send(change.up).unwrap_or_default()));

@@ -18,12 +18,12 @@ use fabric::rx::MAX_PACKET;
 use fabric::switch::{BridgeId, ObserverId};
 use fabric::worker::{PerThread, Threads};
 use fabric::{DropReason, Interest, Observer, PortIndex, Sighting, Sightings, Switch, Way};
+use metering::DoubleBuffer;
 use packet::bpf::{Instruction, Program};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
-use crate::double_buffer::DoubleBuffer;
 use crate::refusal::Refusal;
 use crate::state::{State, find, find_port};
 use crate::{direction, proto};

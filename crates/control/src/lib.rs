@@ -14,7 +14,7 @@
 //!   mistake, [`keys`] lists its keys, [`check`] finds mistakes that depend on the machine (a missing directory, a
 //!   socket in use);
 //! - [`capture`](mod@capture) streams packets from the workers to clients, [`sflow`] sends samples and
-//!   [`accounting`] sends flows to collectors; all read from a `double_buffer` that the workers write;
+//!   [`accounting`] sends flows to collectors; all read from pages that the workers write ([`metering`]);
 //! - [`trace`](mod@trace) explains how a bridge handles a packet;
 //! - [`stuck`] finds modules that do not return;
 //! - `share_warnings` warns of ports that reached their share of a MAC table;
@@ -41,7 +41,6 @@ mod database;
 pub mod desired;
 pub mod diff;
 pub mod direction;
-mod double_buffer;
 pub mod drops;
 pub mod edit;
 pub mod events;
@@ -65,7 +64,6 @@ pub mod proto;
 pub mod rate;
 pub mod reconcile;
 pub mod refusal;
-mod sampling;
 pub mod server;
 pub mod sflow;
 mod share_warnings;

@@ -5,9 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::counts::Counts;
-use super::key::FlowKey;
-use super::page::Entry;
+use metering::{Counts, Entry, FlowKey};
 
 const SECOND: u64 = 1_000_000_000;
 /// Time without packets after which a flow ends, nanoseconds.
@@ -144,14 +142,15 @@ fn ended(counts: &Counts, limits: Limits, now: u64) -> Option<End> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::key::tests::{frame, ipv4};
-    use super::super::key::{Detail, Facts};
+    use metering::{Detail, Facts};
+
+    use super::super::frames::{frame, ipv4};
     use super::*;
 
     fn key(port: u16) -> FlowKey {
         let mut tcp = port.to_be_bytes().to_vec();
         tcp.resize(20, 0);
-        let bytes = frame(&[], 0x0800, &ipv4(6, &tcp));
+        let bytes = frame(0x0800, &ipv4(6, &tcp));
         Facts::read(&bytes, bytes.len() as u32, Detail::Ipv4).unwrap().key
     }
 

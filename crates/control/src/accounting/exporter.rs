@@ -10,14 +10,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use fabric::PortIndex;
+use metering::{Entry, Meter, Missed, NOWHERE, SEVERAL};
 use openflow::multipart::IpfixStats;
 
 use super::cache::{Cache, End, Limits};
 use super::ipfix::{self, Interface, Record, has_known_transport};
-use super::key::{NOWHERE, SEVERAL};
-use super::meter::{Meter, Missed};
 use super::netflow;
-use super::page::Entry;
 use super::settings::{CacheConfig, IpfixConfig, MAX_FLOWS, NETFLOW_FLOWS, NetflowConfig};
 use crate::collector::{CollectorReport, Connection};
 

@@ -5,12 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use fabric::Switch;
 use fabric::switch::{BridgeId, ObserverId};
+use metering::{Detail, Meter, Scope};
 use ports::Spec;
 
 use super::exporter::{ExportConfig, ExportReport, Exporter, Name, Roster, RosterPort};
 use super::ipfix::Interface;
-use super::key::Detail;
-use super::meter::{Meter, Scope};
 use super::samples::Samples;
 use super::settings::AccountingConfig;
 use crate::collector::CollectorReport;

@@ -11,13 +11,11 @@ mod fields;
 
 use std::collections::HashMap;
 
+use metering::{Counts, FlowKey, Missed, Way};
 use packet::headers::protocol;
 
 use self::fields::Field;
 use super::cache::End;
-use super::counts::Counts;
-use super::key::{FlowKey, Way};
-use super::meter::Missed;
 
 /// Maximum length of a message: fits the MTU of Ethernet even in a tunnel.
 const MAX_MESSAGE: usize = 1400;

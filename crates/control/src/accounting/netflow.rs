@@ -4,9 +4,8 @@
 //! As Open vSwitch does it: interfaces are OpenFlow port numbers, octets are the bytes of whole frames, and a flow
 //! larger than 32-bit counters takes several records.
 
+use metering::Entry;
 use packet::headers::protocol;
-
-use super::page::Entry;
 
 /// Records of a datagram at most.
 const RECORDS: u16 = 30;
@@ -136,9 +135,8 @@ impl Encoder {
 mod tests {
     use fabric::PortIndex;
 
-    use super::super::counts::Counts;
-    use super::super::key::{FlowKey, Way};
     use super::*;
+    use metering::{Counts, FlowKey, Way};
 
     const BOOT: u64 = 1_000 * SECOND;
 

@@ -5,13 +5,11 @@ use std::sync::{Arc, Weak};
 
 use fabric::PortIndex;
 use fabric::worker::Threads;
+use metering::{Counts, Detail, Facts, Meter, Way};
 use oflogic::{Sampled, Sampler};
 use openflow::multipart::IpfixStats;
 
-use super::counts::Counts;
 use super::exporter::{Exporter, Name};
-use super::key::{Detail, Facts, Way};
-use super::meter::Meter;
 
 /// The sets of collectors of a bridge. See the module.
 pub(super) struct Samples {
@@ -65,10 +63,9 @@ fn stands_for(probability: u16) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::key::ANYWHERE;
-    use super::super::key::tests::{frame, ipv4};
-    use super::super::meter::Scope;
-    use super::super::page::Entry;
+    use metering::{ANYWHERE, Entry, Scope};
+
+    use super::super::frames::{frame, ipv4};
     use super::*;
 
     /// Gives a packet of these collectors and this probability to a sampler of set 7; returns what it counted.
@@ -82,7 +79,7 @@ mod tests {
         let meter = Arc::new(Meter::new(scope, 1, true));
         let samples = Samples { sets: [(7, meter.clone())].into(), exporter: Weak::new() };
         samples.prepare(Threads::of(1));
-        let bytes = frame(&[], 0x0800, &ipv4(17, &[0; 8]));
+        let bytes = frame(0x0800, &ipv4(17, &[0; 8]));
         let (ingress, length, is_egress) = (PortIndex(3), bytes.len() as u32, egress);
         let (domain, point, front) = (11, 12, &bytes[..]);
         let sampled =

@@ -1,7 +1,7 @@
 //! Samples packets on the workers.
 //!
-//! A batch without a sample costs two additions ([`crate::sampling`]). A batch with samples is recorded
-//! ([`fabric::Observer::picks`]), and the sampled packets are copied to the worker's page ([`crate::double_buffer`]),
+//! A batch without a sample costs two additions ([`Draw`]). A batch with samples is recorded
+//! ([`fabric::Observer::picks`]), and the sampled packets are copied to the worker's page ([`DoubleBuffer`]),
 //! which the exporter reads.
 //!
 //! Invariant: a packet counts once in the pool of its port, and every sample is either in a page or in the drops of the
@@ -14,11 +14,10 @@ use std::sync::{Arc, OnceLock};
 use fabric::port::MAX_PORTS;
 use fabric::worker::{PerThread, Threads};
 use fabric::{Interest, Observer, PortIndex, Sighting, Sightings};
+use metering::{DoubleBuffer, Draw};
 
 use super::settings::MAX_HEADER;
 use super::wire::Destination;
-use crate::double_buffer::DoubleBuffer;
-use crate::sampling::Draw;
 
 /// Capacity of a page in samples.
 const RECORDS: usize = 2048;

@@ -1,7 +1,8 @@
 //! Information elements of IPFIX's records: numbers and lengths of IANA's registry, and how a record fills them.
 
+use metering::Way;
+
 use super::{MAX_NAME, MAX_VIRTUAL_ID, Record};
-use crate::accounting::key::Way;
 
 /// Length of a field whose length is in the record (RFC 7011, section 7).
 pub(super) const VARIABLE: u16 = u16::MAX;

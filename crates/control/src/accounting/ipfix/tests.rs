@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use fabric::PortIndex;
+use metering::ANYWHERE;
 
-use super::super::key::ANYWHERE;
 use super::*;
 
 const NOW: u64 = 1_700_000_000 * SECOND;

@@ -5,18 +5,18 @@ use packet::EtherType;
 use packet::headers::{IpVersion, Layers, protocol};
 
 /// Value of [`FlowKey::egress`] for packets that went nowhere.
-pub(super) const NOWHERE: PortIndex = PortIndex::NONE;
+pub const NOWHERE: PortIndex = PortIndex::NONE;
 /// Value of [`FlowKey::egress`] for packets that went to several ports.
-pub(super) const SEVERAL: PortIndex = PortIndex(u16::MAX - 1);
+pub const SEVERAL: PortIndex = PortIndex(u16::MAX - 1);
 /// Value of [`FlowKey::egress`] where it does not matter.
-pub(super) const ANYWHERE: PortIndex = PortIndex(u16::MAX - 2);
+pub const ANYWHERE: PortIndex = PortIndex(u16::MAX - 2);
 
 /// Bits of the type of service that are the differentiated services' code point (RFC 2474).
 const DSCP: u8 = 0xfc;
 
 /// Where a flow is observed at its port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub(super) enum Way {
+pub enum Way {
     /// Where its packets come in.
     #[default]
     In,
@@ -26,35 +26,41 @@ pub(super) enum Way {
 
 /// What the packets of a flow have in common. Fields that they lack are 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct FlowKey {
-    /// The ports; of packets that come from no port, [`PortIndex::NONE`].
-    pub(super) ingress: PortIndex,
-    pub(super) egress: PortIndex,
-    pub(super) way: Way,
+pub struct FlowKey {
+    /// The ingress port; [`PortIndex::NONE`] if the packets come from no port.
+    pub ingress: PortIndex,
+    /// The egress port, or [`NOWHERE`], [`SEVERAL`] or [`ANYWHERE`].
+    pub egress: PortIndex,
+    /// Direction in which the packets are observed.
+    pub way: Way,
     /// The outermost VLAN tag.
-    pub(super) tci: Option<u16>,
-    pub(super) mac_source: [u8; 6],
-    pub(super) mac_destination: [u8; 6],
+    pub tci: Option<u16>,
+    /// Source of the Ethernet header.
+    pub mac_source: [u8; 6],
+    /// Destination of the Ethernet header.
+    pub mac_destination: [u8; 6],
     /// The type behind the tags.
-    pub(super) ethertype: u16,
+    pub ethertype: u16,
     /// 4 or 6; 0: another protocol.
-    pub(super) ip_version: u8,
-    pub(super) protocol: u8,
+    pub ip_version: u8,
+    /// Protocol above IP.
+    pub protocol: u8,
     /// Type of service, or traffic class.
-    pub(super) tos: u8,
-    /// An IPv4 address is in the first 4 bytes.
-    pub(super) source: [u8; 16],
-    pub(super) destination: [u8; 16],
+    pub tos: u8,
+    /// Source address; an IPv4 address is in the first 4 bytes.
+    pub source: [u8; 16],
+    /// Destination address, likewise.
+    pub destination: [u8; 16],
     /// Ports of TCP, UDP, SCTP, DCCP and UDP-Lite. Of ICMP, the second has type and code.
-    pub(super) ports: [u16; 2],
+    pub ports: [u16; 2],
     /// Observation domain and point that a `sample` action names.
-    pub(super) observation: [u32; 2],
+    pub observation: [u32; 2],
 }
 
 impl FlowKey {
     /// The key in words, for a hash.
     #[inline]
-    pub(super) fn words(&self) -> [u64; 9] {
+    pub(crate) fn words(&self) -> [u64; 9] {
         let mac = |[a, b, c, d, e, f]: [u8; 6], rest: u16| {
             let [high, low] = rest.to_be_bytes();
             u64::from_be_bytes([high, low, a, b, c, d, e, f])
@@ -78,7 +84,7 @@ impl FlowKey {
 
 /// Fields that a protocol exports, and that make flows differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Detail {
+pub enum Detail {
     /// Packets of IPv4, without Ethernet's fields.
     Ipv4,
     /// All packets, with Ethernet's fields.
@@ -87,18 +93,20 @@ pub(super) enum Detail {
 
 /// A packet as it is accounted.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Facts {
-    pub(super) key: FlowKey,
+pub struct Facts {
+    /// The key of its flow.
+    pub key: FlowKey,
     /// Bytes of the IP packet, header included; of other protocols, the bytes behind the Ethernet header.
-    pub(super) octets: u32,
-    pub(super) tcp_flags: u8,
+    pub octets: u32,
+    /// Flags of TCP (RFC 9293, section 3.1).
+    pub tcp_flags: u8,
 }
 
 impl Facts {
     /// Reads the front of a packet of `length` bytes; `None` if `detail` leaves such packets out. Ports and direction
     /// are the caller's.
     #[inline]
-    pub(super) fn read(front: &[u8], length: u32, detail: Detail) -> Option<Self> {
+    pub fn read(front: &[u8], length: u32, detail: Detail) -> Option<Self> {
         let layers = Layers::parse(front);
         if detail == Detail::Ipv4 && layers.ip != Some(IpVersion::V4) {
             return None;
@@ -195,11 +203,11 @@ fn number(front: &[u8], at: usize) -> u16 {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// An Ethernet header with these tags and type, and what follows.
-    pub(in super::super) fn frame(tags: &[u16], ethertype: u16, rest: &[u8]) -> Vec<u8> {
+    pub(crate) fn frame(tags: &[u16], ethertype: u16, rest: &[u8]) -> Vec<u8> {
         let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
         for tci in tags {
             frame.extend([0x81, 0]);
@@ -211,7 +219,7 @@ pub(super) mod tests {
     }
 
     /// An IPv4 packet from 10.0.0.1 to 10.0.0.2.
-    pub(in super::super) fn ipv4(protocol: u8, payload: &[u8]) -> Vec<u8> {
+    pub(crate) fn ipv4(protocol: u8, payload: &[u8]) -> Vec<u8> {
         let length = (20 + payload.len()) as u16;
         let mut packet = vec![0x45, 0xb9];
         packet.extend(length.to_be_bytes());
@@ -221,7 +229,7 @@ pub(super) mod tests {
     }
 
     /// An IPv6 packet from 2001:db8::1 to 2001:db8::2.
-    pub(in super::super) fn ipv6(protocol: u8, payload: &[u8]) -> Vec<u8> {
+    pub(crate) fn ipv6(protocol: u8, payload: &[u8]) -> Vec<u8> {
         let mut packet = vec![0x6b, 0x90, 0, 7];
         packet.extend((payload.len() as u16).to_be_bytes());
         packet.extend([protocol, 64]);

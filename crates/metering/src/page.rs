@@ -6,11 +6,11 @@
 //!
 //! Invariant: nothing here allocates once a page exists.
 
-use super::counts::Counts;
-use super::key::FlowKey;
+use crate::counts::Counts;
+use crate::key::FlowKey;
 
 /// Flows of a page.
-pub(super) const ENTRIES: usize = 8192;
+pub(crate) const ENTRIES: usize = 8192;
 /// Places of the index: a power of two, and less than half of them are taken.
 const PLACES: usize = 2 * ENTRIES;
 /// Steps of a search at most.
@@ -18,13 +18,15 @@ const PROBES: usize = 8;
 
 /// A flow and what was counted of it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Entry {
-    pub(super) key: FlowKey,
-    pub(super) counts: Counts,
+pub struct Entry {
+    /// What its packets have in common.
+    pub key: FlowKey,
+    /// What was counted of them.
+    pub counts: Counts,
 }
 
 /// See the module.
-pub(super) struct Page {
+pub(crate) struct Page {
     entries: Vec<Entry>,
     /// Number of an entry plus 1; 0: a free place.
     index: Box<[u16]>,
@@ -33,7 +35,7 @@ pub(super) struct Page {
 }
 
 impl Page {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         // The kernel makes zeroed memory on first use.
         let index = vec![0; PLACES].into();
         Self { entries: Vec::with_capacity(ENTRIES), index, secret: fastrand::u64(..) }
@@ -41,7 +43,7 @@ impl Page {
 
     /// Counts a packet; with `merges`, together with others of the same key. False if the page is full.
     #[inline]
-    pub(super) fn count(&mut self, key: &FlowKey, counts: &Counts, merges: bool) -> bool {
+    pub(crate) fn count(&mut self, key: &FlowKey, counts: &Counts, merges: bool) -> bool {
         let mut free = None;
         if merges {
             let start = hash(key, self.secret) as usize % PLACES;
@@ -75,12 +77,12 @@ impl Page {
     }
 
     /// The flows.
-    pub(super) fn entries(&self) -> &[Entry] {
+    pub(crate) fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
     /// Forgets all flows.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         if !self.entries.is_empty() {
             self.entries.clear();
             self.index.fill(0);
@@ -105,9 +107,9 @@ fn hash(key: &FlowKey, secret: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::key::tests::{frame, ipv4};
-    use super::super::key::{Detail, Facts};
     use super::*;
+    use crate::key::tests::{frame, ipv4};
+    use crate::key::{Detail, Facts};
 
     fn key(port: u16) -> FlowKey {
         let mut udp = port.to_be_bytes().to_vec();

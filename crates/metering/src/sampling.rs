@@ -13,7 +13,7 @@ fn skip(rate: u32, random: f64) -> u64 {
 }
 
 /// The next sample of one worker, which alone uses it.
-pub(crate) struct Draw {
+pub struct Draw {
     /// Packets to skip before the next sample.
     left: AtomicU64,
     /// The rate for which `left` was drawn; 0 before the first draw.
@@ -23,13 +23,13 @@ pub(crate) struct Draw {
 
 impl Draw {
     /// Starts with a sample; `seed` seeds the random numbers.
-    pub(crate) fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         let random = fastrand::Rng::with_seed(seed).u64(..);
         Self { left: AtomicU64::new(0), rate: AtomicU32::new(0), random: AtomicU64::new(random) }
     }
 
     /// Returns the rate for which the next sample was drawn.
-    pub(crate) fn rate(&self) -> u32 {
+    pub fn rate(&self) -> u32 {
         self.rate.load(Relaxed)
     }
 
@@ -41,7 +41,7 @@ impl Draw {
     }
 
     /// Returns whether one of the next `packets` packets is a sample; if not, skips them.
-    pub(crate) fn picks(&self, packets: u64, rate: u32) -> bool {
+    pub fn picks(&self, packets: u64, rate: u32) -> bool {
         let mut left = self.left.load(Relaxed);
         if self.rate.load(Relaxed) != rate {
             // Draw again at the new rate: the probability of each packet is independent of the past.
@@ -54,7 +54,7 @@ impl Draw {
     }
 
     /// Calls `f` with the index of each sample among `packets`, after [`picks`](Self::picks) returned true.
-    pub(crate) fn samples(&self, packets: u64, mut f: impl FnMut(usize)) {
+    pub fn samples(&self, packets: u64, mut f: impl FnMut(usize)) {
         let rate = self.rate.load(Relaxed);
         let mut at = self.left.load(Relaxed);
         while at < packets {

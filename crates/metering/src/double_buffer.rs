@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const BATCH_LIMIT: Duration = Duration::from_millis(20);
 
 /// The two pages of a worker.
-pub(crate) struct DoubleBuffer<T> {
+pub struct DoubleBuffer<T> {
     pages: [Mutex<T>; 2],
     /// Index of the page that the worker writes.
     active: AtomicUsize,
@@ -20,12 +20,12 @@ pub(crate) struct DoubleBuffer<T> {
 
 impl<T> DoubleBuffer<T> {
     /// Creates both pages with `page`.
-    pub(crate) fn new(page: impl Fn() -> T) -> Self {
+    pub fn new(page: impl Fn() -> T) -> Self {
         Self { pages: [Mutex::new(page()), Mutex::new(page())], active: AtomicUsize::new(0) }
     }
 
     /// Returns the page to write. If the pages were swapped after `active` was read, that is the other page.
-    pub(crate) fn write(&self) -> Option<MutexGuard<'_, T>> {
+    pub fn write(&self) -> Option<MutexGuard<'_, T>> {
         let active = self.active.load(Ordering::Acquire);
         let page = |i: usize| self.pages.get(i & 1)?.try_lock().ok();
         page(active).or_else(|| page(active + 1))
@@ -33,7 +33,7 @@ impl<T> DoubleBuffer<T> {
 
     /// Swaps the pages and returns the one to read, with its index. Returns `None` if the worker is blocked and still
     /// holds the page: its contents are read after it continues.
-    pub(crate) fn swap(&self) -> Option<(usize, MutexGuard<'_, T>)> {
+    pub fn swap(&self) -> Option<(usize, MutexGuard<'_, T>)> {
         let old = self.active.fetch_xor(1, Ordering::AcqRel) & 1;
         let since = Instant::now();
         loop {

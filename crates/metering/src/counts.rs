@@ -2,29 +2,35 @@
 
 /// Sums over the packets of a flow. Times are nanoseconds since 1970-01-01 00:00:00 UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Counts {
-    pub(super) first: u64,
-    pub(super) last: u64,
-    pub(super) packets: u64,
+pub struct Counts {
+    /// Time of the first packet.
+    pub first: u64,
+    /// Time of the last packet.
+    pub last: u64,
+    /// Packets.
+    pub packets: u64,
     /// Packets that were sampled; `packets` are those that they stand for.
-    pub(super) samples: u64,
+    pub samples: u64,
     /// Bytes of the frames, without the frame check sequence.
-    pub(super) bytes: u64,
-    /// Bytes of the IP packets; see [`Facts::octets`](super::key::Facts::octets).
-    pub(super) octets: u64,
-    /// Packets, and their octets, that went nowhere.
-    pub(super) dropped_packets: u64,
-    pub(super) dropped_octets: u64,
-    pub(super) shortest: u32,
-    pub(super) longest: u32,
+    pub bytes: u64,
+    /// Bytes of the IP packets; see [`Facts::octets`](crate::Facts::octets).
+    pub octets: u64,
+    /// Packets that went nowhere.
+    pub dropped_packets: u64,
+    /// Octets of the packets that went nowhere.
+    pub dropped_octets: u64,
+    /// Octets of the shortest packet.
+    pub shortest: u32,
+    /// Octets of the longest packet.
+    pub longest: u32,
     /// Union of TCP's flags (RFC 9293, section 3.1).
-    pub(super) tcp_flags: u8,
+    pub tcp_flags: u8,
 }
 
 impl Counts {
-    /// Counts one packet.
+    /// Counts one packet of `bytes`, at the time `at`.
     #[inline]
-    pub(super) fn of_packet(at: u64, bytes: u32, octets: u32, tcp_flags: u8, dropped: bool) -> Self {
+    pub fn of_packet(at: u64, bytes: u32, octets: u32, tcp_flags: u8, dropped: bool) -> Self {
         Self {
             first: at,
             last: at,
@@ -42,7 +48,7 @@ impl Counts {
 
     /// Adds other packets of the flow.
     #[inline]
-    pub(super) fn add(&mut self, other: &Self) {
+    pub fn add(&mut self, other: &Self) {
         self.first = self.first.min(other.first);
         self.last = self.last.max(other.last);
         self.packets = self.packets.wrapping_add(other.packets);
@@ -57,7 +63,7 @@ impl Counts {
     }
 
     /// Multiplies the numbers: one packet was sampled of so many.
-    pub(super) fn scaled(self, by: u64) -> Self {
+    pub fn scaled(self, by: u64) -> Self {
         Self {
             packets: self.packets.wrapping_mul(by),
             bytes: self.bytes.wrapping_mul(by),

@@ -2,7 +2,7 @@
 //!
 //! A meter of a bridge is an observer: it is shown batches after delivery, so it knows where packets went. A meter of
 //! `sample` actions is given single packets by the OpenFlow logic. Both write the worker's page
-//! ([`crate::double_buffer`]), which the exporter reads.
+//! ([`DoubleBuffer`]), which the exporter reads.
 //!
 //! Invariant: a packet is in a page, in the counters of what was missed, or was not sampled.
 
@@ -14,27 +14,30 @@ use fabric::rx::MAX_BATCH;
 use fabric::worker::{PerThread, Threads};
 use fabric::{Interest, Observer, PortIndex, Sighting, Sightings};
 
-use super::counts::Counts;
-use super::key::{ANYWHERE, Detail, Facts, NOWHERE, SEVERAL, Way};
-use super::page::{ENTRIES, Entry, Page};
+use crate::counts::Counts;
 use crate::double_buffer::DoubleBuffer;
+use crate::key::{ANYWHERE, Detail, Facts, NOWHERE, SEVERAL, Way};
+use crate::page::{ENTRIES, Entry, Page};
 use crate::sampling::Draw;
 
 /// Packets that a meter counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Scope {
-    pub(super) detail: Detail,
+pub struct Scope {
+    /// Kind of packets, and the fields by which their flows differ.
+    pub detail: Detail,
     /// Packets where they come in.
-    pub(super) input: bool,
+    pub input: bool,
     /// Packets where they leave.
-    pub(super) output: bool,
+    pub output: bool,
 }
 
 /// Packets that were to be counted and found no place, and their octets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Missed {
-    pub(super) packets: u64,
-    pub(super) octets: u64,
+pub struct Missed {
+    /// Packets.
+    pub packets: u64,
+    /// Octets of their IP packets; see [`Facts::octets`].
+    pub octets: u64,
 }
 
 /// State that only one worker writes, on its own cache lines.
@@ -61,7 +64,7 @@ impl MissedCounters {
 }
 
 /// See the module.
-pub(super) struct Meter {
+pub struct Meter {
     scope: Scope,
     /// One packet in this many is counted.
     rate: AtomicU32,
@@ -75,7 +78,7 @@ pub(super) struct Meter {
 
 impl Meter {
     /// Makes a meter; for `rate` and `merges` see [`Meter::set`].
-    pub(super) fn new(scope: Scope, rate: u32, merges: bool) -> Self {
+    pub fn new(scope: Scope, rate: u32, merges: bool) -> Self {
         Self {
             scope,
             rate: AtomicU32::new(rate.max(1)),
@@ -86,18 +89,19 @@ impl Meter {
         }
     }
 
-    pub(super) fn scope(&self) -> Scope {
+    /// Returns the packets that it counts.
+    pub fn scope(&self) -> Scope {
         self.scope
     }
 
     /// Counts one packet in `rate`, which stands for all of them, and adds packets of a flow up, or not.
-    pub(super) fn set(&self, rate: u32, merges: bool) {
+    pub fn set(&self, rate: u32, merges: bool) {
         self.rate.store(rate.max(1), Relaxed);
         self.merges.store(merges, Relaxed);
     }
 
     /// Makes the pages of threads that have none.
-    pub(super) fn prepare(&self, threads: Threads) {
+    pub fn prepare(&self, threads: Threads) {
         let worker = |_| {
             let (draw, missed) = (Draw::new(fastrand::u64(..)), MissedCounters::default());
             let (rate, pages) = (AtomicU32::new(1), DoubleBuffer::new(Page::new));
@@ -107,7 +111,7 @@ impl Meter {
     }
 
     /// Reads and clears the pages. Returns the fill level of the fullest one, from 0 to 1.
-    pub(super) fn drain(&self, mut f: impl FnMut(&Entry)) -> f32 {
+    pub fn drain(&self, mut f: impl FnMut(&Entry)) -> f32 {
         let mut fullest = 0;
         let mut read = |page: &mut Page| {
             fullest = fullest.max(page.entries().len());
@@ -125,7 +129,7 @@ impl Meter {
     }
 
     /// Returns what found no place because a page was full.
-    pub(super) fn missed(&self) -> Missed {
+    pub fn missed(&self) -> Missed {
         let all = self.threads.iter().map(|(_, worker)| &worker.missed).chain([&self.missed_aside]);
         all.fold(Missed::default(), |sum, missed| Missed {
             packets: sum.packets.wrapping_add(missed.packets.load(Relaxed)),
@@ -134,7 +138,7 @@ impl Meter {
     }
 
     /// Counts a packet that a `sample` action chose, on thread `thread`, or on one that is no worker.
-    pub(super) fn sample(&self, thread: Option<usize>, facts: &Facts, counts: &Counts) {
+    pub fn sample(&self, thread: Option<usize>, facts: &Facts, counts: &Counts) {
         let merges = self.merges.load(Relaxed);
         match thread.and_then(|thread| self.threads.get(thread)) {
             Some(worker) => {
@@ -249,8 +253,8 @@ impl Observer for Meter {
 
 #[cfg(test)]
 mod tests {
-    use super::super::key::tests::{frame, ipv4};
     use super::*;
+    use crate::key::tests::{frame, ipv4};
 
     fn facts(port: u16) -> (Facts, Counts) {
         let mut udp = port.to_be_bytes().to_vec();
