@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use bench::port::{Device, PortSpec};
 use e2e::impact::{Bystanders, Footprint, Operator};
-use e2e::{Daemon, HugePages, config, exclusive, seconds, until};
+use e2e::{Daemon, HugePages, config, exclusive, until};
 
 /// Time that an attack may add to the longest round trip.
 const ROUND_TRIP: Duration = Duration::from_millis(10);
@@ -42,8 +42,6 @@ const END: Duration = Duration::from_secs(5);
 const ATTEMPTS: usize = 3;
 /// Rounds that a phase waits for.
 const ROUNDS: u64 = 3;
-/// Time limit for these rounds.
-const LONGEST: Duration = Duration::from_secs(4);
 const LIMIT: Duration = Duration::from_secs(60);
 /// Huge pages for attacks that need them.
 const HUGE_PAGES: u64 = 256;
@@ -133,11 +131,16 @@ impl Trial {
         let operator = Operator::start(&self.daemon);
         let mut attacker = self.attacker(baseline);
         attacker.wait(1);
+        // Time of a phase, and the limit for its rounds.
+        let (time, limit) = match e2e::long() {
+            true => (Duration::from_secs(5), Duration::from_secs(5)),
+            false => (Duration::from_millis(600), Duration::from_secs(2)),
+        };
         let start = Instant::now();
         until("a phase to end", LIMIT, || {
             attacker.check();
-            let (enough, rounds) = (start.elapsed() > seconds(1, 5), attacker.rounds.load(Ordering::Relaxed));
-            Ok((enough && (rounds >= ROUNDS || start.elapsed() > LONGEST)).then_some(()))
+            let (spent, rounds) = (start.elapsed(), attacker.rounds.load(Ordering::Relaxed));
+            Ok((spent > time && (rounds >= ROUNDS || spent > limit)).then_some(()))
         })
         .unwrap();
         drop(attacker);
