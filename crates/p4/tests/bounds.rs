@@ -1,5 +1,6 @@
 //! Programs that exceed bounds: that would multiply without end when they are lowered, or are too large for the pipeline.
 //! Each is refused, soon, at a place.
+#![allow(clippy::unwrap_used)]
 
 use std::fmt::Write;
 
@@ -30,9 +31,16 @@ fn program(declarations: &str, locals: &str, body: &str) -> String {
 
 /// The first message about a program; nothing if it is lowered.
 fn message(text: &str) -> String {
-    let mut front = compile::text("p.p4", text, &Options::default());
-    front.lower();
-    front.diagnostics.list().first().map_or_else(String::new, |d| d.message.clone())
+    let compile = || {
+        let mut front = compile::text("p.p4", text, &Options::default());
+        front.lower();
+        front.diagnostics.list().first().map_or_else(String::new, |d| d.message.clone())
+    };
+    // Unoptimized, programs at the bounds need more than a test's 2 MiB.
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(32 << 20).spawn_scoped(scope, compile).unwrap();
+        thread.join().unwrap()
+    })
 }
 
 /// `level` declarations, each of which has the one before twice.

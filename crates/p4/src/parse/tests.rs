@@ -483,15 +483,20 @@ fn nested(depth: usize) -> Vec<String> {
 
 #[test]
 fn what_is_nested_too_deep_is_an_error() {
-    for program in nested(DEEPEST / 5).iter().chain(&nested(20)) {
-        assert_eq!(errors(program), [] as [&str; 0], "{program}");
-    }
-    for program in nested(DEEPEST + 1).iter().chain(&nested(20_000)) {
-        let found = errors(program);
-        let deep =
-            found.iter().any(|e| e.ends_with("nested more than 200 levels (split it into several parts)"));
-        assert!(deep, "{found:?} {}", program.chars().take(99).collect::<String>());
-    }
+    let check = || {
+        for program in nested(DEEPEST / 5).iter().chain(&nested(20)) {
+            assert_eq!(errors(program), [] as [&str; 0], "{program}");
+        }
+        for program in nested(DEEPEST + 1).iter().chain(&nested(20_000)) {
+            let found = errors(program);
+            let deep = found
+                .iter()
+                .any(|e| e.ends_with("nested more than 200 levels (split it into several parts)"));
+            assert!(deep, "{found:?} {}", program.chars().take(99).collect::<String>());
+        }
+    };
+    // Unoptimized, 200 levels need more than a test's 2 MiB.
+    std::thread::Builder::new().stack_size(32 << 20).spawn(check).unwrap().join().unwrap();
 }
 
 #[test]
