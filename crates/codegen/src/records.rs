@@ -87,7 +87,7 @@ pub(crate) fn record(
         outcome,
         shortcut: Shortcut::default(),
         stats: installed.stats.clone(),
-        installed: installed.clone(),
+        id: installed.id,
     }))
 }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicU64;
 use arc_swap::{ArcSwap, Guard};
 use pipeline::ir::{ActionCall, ProfileId};
 use pipeline::state::{
-    Arrays, Choice, EntryStats, Installed, InstalledGroup, LookupCounts, Replication, Values,
+    Arrays, Choice, EntryId, EntryStats, InstalledGroup, LookupCounts, Replication, Values,
 };
 
 use crate::code::{ActionCode, Actions, Code, Function, new_id};
@@ -53,20 +53,29 @@ impl Call {
     }
 }
 
-/// An entry of a table, as packets see it.
+/// An entry of a table, as packets see it: what they need of it is in two cache lines, and its arguments.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(crate) struct Record {
     pub(crate) outcome: Outcome,
     pub(crate) shortcut: Shortcut,
     /// Those of the entry, without a detour.
     pub(crate) stats: Arc<EntryStats>,
-    pub(crate) installed: Arc<Installed>,
+    pub(crate) id: EntryId,
 }
 
 impl Record {
-    /// Prefetches what a hit needs besides the record.
+    /// Prefetches the record.
     pub(crate) fn prefetch(&self) {
-        tables::prefetch(self.stats.own());
+        tables::prefetch(&self.outcome);
+        tables::prefetch(&self.shortcut);
+    }
+
+    /// Prefetches what a hit needs besides the record, and what it changes if it is `noted` (counted or timed).
+    pub(crate) fn prefetch_rest(&self, noted: bool) {
+        if noted {
+            tables::prefetch(self.stats.own());
+        }
         if let Outcome::Call(call) = &self.outcome {
             call._args.first().into_iter().for_each(tables::prefetch);
         }

@@ -85,8 +85,9 @@ impl Reader {
         self.find(&key)
     }
 
-    /// Looks up many keys at once, one behind the other; what entries of a large table have is in the caches then.
-    pub(crate) fn find_all(&self, keys: &[u64], handles: &mut [u32]) {
+    /// Looks up many keys at once, one behind the other; the records of a large table are in the caches then, with the
+    /// entries' statistics if hits are `noted`.
+    pub(crate) fn find_all(&self, keys: &[u64], handles: &mut [u32], noted: bool) {
         if !self.is_large && self.form != Form::Exact {
             let keys = keys.chunks_exact(self.narrow.words.max(1));
             return keys.zip(handles).for_each(|(key, handle)| *handle = self.lookup.find(key));
@@ -96,9 +97,9 @@ impl Reader {
             return;
         }
         handles.iter().for_each(|handle| self.records.prefetch_slot(*handle));
-        handles.iter().filter_map(|handle| self.records.get(*handle)).for_each(tables::prefetch);
-        let records = handles.iter().filter_map(|handle| self.records.get(*handle));
-        records.for_each(Record::prefetch);
+        let records = || handles.iter().filter_map(|handle| self.records.get(*handle));
+        records().for_each(Record::prefetch);
+        records().for_each(|record| record.prefetch_rest(noted));
     }
 
     /// Looks up the keys that entries have conditions on.

@@ -198,7 +198,7 @@ calls! {
         let record = m.word(m.code.layout.hit(table) as usize / 8) as *const Record;
         // SAFETY: the word is 0 or the address of a record of the view, which outlives the packet (`lookup`).
         let record = unsafe { record.as_ref() };
-        color(m, record.and_then(|record| record.installed.stats.meter.as_deref()), unit, before)
+        color(m, record.and_then(|record| record.stats.meter.as_deref()), unit, before)
     }
 
     /// Sends the packet or a copy of it.
@@ -382,7 +382,7 @@ fn found<'a>(
         m.code.layout.hit(id) as usize / 8,
         record.map_or(0, |record| std::ptr::from_ref(record) as u64),
     );
-    m.origin.set(Some((id, record.map(|record| record.installed.id))));
+    m.origin.set(Some((id, record.map(|record| record.id))));
     let Some(record) = record else { return table.default_call() };
     if table.timed {
         let now = m.env.borrow_mut().now();

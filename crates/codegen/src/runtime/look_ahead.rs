@@ -202,7 +202,9 @@ impl Worker {
         ahead.found.resize(keys as usize, tables::MISS);
         match &mut ahead.found[..] {
             [found] => *found = first.table.reader.lookup.find(&ahead.keys),
-            found => first.table.reader.find_all(&ahead.keys, found),
+            found => {
+                first.table.reader.find_all(&ahead.keys, found, first.table.counted || first.table.timed)
+            }
         }
         count
     }
