@@ -47,7 +47,7 @@ struct Figure {
 
 const FIVE_CARDS: &[Curve] = &[FIFO, ISLIP_2, DIAGONALS, LOOKUP, HEAVIEST, OUTPUTS];
 
-const FIGURES: [Figure; 5] = [
+const FIGURES: [Figure; 6] = [
     Figure {
         file: "scheduler-islip",
         title: "16 ports, independent packets, all outputs alike",
@@ -56,6 +56,15 @@ const FIGURES: [Figure; 5] = [
         pattern: Pattern::Uniform,
         burst: 1.0,
         curves: &[FIFO, ISLIP_1, ISLIP_2, ISLIP_4, DIAGONALS, OUTPUTS],
+    },
+    Figure {
+        file: "scheduler-sixteen-cards",
+        title: "Sixteen cards, independent packets, all others alike",
+        ports: 16,
+        hairpins: Hairpins::Forbidden,
+        pattern: Pattern::Uniform,
+        burst: 1.0,
+        curves: &[ISLIP_1, ISLIP_4, DIAGONALS, OUTPUTS],
     },
     Figure {
         file: "scheduler-uniform",
@@ -97,8 +106,8 @@ const FIGURES: [Figure; 5] = [
 
 fn main() {
     let folder = std::env::args().nth(1).unwrap_or_else(|| ".".to_owned());
-    println!("| traffic | discipline | carried of load 0.99 | mean delay at load 0.9, in slots |");
-    println!("| --- | --- | --- | --- |");
+    println!("| traffic | discipline | carried of load 0.99 | mean delay at load 0.9, in slots | longest |");
+    println!("| --- | --- | --- | --- | --- |");
     for figure in &FIGURES {
         let mut lines = Vec::new();
         for (series, (name, curve)) in figure.curves.iter().enumerate() {
@@ -109,7 +118,10 @@ fn main() {
             let points = points.map(|(x, outcome)| Point { x: *x, y: outcome.delays.mean(), range: None });
             lines.push(Line { series, dashed: false, points: points.collect() });
             let (last, (_, busy)) = (&outcomes.last().expect("loads").1, &outcomes[10]);
-            let delay = if stable(busy) { format!("{:.2}", busy.delays.mean()) } else { "grows".to_owned() };
+            let delay = match stable(busy) {
+                true => format!("{:.2} | {}", busy.delays.mean(), busy.longest_wait),
+                false => "grows |".to_owned(),
+            };
             let carried = last.carried / last.offered * 0.99;
             println!("| {} | {name} | {carried:.3} | {delay} |", figure.title);
         }

@@ -55,8 +55,8 @@ impl Demand {
 
 /// Returns the weight of a queue: its bytes, and those that the link could have carried while its oldest packet waited.
 ///
-/// The second part grows without end, so that no queue starves behind longer ones. `waited` is in nanoseconds, `rate` in
-/// bits per second. A queue with packets has a weight of at least 1.
+/// The second part grows until all weights are [`u32::MAX`] and queues take turns, so that none starves behind longer
+/// ones. `waited` is in nanoseconds, `rate` in bits per second. A queue with packets has a weight of at least 1.
 pub fn weight(bytes: u64, waited: u64, rate: u64) -> u32 {
     if bytes == 0 {
         return 0;

@@ -28,7 +28,10 @@ impl Arbiter for Diagonals {
     fn extend(&mut self, demand: &Demand, matching: &mut Matching) {
         let ports = demand.ports();
         let shortest = usize::from(self.hairpins == Hairpins::Forbidden);
-        let diagonals = ports.saturating_sub(shortest).max(1);
+        let diagonals = ports.saturating_sub(shortest);
+        if diagonals == 0 {
+            return;
+        }
         for step in 0..diagonals {
             let distance = shortest + (self.first + step) % diagonals;
             for input in 0..ports {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crossbar::{
     Arbiter, Demand, Diagonals, Hairpins, Heaviest, Islip, Lookup, Matching, Pair, Patterns, Scheduler,
+    weight,
 };
 
 /// The largest number of pairs: augmenting paths (Kuhn's algorithm), which know nothing of patterns.
@@ -125,6 +126,28 @@ fn nothing_can_be_added_to_a_matching_of_round_robin() {
             assert!(2 * matching.len() >= most_pairs(&demand));
         }
     }
+}
+
+#[test]
+fn a_packet_does_not_starve_behind_a_queue_that_is_always_longer() {
+    // Slots of 1,500 bytes at 10 Gbit/s, and a queue that keeps 15,000 bytes.
+    let (mut arbiter, slot, rate) = (heaviest(3, Hairpins::Forbidden), 1_200, 10_000_000_000);
+    let mut demand = Demand::new(3);
+    demand.set(1, 0, weight(15_000, 10 * slot, rate));
+    let served = (0..100).find(|waited| {
+        demand.set(2, 0, weight(64, waited * slot, rate));
+        matched(&mut arbiter, &demand).output(2) == Some(0)
+    });
+    assert_eq!(served, Some(20));
+}
+
+#[test]
+fn one_port_alone_sends_to_itself_only_where_it_may() {
+    let mut demand = Demand::new(1);
+    demand.set(0, 0, 1);
+    assert_eq!(matched(&mut Diagonals::new(Hairpins::Forbidden), &demand).len(), 0);
+    assert_eq!(matched(&mut Diagonals::new(Hairpins::Allowed), &demand).len(), 1);
+    assert_eq!(matched(&mut Diagonals::new(Hairpins::Forbidden), &Demand::new(0)).len(), 0);
 }
 
 #[test]

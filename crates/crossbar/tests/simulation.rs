@@ -86,14 +86,14 @@ fn the_heaviest_matching_carries_what_no_round_robin_does() {
 }
 
 #[test]
-fn a_hot_spot_delays_nothing_else() {
+fn a_hot_spot_costs_little_more_than_at_best() {
     let hotspot = Traffic { pattern: Pattern::Hotspot, load: 0.95, burst: 1.0 };
     let outcome = heaviest(&setup(5, Hairpins::Forbidden, hotspot));
     assert!(outcome.carried > 0.99 * outcome.offered);
     // The best that queues at the outputs could do.
     let setup = setup(5, Hairpins::Forbidden, hotspot);
     let bound = run(&setup, Discipline::OutputQueues).delays.mean();
-    assert!(outcome.delays.mean() < 3.0 * bound + 1.0, "{} against {bound}", outcome.delays.mean());
+    assert!(outcome.delays.mean() < 1.5 * bound, "{} against {bound}", outcome.delays.mean());
 }
 
 #[test]

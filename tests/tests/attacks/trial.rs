@@ -42,6 +42,8 @@ const END: Duration = Duration::from_secs(5);
 const ATTEMPTS: usize = 3;
 /// Rounds that a phase waits for.
 const ROUNDS: u64 = 3;
+/// Time limit for these rounds.
+const LONGEST: Duration = Duration::from_secs(4);
 const LIMIT: Duration = Duration::from_secs(60);
 /// Huge pages for attacks that need them.
 const HUGE_PAGES: u64 = 256;
@@ -131,16 +133,12 @@ impl Trial {
         let operator = Operator::start(&self.daemon);
         let mut attacker = self.attacker(baseline);
         attacker.wait(1);
-        // Time of a phase, and the limit for its rounds.
-        let (time, limit) = match e2e::long() {
-            true => (Duration::from_secs(5), Duration::from_secs(5)),
-            false => (Duration::from_millis(600), Duration::from_secs(2)),
-        };
+        let time = if e2e::long() { Duration::from_secs(5) } else { Duration::from_millis(600) };
         let start = Instant::now();
         until("a phase to end", LIMIT, || {
             attacker.check();
             let (spent, rounds) = (start.elapsed(), attacker.rounds.load(Ordering::Relaxed));
-            Ok((spent > time && (rounds >= ROUNDS || spent > limit)).then_some(()))
+            Ok((spent > time && (rounds >= ROUNDS || spent > LONGEST)).then_some(()))
         })
         .unwrap();
         drop(attacker);
