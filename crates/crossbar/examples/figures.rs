@@ -1,8 +1,10 @@
 //! Draws mean delay against load for schedulers, as `NAME.svg` in a folder, and prints where each of them saturates.
 //!
 //! `cargo run --profile demo -p mswitch-crossbar --example figures -- docs/plots`
-#![allow(clippy::expect_used, clippy::panic)]
+#![allow(clippy::expect_used)]
 
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use bench_run::plot::{Kind, Line, Lines, Point};
@@ -104,8 +106,20 @@ const FIGURES: [Figure; 6] = [
     },
 ];
 
-fn main() {
-    let folder = std::env::args().nth(1).unwrap_or_else(|| ".".to_owned());
+fn main() -> ExitCode {
+    match std::env::args().nth(1).map(PathBuf::from) {
+        Some(folder) if folder.is_dir() => match draw(&folder) {
+            Ok(()) => return ExitCode::SUCCESS,
+            Err(error) => eprintln!("figures: {}: {error}", folder.display()),
+        },
+        Some(folder) => eprintln!("figures: {} is not a folder; name one that exists", folder.display()),
+        None => eprintln!("usage: figures FOLDER"),
+    }
+    ExitCode::FAILURE
+}
+
+/// Draws all figures and prints their table, which takes some minutes.
+fn draw(folder: &Path) -> std::io::Result<()> {
     println!("| traffic | discipline | carried of load 0.99 | mean delay at load 0.9, in slots | longest |");
     println!("| --- | --- | --- | --- | --- |");
     for figure in &FIGURES {
@@ -135,9 +149,9 @@ fn main() {
             series: figure.curves.iter().map(|(name, _)| (*name).to_owned()).collect(),
             lines,
         };
-        let file = format!("{folder}/{}.svg", figure.file);
-        std::fs::write(&file, plot.svg()).unwrap_or_else(|error| panic!("{file}: {error}"));
+        std::fs::write(folder.join(format!("{}.svg", figure.file)), plot.svg())?;
     }
+    Ok(())
 }
 
 impl Figure {
