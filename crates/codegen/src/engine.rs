@@ -19,7 +19,7 @@ use pipeline::state::{Bundle, Change, Installed, State};
 
 use crate::code::{Actions, Code, new_id};
 use crate::compile::{Options, Unsupported, compile};
-use crate::form::{Form, Writer};
+use crate::form::{Form, Rebuild, Writer};
 use crate::records::{Calls, Slots, default, group_view, profile_view, record};
 use crate::special::{Special, Specialisation, TableFacts, has_residuals};
 use crate::view::{Record, TableView, View, Views};
@@ -389,7 +389,33 @@ impl Engine {
 
     /// The part of [`Engine::improve`] that concerns structures.
     pub fn improve_tables(&mut self) -> bool {
-        self.tables.iter_mut().fold(false, |any, writer| any | writer.improve())
+        self.rebuilds().into_iter().fold(false, |any, mut rebuild| {
+            rebuild.build();
+            // Nothing has changed meanwhile that it would have to catch up with.
+            any | self.install_table(rebuild).is_ok_and(|is_new| is_new)
+        })
+    }
+
+    /// Copies of structures that have outgrown their form. Each is built anew without the engine, which may follow
+    /// changes meanwhile, and then given to [`Engine::install_table`].
+    pub fn rebuilds(&mut self) -> Vec<Rebuild> {
+        self.tables.iter_mut().filter_map(|writer| writer.rebuild(self.id)).collect()
+    }
+
+    /// Lets packets use a structure that was built anew, if it is still of use; whether it is.
+    ///
+    /// # Errors
+    /// Too many entries have changed meanwhile for the engine to wait: the structure has to catch up with them, again
+    /// without the engine.
+    pub fn install_table(&mut self, rebuild: Rebuild) -> Result<bool, Rebuild> {
+        let id = rebuild.table;
+        let writer = self.tables.get_mut(id.index()).filter(|_| rebuild.engine == self.id);
+        let Some(reader) = writer.map_or(Ok(None), |writer| writer.swap(rebuild))? else { return Ok(false) };
+        if let Some(table) = self.view.tables.get_mut(id.index()) {
+            *table = Arc::new(table.with_reader(reader));
+        }
+        self.publish();
+        Ok(true)
     }
 
     /// Says which flags packets have, of which specialised code is for those with just these; 0 at first.

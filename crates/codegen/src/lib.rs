@@ -41,7 +41,7 @@ mod view;
 pub use code::Code;
 pub use compile::{Options, Unsupported, compile};
 pub use engine::{Engine, TableInfo};
-pub use form::Form;
+pub use form::{Form, Rebuild};
 pub use runtime::{Effect, Effects, Fate, Packet, Worker};
 pub use shortcut::Leaves;
 pub use special::Specialisation;

@@ -1,15 +1,19 @@
-//! Packets while tables change: bundles are seen whole, and changes of form lose no entry.
+//! Packets while tables change: bundles are seen whole, and neither changes of form nor structures that are built anew
+//! meanwhile lose an entry.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use codegen::{Effect, Effects, Engine, Form, Options, Worker};
 use pipeline::fuzzing::World;
-use pipeline::interp::{self, Exit, Received};
+use pipeline::interp::{self, Exit, Limits, Received};
 use pipeline::ir::TableId;
 use pipeline::state::{State, Update};
 use pipeline::{Checked, text};
+use support::Pair;
 
 /// Two tables that each say which bundle they are of; a packet that meets two different ones is dropped.
 const PROGRAM: &str = "program two {
@@ -212,4 +216,94 @@ fn an_older_views_specialised_code_never_meets_an_action_that_it_does_not_know()
     }
     assert_eq!((end(&old, 7), end(&old, 70)), (Some(8), None));
     assert_eq!((end(&views.load(), 7), end(&views.load(), 70)), (Some(8), Some(71)));
+}
+
+const TERNARY: &str = "program ternary {
+  header h_t { a: bit<32>; } instance h: h_t;
+  action to(port: bit<32>) { send current port $port; }
+  table t { key a: ternary = h.a; actions to; size 100000; }
+  parser p { state start { extract h; goto accept; } }
+  block control { apply t; }
+  stage s { parser p; control control; }
+}";
+
+/// Entries that the table is built of at first.
+const BUILT: u32 = 1200;
+/// Entries with which it has outgrown that.
+const GROWN: u32 = 4 * BUILT + 100;
+
+/// An entry for the `n`th key, or for it and another one.
+fn ternary(pair: &Pair, n: u32, port: u32) -> pipeline::ir::Entry {
+    let mask = if n.is_multiple_of(2) { u32::MAX } else { u32::MAX - 1 };
+    let text = format!("entry priority {} {{ a: 32w{} &&& 32w{mask}; }} -> to(32w{port});", n % 7 + 1, n * 2);
+    entry(&pair.interpreted, 0, &text)
+}
+
+fn insert(pair: &mut Pair, n: u32) {
+    let entry = ternary(pair, n, n + 1);
+    assert!(pair.apply(vec![Update::Insert(TableId(0), entry)]));
+}
+
+fn modify(pair: &mut Pair, n: u32) {
+    let entry = ternary(pair, n, n + 100_000);
+    assert!(pair.apply(vec![Update::Modify(TableId(0), entry)]));
+}
+
+fn delete(pair: &mut Pair, numbers: impl Iterator<Item = u32>) {
+    let gone: Vec<_> = numbers.map(|n| ternary(pair, n, 0).matches).collect();
+    let all = pair.interpreted.table(TableId(0)).unwrap().entries();
+    let ids = all.filter(|installed| gone.contains(&installed.entry.matches)).map(|installed| installed.id);
+    let updates: Vec<_> = ids.map(|id| Update::Delete(TableId(0), id)).collect();
+    assert_eq!(updates.len(), gone.len());
+    for update in updates {
+        assert!(pair.apply(vec![update]));
+    }
+}
+
+/// A table that has outgrown its structure.
+fn grown() -> Pair {
+    let program = Checked::new(text::parse(TERNARY).unwrap_or_else(|error| panic!("{error}"))).unwrap();
+    let mut pair = Pair::new(&program, Limits::default());
+    let built = (0..BUILT).map(|n| Update::Insert(TableId(0), ternary(&pair, n, n + 1))).collect();
+    assert!(pair.apply(built));
+    (BUILT..GROWN).for_each(|n| insert(&mut pair, n));
+    assert_eq!(pair.engine.table(TableId(0)).unwrap().form, Form::Classifier);
+    pair
+}
+
+#[test]
+fn a_structure_that_is_built_anew_misses_no_change_meanwhile() {
+    let mut pair = grown();
+    let [mut old, mut rebuild] = [(); 2].map(|()| pair.engine.rebuilds().pop().unwrap());
+    old.build();
+    assert!(!pair.engine.install_table(old).unwrap(), "another one was begun");
+    // More changes than the engine repeats itself, one kind beside the other.
+    delete(&mut pair, 0..50);
+    (100..150).for_each(|n| modify(&mut pair, n));
+    (GROWN..GROWN + 50).for_each(|n| insert(&mut pair, n));
+    rebuild.build();
+    let mut behind = pair.engine.install_table(rebuild).unwrap_err();
+    // Changes of what has changed before.
+    delete(&mut pair, GROWN..GROWN + 10);
+    (0..10).for_each(|n| insert(&mut pair, n));
+    (5..15).for_each(|n| modify(&mut pair, n + 100));
+    behind.catch_up();
+    assert!(pair.engine.install_table(behind).unwrap());
+    assert!(pair.engine.rebuilds().is_empty(), "it is new");
+    delete(&mut pair, 200..210);
+    (0..2 * (GROWN + 60)).for_each(|key| _ = pair.check(&Received::whole(&key.to_be_bytes(), 1)));
+}
+
+#[test]
+fn a_structure_that_is_built_anew_is_of_no_use_to_a_table_of_another_form() {
+    let mut pair = grown();
+    let mut rebuilds = pair.engine.rebuilds();
+    let all = pair.interpreted.table(TableId(0)).unwrap().entries();
+    let most: Vec<_> = all.map(|installed| Update::Delete(TableId(0), installed.id)).skip(3).collect();
+    assert!(pair.apply(most));
+    assert_eq!(pair.engine.table(TableId(0)).unwrap().form, Form::Scan);
+    let mut rebuild = rebuilds.pop().unwrap();
+    rebuild.build();
+    assert!(!pair.engine.install_table(rebuild).unwrap());
+    (0..100u32).for_each(|key| _ = pair.check(&Received::whole(&key.to_be_bytes(), 1)));
 }

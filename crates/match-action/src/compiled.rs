@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
-use codegen::{Code, Engine, Options, Unsupported, Views};
+use codegen::{Code, Engine, Options, Rebuild, Unsupported, Views};
 use pipeline::interp::Limits;
 use pipeline::ir::{ActionId, TableId};
 use pipeline::state::{Bundle, State};
@@ -191,11 +191,23 @@ impl Compiled {
     /// Frees what no packet uses any more, and makes lookups faster where there is something to do: tables, whose new
     /// forms need other code, and code that has been refused before.
     pub fn tidy(&self) {
-        if let Some(engine) = &mut self.lock().engine {
+        let rebuilds = self.lock().engine.as_mut().map(|engine| {
             engine.reclaim();
-            engine.improve_tables();
-        }
+            engine.rebuilds()
+        });
+        rebuilds.into_iter().flatten().for_each(|rebuild| self.rebuild(rebuild));
         self.specialise();
+    }
+
+    /// Builds a table's structure anew. Packets use the one before meanwhile, and changes of entries do not wait.
+    fn rebuild(&self, mut rebuild: Rebuild) {
+        rebuild.build();
+        loop {
+            let installed = self.lock().engine.as_mut().map(|engine| engine.install_table(rebuild));
+            let Some(Err(behind)) = installed else { return };
+            rebuild = behind;
+            rebuild.catch_up();
+        }
     }
 
     /// Says whether packets run no code from now on: then none is specialised.

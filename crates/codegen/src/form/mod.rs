@@ -12,9 +12,10 @@
 //!
 //! - `scan.rs`: the list; `structure.rs`: the structures of crate `tables` under one interface;
 //! - `slab.rs`: records by handle; `order.rs`: precedence of entries as numbers;
-//! - `writer.rs`: the control side of a table.
+//! - `writer.rs`: the control side of a table; `rebuild.rs`: its structure built anew while it changes.
 
 mod order;
+mod rebuild;
 mod scan;
 mod slab;
 mod structure;
@@ -25,6 +26,7 @@ use std::sync::Arc;
 
 use tables::Lookup;
 
+pub use rebuild::Rebuild;
 pub(crate) use writer::Writer;
 
 use crate::keys::Narrow;

@@ -40,9 +40,17 @@ pub(super) trait Structure: Send {
     /// Ends the preparation of a fork.
     fn commit(&mut self);
 
-    /// Makes lookups faster after many changes, if it can; whether it did.
-    fn improve(&mut self) -> bool {
+    /// Whether it has outgrown its form, so that [`Structure::rebuild`] makes lookups faster.
+    fn is_stale(&self) -> bool {
         false
+    }
+
+    /// Builds it anew.
+    ///
+    /// # Errors
+    /// There is no memory: it is as before.
+    fn rebuild(&mut self) -> Result<(), Misfit> {
+        Ok(())
     }
 
     /// Bytes that readers use.
@@ -228,8 +236,12 @@ impl<const N: usize> Structure for Tree<N> {
         self.0.commit();
     }
 
-    fn improve(&mut self) -> bool {
-        self.0.is_stale() && self.0.rebuild().is_ok()
+    fn is_stale(&self) -> bool {
+        self.0.is_stale()
+    }
+
+    fn rebuild(&mut self) -> Result<(), Misfit> {
+        Ok(self.0.rebuild()?)
     }
 
     fn memory(&self) -> usize {

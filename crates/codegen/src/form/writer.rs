@@ -13,6 +13,7 @@ use pipeline::state::{EntryId, Installed};
 use tables::Lookup;
 
 use super::order::{Order, rank};
+use super::rebuild::{Log, Rebuild, Step};
 use super::scan::Scan;
 use super::slab::Slab;
 use super::structure::{self, Misfit, Structure};
@@ -51,6 +52,8 @@ pub(crate) struct Writer {
     equal: bool,
     form: Form,
     structure: Option<Box<dyn Structure>>,
+    /// Changes that a copy of the structure has to repeat.
+    log: Log,
     order: Order,
     lookup: Arc<dyn Lookup>,
     /// Changes since the structure was built.
@@ -105,6 +108,7 @@ impl Writer {
             equal: false,
             form: Form::Scan,
             structure: None,
+            log: Log::default(),
             order: Order::default(),
             lookup,
             changes: 0,
@@ -189,9 +193,12 @@ impl Writer {
         let old = std::mem::replace(&mut entry.handle, handle);
         let ternaries = entry.ternaries.clone();
         let order = self.order.get(rank(installed)).unwrap_or(0);
-        if let Some(structure) = self.writable(ternaries.as_deref().map_or(0, <[_]>::len)) {
+        if let Some((structure, log)) = self.writable(ternaries.as_deref().map_or(0, <[_]>::len)) {
             let mut all = ternaries.iter().flatten();
-            let done = all.try_for_each(|ternary| structure.replace(ternary, order, handle));
+            let done = all.try_for_each(|ternary| {
+                log.note(|| Step::Replace(ternary.clone(), order, handle));
+                structure.replace(ternary, order, handle)
+            });
             self.stale |= done.is_err();
         }
         Some(old)
@@ -278,9 +285,28 @@ impl Writer {
         Some(self.reader())
     }
 
-    /// Makes lookups faster after many changes; whether there was something to do.
-    pub(crate) fn improve(&mut self) -> bool {
-        self.structure.as_mut().is_some_and(|structure| structure.improve())
+    /// A copy of the structure, to be built anew and given to [`Writer::swap`], if that makes lookups faster.
+    pub(crate) fn rebuild(&mut self, engine: u64) -> Option<Rebuild> {
+        let structure = self.structure.as_mut().filter(|structure| structure.is_stale())?;
+        Some(self.log.begin(engine, self.id, structure.fork()))
+    }
+
+    /// Puts a copy in the structure's place: a reader, if it is still of use.
+    ///
+    /// # Errors
+    /// The copy has to catch up first, without the table.
+    pub(crate) fn swap(&mut self, mut rebuild: Rebuild) -> Result<Option<Reader>, Rebuild> {
+        if !self.log.hand_over(&mut rebuild) {
+            return Ok(None);
+        }
+        if rebuild.is_behind() {
+            return Err(rebuild);
+        }
+        self.log.end();
+        let Some(structure) = rebuild.finish() else { return Ok(None) };
+        self.lookup = structure.reader();
+        self.structure = Some(structure);
+        Ok(Some(self.reader()))
     }
 
     pub(crate) fn reader(&self) -> Reader {
@@ -290,7 +316,7 @@ impl Writer {
     }
 
     /// The structure, in a fork if packets must not see the change yet.
-    fn writable(&mut self, pieces: usize) -> Option<&mut Box<dyn Structure>> {
+    fn writable(&mut self, pieces: usize) -> Option<(&mut Box<dyn Structure>, &mut Log)> {
         self.changes += 1;
         if self.stale || self.misplaced {
             return None;
@@ -304,7 +330,7 @@ impl Writer {
             *structure = fork;
             self.forked = true;
         }
-        self.structure.as_mut()
+        self.structure.as_mut().zip(Some(&mut self.log))
     }
 
     fn insert(
@@ -318,18 +344,24 @@ impl Writer {
             Form::Classifier if !self.stale => self.order.insert(rank).ok_or(Misfit)?,
             _ => 0,
         };
-        let Some(structure) = self.writable(ternaries.map_or(0, <[_]>::len)) else { return Ok(()) };
-        let ternaries = ternaries.ok_or(Misfit)?;
-        ternaries.iter().try_for_each(|ternary| structure.insert(ternary, order, handle))
+        let writable = self.writable(ternaries.map_or(0, <[_]>::len));
+        let Some((structure, log)) = writable else { return Ok(()) };
+        ternaries.ok_or(Misfit)?.iter().try_for_each(|ternary| {
+            log.note(|| Step::Insert(ternary.clone(), order, handle));
+            structure.insert(ternary, order, handle)
+        })
     }
 
     fn take(&mut self, installed: &Installed, ternaries: Option<&[Ternary]>) -> Result<(), Misfit> {
         let rank = rank(installed);
         let order = self.order.get(rank).unwrap_or(0);
         self.order.remove(rank);
-        let Some(structure) = self.writable(ternaries.map_or(0, <[_]>::len)) else { return Ok(()) };
-        let ternaries = ternaries.ok_or(Misfit)?;
-        ternaries.iter().try_for_each(|ternary| structure.remove(ternary, order))
+        let writable = self.writable(ternaries.map_or(0, <[_]>::len));
+        let Some((structure, log)) = writable else { return Ok(()) };
+        ternaries.ok_or(Misfit)?.iter().try_for_each(|ternary| {
+            log.note(|| Step::Remove(ternary.clone(), order));
+            structure.remove(ternary, order)
+        })
     }
 
     fn count(&mut self, ternaries: Option<&[Ternary]>, added: bool) {
@@ -372,6 +404,7 @@ impl Writer {
         (self.stale, self.changes, self.forked) = (false, 0, false);
         self.order = Order::default();
         self.structure = None;
+        self.log.end();
         self.form = Form::Scan;
         if wanted == Form::Scan {
             self.equal = false;

