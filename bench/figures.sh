@@ -77,7 +77,7 @@ stations() {
 chains() {
   local lengths=()
   for length in 1 2 3 4 5; do lengths+=(--scenario "loopback-$length-memif"); done
-  bench chains "${lengths[@]}" --peer mswitch --peer ovs --size 64 --load max --ways 2
+  bench chains "${lengths[@]}" --peer mswitch --peer ovs --size 64 --load max --load 50% --ways 2
 }
 rtt() {
   bench rtt --scenario v2v --peer mswitch --peer mswitch-poll --peer ovs --size 64 \

@@ -389,17 +389,20 @@ impl Engine {
 
     /// The part of [`Engine::improve`] that concerns structures.
     pub fn improve_tables(&mut self) -> bool {
-        self.rebuilds().into_iter().fold(false, |any, mut rebuild| {
+        let (mut from, mut any) = (TableId(0), false);
+        while let Some(mut rebuild) = self.rebuild(from) {
+            from = TableId::at(rebuild.table().index() + 1);
             rebuild.build();
             // Nothing has changed meanwhile that it would have to catch up with.
-            any | self.install_table(rebuild).is_ok_and(|is_new| is_new)
-        })
+            any |= self.install_table(rebuild).is_ok_and(|is_new| is_new);
+        }
+        any
     }
 
-    /// Copies of structures that have outgrown their form. Each is built anew without the engine, which may follow
-    /// changes meanwhile, and then given to [`Engine::install_table`].
-    pub fn rebuilds(&mut self) -> Vec<Rebuild> {
-        self.tables.iter_mut().filter_map(|writer| writer.rebuild(self.id)).collect()
+    /// A copy of the structure of the next table, from this one on, that has outgrown its form. It is built anew without
+    /// the engine, which may follow changes meanwhile, and then given to [`Engine::install_table`].
+    pub fn rebuild(&mut self, from: TableId) -> Option<Rebuild> {
+        self.tables.iter_mut().skip(from.index()).find_map(|writer| writer.rebuild(self.id))
     }
 
     /// Lets packets use a structure that was built anew, if it is still of use; whether it is.
@@ -408,7 +411,7 @@ impl Engine {
     /// Too many entries have changed meanwhile for the engine to wait: the structure has to catch up with them, again
     /// without the engine.
     pub fn install_table(&mut self, rebuild: Rebuild) -> Result<bool, Rebuild> {
-        let id = rebuild.table;
+        let id = rebuild.table();
         let writer = self.tables.get_mut(id.index()).filter(|_| rebuild.engine == self.id);
         let Some(reader) = writer.map_or(Ok(None), |writer| writer.swap(rebuild))? else { return Ok(false) };
         if let Some(table) = self.view.tables.get_mut(id.index()) {

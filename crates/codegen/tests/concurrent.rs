@@ -244,8 +244,8 @@ fn insert(pair: &mut Pair, n: u32) {
     assert!(pair.apply(vec![Update::Insert(TableId(0), entry)]));
 }
 
-fn modify(pair: &mut Pair, n: u32) {
-    let entry = ternary(pair, n, n + 100_000);
+fn modify(pair: &mut Pair, n: u32, by: u32) {
+    let entry = ternary(pair, n, n + by);
     assert!(pair.apply(vec![Update::Modify(TableId(0), entry)]));
 }
 
@@ -274,22 +274,22 @@ fn grown() -> Pair {
 #[test]
 fn a_structure_that_is_built_anew_misses_no_change_meanwhile() {
     let mut pair = grown();
-    let [mut old, mut rebuild] = [(); 2].map(|()| pair.engine.rebuilds().pop().unwrap());
+    let [mut old, mut rebuild] = [(); 2].map(|()| pair.engine.rebuild(TableId(0)).unwrap());
     old.build();
     assert!(!pair.engine.install_table(old).unwrap(), "another one was begun");
     // More changes than the engine repeats itself, one kind beside the other.
     delete(&mut pair, 0..50);
-    (100..150).for_each(|n| modify(&mut pair, n));
+    (100..150).for_each(|n| modify(&mut pair, n, 100_000));
     (GROWN..GROWN + 50).for_each(|n| insert(&mut pair, n));
     rebuild.build();
     let mut behind = pair.engine.install_table(rebuild).unwrap_err();
     // Changes of what has changed before.
     delete(&mut pair, GROWN..GROWN + 10);
     (0..10).for_each(|n| insert(&mut pair, n));
-    (5..15).for_each(|n| modify(&mut pair, n + 100));
+    (105..115).for_each(|n| modify(&mut pair, n, 200_000));
     behind.catch_up();
     assert!(pair.engine.install_table(behind).unwrap());
-    assert!(pair.engine.rebuilds().is_empty(), "it is new");
+    assert!(pair.engine.rebuild(TableId(0)).is_none(), "it is new");
     delete(&mut pair, 200..210);
     (0..2 * (GROWN + 60)).for_each(|key| _ = pair.check(&Received::whole(&key.to_be_bytes(), 1)));
 }
@@ -297,13 +297,31 @@ fn a_structure_that_is_built_anew_misses_no_change_meanwhile() {
 #[test]
 fn a_structure_that_is_built_anew_is_of_no_use_to_a_table_of_another_form() {
     let mut pair = grown();
-    let mut rebuilds = pair.engine.rebuilds();
+    let mut rebuild = pair.engine.rebuild(TableId(0)).unwrap();
     let all = pair.interpreted.table(TableId(0)).unwrap().entries();
     let most: Vec<_> = all.map(|installed| Update::Delete(TableId(0), installed.id)).skip(3).collect();
     assert!(pair.apply(most));
     assert_eq!(pair.engine.table(TableId(0)).unwrap().form, Form::Scan);
-    let mut rebuild = rebuilds.pop().unwrap();
     rebuild.build();
     assert!(!pair.engine.install_table(rebuild).unwrap());
     (0..100u32).for_each(|key| _ = pair.check(&Received::whole(&key.to_be_bytes(), 1)));
+}
+
+#[test]
+fn a_structure_whose_table_changes_all_the_time_is_given_up() {
+    let mut pair = grown();
+    let mut rebuild = pair.engine.rebuild(TableId(0)).unwrap();
+    rebuild.build();
+    let mut rounds = 0;
+    while let Err(mut behind) = {
+        // More than the engine repeats itself, however long it has tried.
+        (0..1100).for_each(|n| modify(&mut pair, n, 1000 * (rounds + 2)));
+        pair.engine.install_table(rebuild)
+    } {
+        behind.catch_up();
+        rebuild = behind;
+        rounds += 1;
+        assert!(rounds < 100);
+    }
+    assert!(pair.engine.rebuild(TableId(0)).is_some(), "it is stale as before");
 }

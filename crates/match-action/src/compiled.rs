@@ -13,7 +13,7 @@ use pipeline::interp::Limits;
 use pipeline::ir::{ActionId, TableId};
 use pipeline::state::{Bundle, State};
 
-use crate::specialiser::{self, Wish};
+use crate::specialiser::{self, REST, Wish};
 
 /// Most bytes of machine code of one bridge.
 pub const MOST_CODE: usize = 256 << 20;
@@ -59,6 +59,8 @@ struct Control {
     failure: Option<String>,
     failures: u64,
     attempt: Option<Instant>,
+    /// When structures may be built anew again.
+    rebuilds_from: Option<Instant>,
     /// Time that the start took, with the program's compilation if no bridge had it, and changes since.
     program_time: Duration,
     follow_time: Duration,
@@ -191,15 +193,33 @@ impl Compiled {
     /// Frees what no packet uses any more, and makes lookups faster where there is something to do: tables, whose new
     /// forms need other code, and code that has been refused before.
     pub fn tidy(&self) {
-        let rebuilds = self.lock().engine.as_mut().map(|engine| {
+        if let Some(engine) = &mut self.lock().engine {
             engine.reclaim();
-            engine.rebuilds()
-        });
-        rebuilds.into_iter().flatten().for_each(|rebuild| self.rebuild(rebuild));
+        }
+        self.rebuild_tables();
         self.specialise();
     }
 
-    /// Builds a table's structure anew. Packets use the one before meanwhile, and changes of entries do not wait.
+    /// Builds structures anew that have outgrown their form, in a tenth of the time at most. Packets use those before
+    /// meanwhile; changes of entries wait only while a copy is made and for the last changes before it.
+    fn rebuild_tables(&self) {
+        let begin = Instant::now();
+        let mut from = TableId(0);
+        let next = |from| {
+            let control = &mut *self.lock();
+            let engine =
+                control.engine.as_mut().filter(|_| control.rebuilds_from.is_none_or(|at| at <= begin));
+            engine.and_then(|engine| engine.rebuild(from))
+        };
+        while let Some(rebuild) = next(from) {
+            from = TableId::at(rebuild.table().index() + 1);
+            self.rebuild(rebuild);
+        }
+        if from != TableId(0) {
+            self.lock().rebuilds_from = Some(Instant::now() + begin.elapsed() * REST);
+        }
+    }
+
     fn rebuild(&self, mut rebuild: Rebuild) {
         rebuild.build();
         loop {

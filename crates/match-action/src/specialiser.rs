@@ -14,7 +14,7 @@ use crate::compiled::Compiled;
 /// Time for which changes gather.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Rest of a bridge after a specialisation, in units of its duration: a bridge takes a tenth of a CPU at most.
-const REST: u32 = 9;
+pub(crate) const REST: u32 = 9;
 
 static QUEUE: LazyLock<Queue<Compiled>> = LazyLock::new(Queue::default);
 

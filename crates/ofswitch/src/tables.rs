@@ -213,10 +213,10 @@ impl Datapath {
     /// Tables whose free space has crossed a threshold since the last call, each with the reason of the message about
     /// it.
     pub(crate) fn vacancy_events(&mut self) -> Vec<(usize, u8)> {
+        // As a rule none is watched, and every flow-mod asks.
         let settings = self.model.settings.iter().enumerate();
         let watched = settings.filter(|(_, settings)| settings.vacancy.is_some()).map(|(number, _)| number);
         let mut events = Vec::new();
-        // No table is, as a rule, and each flow-mod asks.
         for number in watched.collect::<Vec<_>>() {
             let free = self.vacancy(number);
             let Some(settings) = self.model.settings.get_mut(number) else { continue };

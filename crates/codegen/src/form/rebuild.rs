@@ -1,18 +1,23 @@
 //! A table's structure built anew while the table changes.
 //!
 //! A [`Rebuild`] is a copy that belongs to whoever builds it, without the table's lock. The table notes its changes
-//! meanwhile, up to its end or until it has a structure of another form, and the copy repeats them before it takes the
-//! original's place. Packets use the original until then.
+//! meanwhile, and the copy repeats them before it takes the original's place. Packets use the original until then. A copy
+//! is of no use any more once the table has put all its entries into a new structure, or has changed more often than it
+//! has entries.
 
 use pipeline::ir::TableId;
 
 use super::structure::{Misfit, Structure};
 use crate::keys::Ternary;
 
-/// Changes that are repeated while the table waits.
+/// Changes at most that are repeated while the table waits, at first; they double with each round,
 const AT_ONCE: usize = 64;
-/// Rounds after which no more of them are.
+/// so many times: some 10 ms at most.
+const DOUBLINGS: u32 = 4;
+/// Rounds after which a copy that does not catch up is given up.
 const ROUNDS: u32 = 16;
+/// Changes that a small table notes.
+const NOTES: usize = 4096;
 
 /// A change of a structure.
 pub(super) enum Step {
@@ -37,31 +42,46 @@ pub(super) struct Log {
     /// Tells the copy from earlier ones.
     number: u64,
     steps: Option<Vec<Step>>,
+    /// Changes at most.
+    most: usize,
 }
 
 impl Log {
     pub(super) fn note(&mut self, step: impl FnOnce() -> Step) {
-        if let Some(steps) = &mut self.steps {
-            steps.push(step());
+        match &mut self.steps {
+            Some(steps) if steps.len() < self.most => steps.push(step()),
+            Some(_) => self.end(),
+            None => {}
         }
     }
 
-    /// Changes count from now on, for this copy. An earlier one is of no use any more.
-    pub(super) fn begin(&mut self, engine: u64, table: TableId, structure: Box<dyn Structure>) -> Rebuild {
+    /// Changes count from now on, for this copy of a structure with so many entries. An earlier one is of no use any more.
+    pub(super) fn begin(
+        &mut self,
+        engine: u64,
+        table: TableId,
+        structure: Box<dyn Structure>,
+        entries: usize,
+    ) -> Rebuild {
         self.number += 1;
-        self.steps = Some(vec![]);
+        (self.steps, self.most) = (Some(vec![]), entries.max(NOTES));
         Rebuild { engine, table, number: self.number, structure, steps: vec![], rounds: 0, is_sound: true }
     }
 
     /// Gives the copy the changes that it has not seen; whether it is still of use.
     pub(super) fn hand_over(&mut self, rebuild: &mut Rebuild) -> bool {
-        let steps = self.steps.as_mut().filter(|_| self.number == rebuild.number && rebuild.is_sound);
-        let is_of_use = steps.is_some();
-        rebuild.steps.extend(steps.into_iter().flat_map(std::mem::take));
+        if self.number != rebuild.number {
+            return false;
+        }
+        if !rebuild.is_sound || rebuild.rounds > ROUNDS {
+            self.end();
+        }
+        let is_of_use = self.steps.is_some();
+        rebuild.steps.extend(self.steps.iter_mut().flat_map(std::mem::take));
         is_of_use
     }
 
-    /// The copy is of no use any more, or has taken its place.
+    /// The copy has taken the structure's place, or is of no use any more.
     pub(super) fn end(&mut self) {
         self.steps = None;
     }
@@ -71,7 +91,7 @@ impl Log {
 pub struct Rebuild {
     /// The engine's number.
     pub(crate) engine: u64,
-    pub(crate) table: TableId,
+    table: TableId,
     number: u64,
     structure: Box<dyn Structure>,
     /// Changes of the original that are still to be repeated.
@@ -89,9 +109,14 @@ impl std::fmt::Debug for Rebuild {
 }
 
 impl Rebuild {
+    /// The table.
+    pub fn table(&self) -> TableId {
+        self.table
+    }
+
     /// Builds the copy anew.
     pub fn build(&mut self) {
-        self.is_sound = self.structure.rebuild().is_ok();
+        self.is_sound &= self.structure.rebuild().is_ok();
     }
 
     /// Repeats the changes that the engine has handed over.
@@ -101,10 +126,9 @@ impl Rebuild {
         self.is_sound &= steps.try_for_each(|step| step.apply(&mut *self.structure)).is_ok();
     }
 
-    /// Whether so many changes are still to be repeated that the table should not wait for them. It waits for more with
-    /// each round: changes that come faster than they are repeated must not hold the copy off for ever.
+    /// Whether so many changes are still to be repeated that the table should not wait for them.
     pub(super) fn is_behind(&self) -> bool {
-        self.steps.len() > AT_ONCE << self.rounds.min(ROUNDS)
+        self.steps.len() > AT_ONCE << self.rounds.min(DOUBLINGS)
     }
 
     /// The structure, if it has repeated all changes.

@@ -288,7 +288,7 @@ impl Writer {
     /// A copy of the structure, to be built anew and given to [`Writer::swap`], if that makes lookups faster.
     pub(crate) fn rebuild(&mut self, engine: u64) -> Option<Rebuild> {
         let structure = self.structure.as_mut().filter(|structure| structure.is_stale())?;
-        Some(self.log.begin(engine, self.id, structure.fork()))
+        Some(self.log.begin(engine, self.id, structure.fork(), self.entries.len()))
     }
 
     /// Puts a copy in the structure's place: a reader, if it is still of use.

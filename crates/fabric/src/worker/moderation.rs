@@ -18,6 +18,9 @@ const FEWEST: u64 = 20;
 /// The same at most. Half of the smallest rings in use have room for so many.
 const MOST: u64 = 160;
 
+/// A rest is shortened to the time in which so many packets come.
+const GATHER: u64 = 64;
+
 /// Percentages of the time for which packets keep a worker busy: at most so many for a polling worker to begin to rest,
 /// and for a resting one to go on. One that polls takes the same packets in smaller batches, at several times the cost.
 const BUSY_POLLING: u64 = 60;
@@ -27,6 +30,11 @@ const BUSY_RESTING: u64 = 12;
 const WINDOW: u64 = 8;
 /// Windows in a row after which a light load is steady: senders that pause now and then have such windows, too.
 const STEADY: u32 = 4;
+/// Factor by which a worker waits for longer after shortened rests that more load soon ended, and the longest wait, in
+/// windows. A load at the limit would have it rest and poll by turns, and a packet in a hundred would wait for the end of
+/// a rest. After so many windows the wait is shorter again by that factor.
+const LONGER: u32 = 4;
+const STEADIEST: u32 = 512;
 
 /// A rest that took so many times as long as it should was not one: the machine has coarse timers, or other work. Packets
 /// would be lost in full rings.
@@ -36,14 +44,23 @@ const PAUSE: u64 = 400;
 
 /// The load of a worker. See the module.
 pub(crate) struct Moderation {
-    /// Cycles of a rest; 0: never rests.
+    /// Cycles of the longest rest; 0: never rests.
     rest: u64,
+    /// Cycles of a rest under the present load.
+    length: u64,
     /// When the present window began, and what it has seen.
     since: u64,
     packets: u64,
     busy: u64,
+    /// Whether the worker rests in it.
+    resting: bool,
+    /// Windows with rests before this one, since it began to rest.
+    rested: u32,
     /// Light windows in a row before this one.
     light: u32,
+    /// Light windows in a row after which the worker rests, and windows since that number changed.
+    steady: u32,
+    unchanged: u32,
     /// Packets since the last rest, or since the queues were dry and the worker polled on.
     gathered: u64,
     /// Until when the worker does not rest, whatever the load.
@@ -53,7 +70,20 @@ pub(crate) struct Moderation {
 impl Moderation {
     pub(crate) fn new(pace: &Pace) -> Self {
         let rest = if pace.poll_forever { 0 } else { clock::from_duration(pace.rest) };
-        Self { rest, since: 0, packets: 0, busy: 0, light: 0, gathered: 0, paused: 0 }
+        Self {
+            rest,
+            length: rest,
+            since: 0,
+            packets: 0,
+            busy: 0,
+            resting: false,
+            rested: 0,
+            light: 0,
+            steady: STEADY,
+            unchanged: 0,
+            gathered: 0,
+            paused: 0,
+        }
     }
 
     /// Counts packets of a task's run, and the cycles spent on them.
@@ -67,33 +97,57 @@ impl Moderation {
     /// Whether a worker whose queues are dry rests now.
     #[inline]
     pub(crate) fn rests(&mut self, now: u64) -> bool {
+        if self.rest == 0 {
+            return false;
+        }
         let elapsed = now.wrapping_sub(self.since);
         if elapsed > WINDOW * self.rest {
             self.end_window(elapsed);
             (self.since, self.packets, self.busy) = (now, 0, 0);
+            self.resting = self.light >= self.steady && now >= self.paused;
         }
-        let may_rest = self.is_steady() && now >= self.paused;
-        if may_rest && self.gathered <= 2 * MOST {
+        if self.resting && self.gathered <= 2 * MOST {
             return true;
         }
-        if may_rest {
+        if self.resting {
             // The load has grown within a rest.
-            self.light = 0;
+            self.end_light();
         }
         self.gathered = 0;
         false
     }
 
-    fn is_steady(&self) -> bool {
-        self.light >= STEADY
-    }
-
     fn end_window(&mut self, elapsed: u64) {
-        let most = if self.is_steady() { BUSY_RESTING } else { BUSY_POLLING };
+        let most = if self.resting { BUSY_RESTING } else { BUSY_POLLING };
         let idle = self.busy.saturating_mul(100) <= elapsed.saturating_mul(most);
         let a_rest = self.packets.saturating_mul(self.rest) / elapsed.max(1);
-        let light = self.rest > 0 && idle && (FEWEST..=MOST).contains(&a_rest);
-        self.light = if light { self.light.saturating_add(1) } else { 0 };
+        if self.resting {
+            self.rested = self.rested.saturating_add(1);
+        }
+        match idle && a_rest <= MOST {
+            true if a_rest >= FEWEST => self.light = self.light.saturating_add(1),
+            true => (self.light, self.rested) = (0, 0),
+            false => self.end_light(),
+        }
+        self.length = self.rest.saturating_mul(a_rest.min(GATHER)) / a_rest.max(1);
+        self.unchanged += 1;
+        if self.unchanged >= STEADIEST {
+            self.wait_for((self.steady / LONGER).max(STEADY));
+        }
+    }
+
+    /// The load is more than light now.
+    fn end_light(&mut self) {
+        // After full rests something held the worker or its senders up, whose packets come at once then.
+        if self.resting && self.length < self.rest && self.rested < self.steady {
+            self.wait_for((self.steady * LONGER).min(STEADIEST));
+        }
+        (self.light, self.rested, self.resting) = (0, 0, false);
+    }
+
+    /// Sets the number of light windows in a row after which the worker rests.
+    fn wait_for(&mut self, windows: u32) {
+        (self.steady, self.unchanged) = (windows, 0);
     }
 
     /// Blocks for a rest, or until `due` if a task waits for that time.
@@ -108,13 +162,14 @@ impl Moderation {
     }
 
     fn time_left(&self, now: u64, due: Option<u64>) -> u64 {
-        due.map_or(self.rest, |due| due.saturating_sub(now).min(self.rest))
+        due.map_or(self.length, |due| due.saturating_sub(now).min(self.length))
     }
 
     fn rested(&mut self, began: u64, now: u64) {
         self.gathered = 0;
         if now.wrapping_sub(began) > OVERSLEPT * self.rest {
-            (self.light, self.paused) = (0, now.saturating_add(PAUSE * self.rest));
+            (self.light, self.rested, self.resting) = (0, 0, false);
+            self.paused = now.saturating_add(PAUSE * self.rest);
         }
     }
 }
@@ -149,7 +204,7 @@ mod tests {
                 [gap, polling, resting].map(|nanos| clock::from_duration(Duration::from_nanos(nanos)));
             let (end, mut rests) = (self.now + clock::from_duration(REST) * WINDOW * 10, false);
             while self.now < end {
-                let came = if rests { self.load.rest / gap } else { 1 };
+                let came = if rests { self.load.length / gap } else { 1 };
                 if rests {
                     self.load.rested(self.now, self.now);
                 }
@@ -173,6 +228,19 @@ mod tests {
     }
 
     #[test]
+    fn the_more_packets_come_the_shorter_are_rests() {
+        let length = |gap| {
+            let mut worker = Worker::new(pace());
+            assert!(worker.under(gap, 100, 30));
+            (worker.load.length < worker.load.rest, clock::to_duration(worker.load.length))
+        };
+        assert!(!length(2000).0, "30 packets");
+        assert!(!length(1000).0, "60 packets");
+        let (_, shorter) = length(400);
+        assert!((24..=28).contains(&shorter.as_micros()), "{shorter:?} for 64 of 150 packets");
+    }
+
+    #[test]
     fn a_load_that_grows_ends_rests() {
         let mut worker = Worker::new(pace());
         assert!(worker.under(1000, 300, 50));
@@ -192,6 +260,50 @@ mod tests {
             worker.now += rest;
             assert!(!worker.load.rests(worker.now));
         }
+    }
+
+    /// Whether a worker rests in a window in which so many packets came in the time of a rest.
+    fn window(worker: &mut Worker, packets: usize, is_light: bool) -> bool {
+        let (rest, mut rests) = (worker.load.rest, false);
+        for _ in 0..WINDOW {
+            worker.load.count(packets, if is_light { rest / 10 } else { rest });
+            worker.now += rest + 1;
+            rests |= worker.load.rests(worker.now);
+            worker.load.rested(worker.now, worker.now);
+        }
+        rests
+    }
+
+    #[test]
+    fn a_load_at_the_limit_is_polled_for() {
+        let mut worker = Worker::new(pace());
+        let at_limit = (0..4 * STEADIEST).filter(|i| window(&mut worker, 150, i % 6 > 0)).count();
+        assert!((1..STEADIEST as usize / 16).contains(&at_limit), "{at_limit} of {} windows", 4 * STEADIEST);
+        // Few packets are no load at the limit, however often something holds them up.
+        let mut worker = Worker::new(pace());
+        let held_up = (0..600).filter(|i| window(&mut worker, 50, i % 6 > 0)).count();
+        assert!((100..400).contains(&held_up), "{held_up} of 600 windows");
+    }
+
+    #[test]
+    fn a_load_that_was_at_the_limit_is_light_again_after_a_while() {
+        let mut worker = Worker::new(pace());
+        (0..600).for_each(|i| _ = window(&mut worker, 150, i % 6 > 0));
+        // Its pauses do not keep it from resting.
+        let rests = (0..20 * STEADIEST).filter(|i| window(&mut worker, 50, i % 100 > 0)).count();
+        assert!(rests > 18 * STEADIEST as usize, "{rests} of {} windows", 20 * STEADIEST);
+    }
+
+    #[test]
+    fn a_burst_ends_rests_once() {
+        let mut worker = Worker::new(pace());
+        (0..3 * STEADY).for_each(|_| _ = window(&mut worker, 150, true));
+        assert!(worker.load.resting && worker.load.length < worker.load.rest);
+        worker.load.count(2 * MOST as usize + 1, 0);
+        assert!(!worker.load.rests(worker.now));
+        assert!(!worker.load.rests(worker.now), "nor within the window");
+        let waits = (0..STEADIEST).take_while(|_| !window(&mut worker, 150, true)).count();
+        assert!(waits <= STEADY as usize + 1, "{waits}");
     }
 
     #[test]

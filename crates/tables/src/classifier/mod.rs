@@ -62,7 +62,7 @@ impl Path {
     }
 }
 
-/// Largest tree that a change builds anew, which takes 10 ms at most: changes wait for it.
+/// Largest tree that a change builds anew, which takes some 10 ms.
 const INLINE: u32 = 1024;
 /// Growth since a tree was built that makes it worth building anew.
 const GROWTH: u32 = 4;
