@@ -67,6 +67,8 @@ pub struct TableInfo {
     pub masks: usize,
     /// Bytes that lookups read, without the entries' actions.
     pub memory: usize,
+    /// Whether it has outgrown its structure, which [`Engine::rebuild`] would build anew.
+    pub is_stale: bool,
 }
 
 impl Engine {
@@ -195,7 +197,7 @@ impl Engine {
     pub fn table(&self, id: TableId) -> Option<TableInfo> {
         let writer = self.tables.get(id.index())?;
         let (form, entries, masks, memory) = (writer.form(), writer.len(), writer.masks(), writer.memory());
-        Some(TableInfo { form, entries, masks, memory })
+        Some(TableInfo { form, entries, masks, memory, is_stale: writer.is_outgrown() })
     }
 
     /// Makes a bundle that the state has applied visible to packets. Bundles have to come in the order of their

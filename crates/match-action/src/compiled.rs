@@ -220,6 +220,7 @@ impl Compiled {
         }
     }
 
+    /// Builds a copy, and puts it in its table's place once it has caught up, unless it is of no use any more.
     fn rebuild(&self, mut rebuild: Rebuild) {
         rebuild.build();
         loop {

@@ -213,14 +213,13 @@ impl Datapath {
     /// Tables whose free space has crossed a threshold since the last call, each with the reason of the message about
     /// it.
     pub(crate) fn vacancy_events(&mut self) -> Vec<(usize, u8)> {
-        // As a rule none is watched, and every flow-mod asks.
-        let settings = self.model.settings.iter().enumerate();
-        let watched = settings.filter(|(_, settings)| settings.vacancy.is_some()).map(|(number, _)| number);
         let mut events = Vec::new();
-        for number in watched.collect::<Vec<_>>() {
+        for number in 0..self.model.settings.len() {
+            // As a rule none is watched, and every flow-mod asks.
+            let watched = self.model.settings.get(number).and_then(|settings| settings.vacancy);
+            let Some(vacancy) = watched else { continue };
             let free = self.vacancy(number);
             let Some(settings) = self.model.settings.get_mut(number) else { continue };
-            let Some(vacancy) = settings.vacancy else { continue };
             if !settings.is_low && free < vacancy.down {
                 settings.is_low = true;
                 events.push((number, 3));

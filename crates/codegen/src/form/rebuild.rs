@@ -2,8 +2,8 @@
 //!
 //! A [`Rebuild`] is a copy that belongs to whoever builds it, without the table's lock. The table notes its changes
 //! meanwhile, and the copy repeats them before it takes the original's place. Packets use the original until then. A copy
-//! is of no use any more once the table has put all its entries into a new structure, or has changed more often than it
-//! has entries.
+//! is of no use any more once the table has put all its entries into a new structure, or has changed [`NOTES`] times for
+//! each entry.
 
 use pipeline::ir::TableId;
 
@@ -12,12 +12,12 @@ use crate::keys::Ternary;
 
 /// Changes at most that are repeated while the table waits, at first; they double with each round,
 const AT_ONCE: usize = 64;
-/// so many times: some 10 ms at most.
+/// so many times: to 1,024, which take 10 to 50 ms.
 const DOUBLINGS: u32 = 4;
 /// Rounds after which a copy that does not catch up is given up.
 const ROUNDS: u32 = 16;
-/// Changes that a small table notes.
-const NOTES: usize = 4096;
+/// Changes that a table notes for each of its entries at most. One takes less memory than an entry.
+const NOTES: usize = 4;
 
 /// A change of a structure.
 pub(super) enum Step {
@@ -64,7 +64,7 @@ impl Log {
         entries: usize,
     ) -> Rebuild {
         self.number += 1;
-        (self.steps, self.most) = (Some(vec![]), entries.max(NOTES));
+        (self.steps, self.most) = (Some(vec![]), entries.saturating_mul(NOTES));
         Rebuild { engine, table, number: self.number, structure, steps: vec![], rounds: 0, is_sound: true }
     }
 

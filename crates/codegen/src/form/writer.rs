@@ -285,6 +285,11 @@ impl Writer {
         Some(self.reader())
     }
 
+    /// Whether a structure that is built anew would make lookups faster.
+    pub(crate) fn is_outgrown(&self) -> bool {
+        self.structure.as_ref().is_some_and(|structure| structure.is_stale())
+    }
+
     /// A copy of the structure, to be built anew and given to [`Writer::swap`], if that makes lookups faster.
     pub(crate) fn rebuild(&mut self, engine: u64) -> Option<Rebuild> {
         let structure = self.structure.as_mut().filter(|structure| structure.is_stale())?;

@@ -4,7 +4,9 @@
 //! call and the worker a wake-up. So if some packets come within the time of a rest ([`Pace::rest`]) and keep the
 //! worker busy for a small part of the time, the worker lets them gather: once its queues are dry it blocks that long,
 //! their senders told nothing, and takes what came as one batch. Fewer packets are taken at once, since their senders
-//! may wait for answers, and at more load the worker polls; there, latency counts and there is no core to save.
+//! may wait for answers, and at more load the worker polls; there, latency counts and there is no core to save. The more
+//! packets come, the shorter are rests: a batch of [`GATHER`] is as cheap as a larger one. After such rests that more load
+//! soon ended, the worker polls for longer before the next ones ([`STEADIEST`]).
 //!
 //! Invariant: a worker rests only between rounds, when no task is lent.
 
