@@ -68,7 +68,7 @@ uint32_t msw_timer(struct msw_batch *batch) {
         out[n++] = (struct msw_output){.packet = (uint16_t)made, .verb = MSW_FLOOD};
     }
     if (msw_counters(batch)[0] & 1)
-        for (uint32_t i = 0; i < msw_values(batch)[3].number; i++) msw_new(batch, beat, 60);
+        for (uint32_t i = 0; i < msw_values(batch)[3].number && msw_new(batch, beat, 60) >= 0; i++) continue;
     for (uint32_t retained = 0; retained < 4; retained++) {
         int32_t packet = msw_release(batch, retained);
         if (packet >= 0) out[n++] = (struct msw_output){.packet = (uint16_t)packet, .verb = MSW_FLOOD};

@@ -110,15 +110,28 @@ fn retained_packets_are_sent_later_unchanged() {
     }
 }
 
-/// Every other beat leaves no room for a retained packet, which is then sent at the next beat.
+/// Every other beat leaves no room for a retained packet, which is then sent at the next beat. A machine that is slow
+/// at the moment may interrupt a beat: the module's next instance knows nothing of the packet, which is sent again.
 #[test]
 fn a_retained_packet_without_room_stays_retained() {
     for logic in kinds() {
-        let (_daemon, mut senders) = rig(&logic, "burst = \"300\"", "");
+        let (daemon, mut senders) = rig(&logic, "burst = \"300\"", "");
+        // Failures and new instances: what is sent between the two is lost as well.
+        let changes = || daemon.log().matches("the module").count();
         for i in 0..8 {
             let sent = frame(i, 0x88b5, 100);
-            senders[0].send(&sent).unwrap();
-            arrives(&mut senders[1], "the retained packet", |packet| packet == sent);
+            let mut sent_after = None;
+            until("the retained packet", LIMIT, || {
+                if senders[1].received().contains(&sent) {
+                    return Ok(Some(()));
+                }
+                let changes = changes();
+                if sent_after.replace(changes) != Some(changes) {
+                    senders[0].send(&sent)?;
+                }
+                Ok(None)
+            })
+            .unwrap();
         }
     }
 }
