@@ -1,4 +1,4 @@
-//! Cycles per packet of the two example programs, interpreted and compiled:
+//! Cycles per packet of the two example programs, interpreted, compiled, and specialised for their entries:
 //! `cargo run --release -p mswitch-codegen --example measure [ENTRIES]`.
 //!
 //! Packets are uniform over the entries. The executions take turns; figures are medians over the turns, with the
@@ -124,11 +124,13 @@ fn five_tables(entries: usize) -> State {
 
 fn measure(name: &str, state: &State, entries: usize) {
     let limits = Limits::default();
-    let engine = Engine::new(state, Options::default()).unwrap_or_else(|error| fail(&error));
-    let views = engine.views();
+    let mut engine = Engine::new(state, Options::default()).unwrap_or_else(|error| fail(&error));
+    let compiled = engine.views().load().clone();
+    engine.improve();
+    let specialised = engine.views().load().clone();
     let frames: Vec<Vec<u8>> = (0..PACKETS).map(|i| frame(i * 7919 % entries)).collect();
     let (mut worker, mut effects, mut fates) = (Worker::new(), Effects::default(), vec![]);
-    let mut figures = [vec![], vec![]];
+    let mut figures = [vec![], vec![], vec![]];
     // The interpreter searches tables from first to last: fewer packets show enough.
     let few = (PACKETS * 16 / entries.max(16)).max(16);
     for _ in 0..TURNS {
@@ -137,18 +139,19 @@ fn measure(name: &str, state: &State, entries: usize) {
             black_box(interp::run(state, &mut World, &Received::whole(frame, 1), &limits, false));
         }
         figures[0].push((cycles() - begin) / few as u64);
-        let begin = cycles();
-        for batch in frames.chunks(64) {
-            let view = views.load();
-            effects.clear();
-            fates.clear();
-            let packets = batch.iter().map(|frame| Received::whole(frame, 1));
-            worker.run_batch(&view, &mut World, packets, &mut effects, &mut fates);
-            black_box(&effects);
+        for (view, figures) in [&compiled, &specialised].into_iter().zip(&mut figures[1..]) {
+            let begin = cycles();
+            for batch in frames.chunks(64) {
+                effects.clear();
+                fates.clear();
+                let packets = batch.iter().map(|frame| Received::whole(frame, 1));
+                worker.run_batch(view, &mut World, packets, &mut effects, &mut fates);
+                black_box(&effects);
+            }
+            figures.push((cycles() - begin) / PACKETS as u64);
         }
-        figures[1].push((cycles() - begin) / PACKETS as u64);
     }
-    for (execution, figures) in ["interpreted", "compiled"].iter().zip(&mut figures) {
+    for (execution, figures) in ["interpreted", "compiled", "specialised"].iter().zip(&mut figures) {
         figures.sort_unstable();
         println!(
             "{name}, {entries} entries, {execution}: {} cycles a packet ({} to {})",

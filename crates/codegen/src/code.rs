@@ -85,6 +85,15 @@ impl BoundVar {
     }
 }
 
+/// A function that writes the headers of a packet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Writer {
+    /// Its index.
+    pub(crate) function: usize,
+    /// Most bytes that it writes.
+    pub(crate) most: usize,
+}
+
 /// A compiled program.
 #[derive(Debug)]
 pub struct Code {
@@ -94,7 +103,7 @@ pub struct Code {
     pub(crate) limits: Limits,
     pub(crate) layout: Layout,
     /// Blocks, actions, parsers, selections of groups, selections of profiles, keys of tables, defined actions,
-    /// preparations, the flow key.
+    /// preparations, the flow key, writers.
     pub(crate) functions: Functions,
     /// Variables that the environment fills in.
     pub(crate) slots: Vec<BoundVar>,
@@ -102,6 +111,8 @@ pub struct Code {
     pub(crate) has_time: bool,
     /// For each stage, whether deparsing changes only the packet's form.
     pub(crate) emits_only: Vec<bool>,
+    /// For each stage, the writer of its deparser, if it has one.
+    pub(crate) writers: Vec<Option<Writer>>,
     /// For each parser and stage, whether a packet that nothing changes is deparsed to what was parsed.
     pub(crate) identity: Vec<Vec<bool>>,
     /// For each table, the index of the function that lays out all of its keys, in general code.
@@ -122,6 +133,8 @@ pub struct Code {
     pub(crate) reads_hits: bool,
     /// Functions that prepare the first lookup, by block: they lay out its key at the address that is their argument.
     pub(crate) prepares: BTreeMap<BlockId, usize>,
+    /// Whether a packet's pass goes on with the headers and variables that such a function leaves behind.
+    pub(crate) resumes: bool,
     /// The function that lays out a packet's flow key at the address that is its argument, and words of the key.
     pub(crate) flow_key: Option<(usize, usize)>,
     /// The parts of the flow key.
@@ -167,6 +180,12 @@ impl Code {
     pub(crate) fn flow_key(&self) -> Option<(Function, usize)> {
         let (function, words) = self.flow_key?;
         Some((self.functions.get(function)?, words))
+    }
+
+    /// What writes the headers of a packet that leaves a stage, and the most bytes that it writes.
+    pub(crate) fn writer(&self, stage: StageId) -> Option<(Function, usize)> {
+        let writer = self.writers.get(stage.index()).copied().flatten()?;
+        Some((self.functions.get(writer.function)?, writer.most))
     }
 
     pub(crate) fn action(&self, id: ActionId) -> Option<Function> {

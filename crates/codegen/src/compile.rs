@@ -16,15 +16,15 @@ use cranelift_frontend::FunctionBuilderContext;
 use pipeline::Checked;
 use pipeline::interp::Limits;
 use pipeline::ir::{
-    Action, ActionId, BlockId, Expr, Param, ParserOp, Program, Selection, Slot, Stmt, TableId, VarId,
+    Action, ActionId, BlockId, Expr, Param, ParserOp, Program, Selection, Slot, Stage, Stmt, TableId, VarId,
 };
 
-use crate::code::{ActionCode, BoundVar, Code, Functions, new_id};
-use crate::emit::{Emit, Shared, signature};
+use crate::code::{ActionCode, BoundVar, Code, Functions, Writer, new_id};
+use crate::emit::{Emit, Shared, most_written, signature};
 use crate::layout::Layout;
 use crate::special::decided::{Origin, Origins};
 use crate::special::flow_key::FlowKey;
-use crate::special::{Defined, Reads, assigned_vars, each, is_identity};
+use crate::special::{Defined, Reads, assigned_vars, each, is_identity, may_repeat};
 
 /// Bounds of compilation.
 #[derive(Debug, Clone, Copy)]
@@ -83,13 +83,10 @@ const RUNTIME_FRAME: usize = 1024;
 pub fn compile(program: &Checked, options: &Options) -> Result<Code, Unsupported> {
     let layout = Layout::new(program).ok_or(Unsupported::Frame)?;
     let Compiled { functions, .. } = functions(program, &layout, options, &Defined::new(), None)?;
-    let deparser = |block: Option<BlockId>| {
-        block.and_then(|block| program.blocks.get(block.index())).map(|(_, body)| body.as_slice())
-    };
     let fits = options.limits.window <= options.limits.headers;
     let identity = program.parsers.iter().map(|parser| {
         let stages = program.stages.iter();
-        stages.map(|stage| fits && is_identity(program, parser, deparser(stage.deparser))).collect()
+        stages.map(|stage| fits && is_identity(program, parser, deparser(program, stage))).collect()
     });
     Ok(Code {
         id: new_id(),
@@ -97,6 +94,7 @@ pub fn compile(program: &Checked, options: &Options) -> Result<Code, Unsupported
         has_time: true,
         slots: slots(program, &layout, |_| true),
         emits_only: deparsers_emit_only(program),
+        writers: vec![],
         identity: identity.collect(),
         keys: key_functions(program),
         reads_payload: true,
@@ -107,6 +105,7 @@ pub fn compile(program: &Checked, options: &Options) -> Result<Code, Unsupported
         reads_env: false,
         reads_hits: false,
         prepares: BTreeMap::new(),
+        resumes: false,
         flow_key: None,
         flow_parts: vec![],
         uses_ingress: true,
@@ -133,7 +132,7 @@ pub(crate) fn compile_residual(
     let key = FlowKey::of(&program, actions, tables, &origins).filter(|_| parses_alone(&program));
     let words = key.as_ref().map(|key| key.layout.words);
     let flow_parts = key.as_ref().map(|key| key.parts.clone()).unwrap_or_default();
-    let Compiled { functions, first_defined, prepares, flow_key } =
+    let Compiled { functions, first_defined, prepares, flow_key, writers } =
         functions(&program, &layout, options, actions, Some((&origins, key)))?;
     let slots = slots(&program, &layout, |id| reads.var(id));
     let entered = if program.stages.len() > 1 { entered(&program, actions, &layout, reads) } else { vec![] };
@@ -155,6 +154,7 @@ pub(crate) fn compile_residual(
         has_time: slots.iter().any(|bound| bound.slot == Slot::StageTime),
         slots,
         emits_only: deparsers_emit_only(&program),
+        writers,
         identity: general.identity.clone(),
         keys: vec![],
         reads_payload: reads.payload,
@@ -167,6 +167,7 @@ pub(crate) fn compile_residual(
         }),
         entered,
         reads_hits: has_entry_meters(&program, actions),
+        resumes: !prepares.is_empty() && may_repeat(&program, &first_blocks(&program)),
         prepares,
         flow_key: flow_key.zip(words),
         flow_parts,
@@ -187,6 +188,8 @@ struct Compiled {
     prepares: BTreeMap<BlockId, usize>,
     /// The one that lays out the flow key.
     flow_key: Option<usize>,
+    /// Writers of stages.
+    writers: Vec<Option<Writer>>,
 }
 
 /// Compiles the functions of a program, then defined actions. A residual has origins, and perhaps a flow key.
@@ -243,8 +246,17 @@ fn functions(
         flow_key = Some(compiler.offsets.len());
         compiler.function(&cx, &[], |e| e.flow_key(key))?;
     }
+    let mut writers = Vec::new();
+    for stage in program.stages.iter().filter(|_| special) {
+        let body = deparser(program, stage);
+        let most = most_written(program, layout, body).filter(|most| *most <= limits.headers);
+        writers.push(most.map(|most| Writer { function: compiler.offsets.len(), most }));
+        if most.is_some() {
+            compiler.function(&cx, &[], |e| e.writer(body))?;
+        }
+    }
     let operands = cx.constants.into_inner();
-    Ok(Compiled { functions: compiler.finish(operands)?, first_defined, prepares, flow_key })
+    Ok(Compiled { functions: compiler.finish(operands)?, first_defined, prepares, flow_key, writers })
 }
 
 /// For each table, the index of the function that lays out its keys. These functions follow those of selections.
@@ -354,11 +366,13 @@ fn each_of_all<'p>(program: &'p Program, defined: &'p Defined, f: &mut dyn FnMut
 }
 
 fn deparsers_emit_only(program: &Program) -> Vec<bool> {
-    let of_stage = |stage: &pipeline::ir::Stage| {
-        let body = stage.deparser.and_then(|block| program.blocks.get(block.index()));
-        body.is_none_or(|(_, body)| emits_only(body))
-    };
-    program.stages.iter().map(of_stage).collect()
+    program.stages.iter().map(|stage| deparser(program, stage).is_none_or(emits_only)).collect()
+}
+
+/// The statements of a stage's deparser, if it has one of its own.
+fn deparser<'p>(program: &'p Program, stage: &Stage) -> Option<&'p [Stmt]> {
+    let (_, body) = program.blocks.get(stage.deparser?.index())?;
+    Some(body)
 }
 
 /// Compiles an action that was added to a compiled program.

@@ -110,7 +110,7 @@ fn packets_meet_whole_bundles_while_forms_change() {
             complete.store(n, Ordering::Release);
             // Others, alone: tables grow through their forms, and shrink again.
             let other = n % 50;
-            let mask = if other < 20 { 0xffff_ffffu32 } else { 0xffff_ff00 };
+            let mask = if other < 20 { 0xffff_ffffu32 } else { 0xffff_ff0f };
             let text = format!("entry priority 3 {{ a: 32w{:#x} &&& 32w{mask:#x}; }}", (n + 256) << 8 & mask);
             let table = n % 2;
             let action = if table == 0 { "set_left" } else { "set_right" };

@@ -2,6 +2,8 @@
 
 use fabric::{Batch, PortIndex, VersionId};
 
+use crate::Form;
+
 /// Consecutive packets for one port, which are sent together.
 #[derive(Debug)]
 pub struct Run {
@@ -24,6 +26,21 @@ impl Run {
         }
         self.send(batch);
         *self = Run { first: number, end: number + 1, port };
+    }
+
+    /// Adds a received packet that no output refers to, in this form. Returns whether that could be done here: if it is a
+    /// new form, what is left to do for a packet with pending offloads would have to follow it.
+    #[inline]
+    pub fn add_as(&mut self, batch: &mut Batch<'_>, v: VersionId, form: &Form<'_>, port: PortIndex) -> bool {
+        let is_received = form.is_received(batch.header(v), batch.len(v));
+        if !is_received && !batch.offload(v).is_none() {
+            return false;
+        }
+        // A packet of an impossible length is dropped, and counted.
+        if is_received || batch.replace_front(v, form.head, form.from, form.to) {
+            self.add(batch, v, port);
+        }
+        true
     }
 
     /// Sends the packets.

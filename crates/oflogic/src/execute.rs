@@ -7,7 +7,7 @@ use bond::lacp::pdu;
 use fabric::{Batch, DropReason, PortIndex, Text, Value, VersionId};
 use logic::Key;
 use logic::vlan::{Frame, Vlans};
-use match_action::{Form, append, replace};
+use match_action::{Form, Run, append, replace};
 use ofswitch::{Sample, Switch};
 use packet::{MacAddr, ether};
 use pipeline::interp::{Dropped, Exit};
@@ -37,13 +37,18 @@ pub(crate) struct Executor<'a> {
 }
 
 impl Executor<'_> {
-    /// The port that a single output to a port goes to, if it is in the plain case: another port, no queue, the packet
-    /// as it was received.
+    /// Executes the only effect on a received packet that is not traced, if it is a plain one: an output to another port,
+    /// in no queue, of the packet as it was received or without pending offloads. Returns whether it is.
     #[inline]
-    pub(crate) fn plain(&self, batch: &Batch<'_>, v: VersionId, effect: &EffectRef<'_>) -> Option<PortIndex> {
-        let EffectRef::Output { to: Exit::Port(number), form, queue: 0 } = effect else { return None };
-        let port = self.plain_port(batch, *number)?;
-        form.is_received(batch.header(v), batch.len(v)).then_some(port)
+    pub(crate) fn sends(
+        &self,
+        batch: &mut Batch<'_>,
+        v: VersionId,
+        effect: &EffectRef<'_>,
+        run: &mut Run,
+    ) -> bool {
+        let EffectRef::Output { to: Exit::Port(number), form, queue: 0 } = effect else { return false };
+        self.plain_port(batch, *number).is_some_and(|port| run.add_as(batch, v, form, port))
     }
 
     /// The port of this number, if it is another one that sends.

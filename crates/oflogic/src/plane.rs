@@ -374,14 +374,17 @@ impl Memory {
                     list
                 }
             };
-            let plain = match (*fate, list) {
-                _ if !is_plain => None,
-                (Fate::Leaves(leaves), _) => executor.plain_port(batch, leaves.port),
-                (_, [effect]) => executor.plain(batch, *v, &EffectRef::of_code(effect, effects)),
-                _ => None,
+            let is_sent = match (*fate, list) {
+                _ if !is_plain => false,
+                (Fate::Leaves(leaves), _) => {
+                    let port = executor.plain_port(batch, leaves.port);
+                    port.into_iter().for_each(|port| run.add(batch, *v, port));
+                    port.is_some()
+                }
+                (_, [effect]) => executor.sends(batch, *v, &EffectRef::of_code(effect, effects), &mut run),
+                _ => false,
             };
-            if let Some(port) = plain {
-                run.add(batch, *v, port);
+            if is_sent {
                 continue;
             }
             run.send(batch);

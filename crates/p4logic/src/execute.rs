@@ -4,7 +4,7 @@
 //! the received one gets a version of its own, so that all of them refer to the bytes as they were received.
 
 use fabric::{Batch, DropReason, PortIndex, Text, Value, VersionId};
-use match_action::{Form, append, replace};
+use match_action::{Form, Run, append, replace};
 use pipeline::interp::Dropped;
 
 use crate::effect::EffectRef;
@@ -36,13 +36,18 @@ struct Made<'e> {
 }
 
 impl Executor<'_> {
-    /// The port that a single output to a port goes to, if it is in the plain case: another port, no class, the packet
-    /// as it was received.
+    /// Executes the only effect on a received packet that is not traced, if it is a plain one: an output to another port,
+    /// in no class, of the packet as it was received or without pending offloads. Returns whether it is.
     #[inline]
-    pub(crate) fn plain(&self, batch: &Batch<'_>, v: VersionId, effect: &EffectRef<'_>) -> Option<PortIndex> {
-        let EffectRef::Output { to, form, class: 0 } = effect else { return None };
-        let port = self.plain_port(batch, *to)?;
-        form.is_received(batch.header(v), batch.len(v)).then_some(port)
+    pub(crate) fn sends(
+        &self,
+        batch: &mut Batch<'_>,
+        v: VersionId,
+        effect: &EffectRef<'_>,
+        run: &mut Run,
+    ) -> bool {
+        let EffectRef::Output { to, form, class: 0 } = effect else { return false };
+        self.plain_port(batch, *to).is_some_and(|port| run.add_as(batch, v, form, port))
     }
 
     /// The port of this number, if it is another one than the ingress port.

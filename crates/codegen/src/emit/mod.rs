@@ -8,11 +8,13 @@
 //! - the action's arguments, at offsets of its parameters: whoever makes an action call lays its arguments out by
 //!   [`param_words`];
 //! - stack slots of its own, at constant offsets;
+//! - in a writer, as many bytes from its argument on as the headers that it emits have: whoever runs it has room for
+//!   these;
 //! - functions of [`crate::runtime::calls`], and code whose address the runtime put into the frame or a call record.
 //!
 //! - `limbs.rs`: arithmetic of any width; `bytes.rs`: bits of big-endian bytes;
 //! - `expr.rs`: expressions; `place.rs`: headers, fields, variables;
-//! - `stmt.rs`: statements; `list.rs`: lists of bits; `parser.rs`: parsers.
+//! - `stmt.rs`: statements; `list.rs`: lists of bits; `parser.rs`: parsers; `writer.rs`: deparsers that write headers.
 
 mod bytes;
 mod expr;
@@ -21,8 +23,10 @@ mod list;
 mod parser;
 mod place;
 mod stmt;
+mod writer;
 
 pub(crate) use expr::may_fault;
+pub(crate) use writer::most_written;
 
 use std::sync::Arc;
 
@@ -119,6 +123,8 @@ pub(crate) struct Emit<'a, 'f> {
     is_short: bool,
     /// Whether the function only prepares the first lookup: its argument is the address of the key.
     prepares: bool,
+    /// Where a writer writes the next header.
+    writes_to: Option<Variable>,
     signatures: Vec<Option<SigRef>>,
 }
 
@@ -161,6 +167,7 @@ impl<'a, 'f> Emit<'a, 'f> {
             at: None,
             is_short: false,
             prepares: false,
+            writes_to: None,
             signatures: vec![None; 12],
         }
     }

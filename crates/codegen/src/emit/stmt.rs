@@ -687,6 +687,9 @@ impl Emit<'_, '_> {
     }
 
     fn emit(&mut self, emit: &EmitRef) {
+        if let Some(to) = self.writes_to {
+            return self.write_emitted(emit, to);
+        }
         let (first, count) = match emit {
             EmitRef::Header(header) => {
                 let Some(blob) = self.resolve(header) else { return };

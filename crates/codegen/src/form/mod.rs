@@ -3,17 +3,20 @@
 //! | form       | entries                                                             | a change                       |
 //! |------------|---------------------------------------------------------------------|--------------------------------|
 //! | scan       | up to [`FEW`]; or conditions that no other form has                    | a new list                     |
-//! | exact      | all under one mask, no two equal                                      | data                           |
-//! | prefix     | of a table whose only key is a prefix of up to 128 bits                | data                           |
+//! | exact      | under one mask, no two equal, but for a few                           | data                           |
+//! | prefix     | prefixes of one key of up to 128 bits, the longer before the shorter,  | data                           |
+//! |            | with the same conditions on all other keys, but for a few              |                                |
 //! | classifier | all others of up to [`WIDEST`] words                                   | data                           |
 //!
 //! A lookup gives a *handle*, an index of the table's [`slab::Slab`] of records. A change of form builds the new
 //! structure beside the old one; packets meet it with their next view, and the old one until then.
 //!
-//! - `scan.rs`: the list; `structure.rs`: the structures of crate `tables` under one interface;
+//! - `scan.rs`: the list; `structure.rs`: the structures of crate `tables` under one interface; `mixed.rs`: one of them with a few
+//!   entries beside it;
 //! - `slab.rs`: records by handle; `order.rs`: precedence of entries as numbers;
 //! - `writer.rs`: the control side of a table; `rebuild.rs`: its structure built anew while it changes.
 
+mod mixed;
 mod order;
 mod rebuild;
 mod scan;

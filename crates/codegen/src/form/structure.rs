@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tables::{Classifier, Exact, Lookup, Lpm, Prefix, Rule, TableError};
 
 use super::Form;
+use super::mixed::{Mixed, Shape};
 use crate::keys::Ternary;
 
 /// A structure that changes by data.
@@ -36,6 +37,11 @@ pub(super) trait Structure: Send {
 
     /// Returns a copy whose changes are invisible to readers of this one.
     fn fork(&mut self) -> Box<dyn Structure>;
+
+    /// Whether what readers made so far lack a change, since this was asked last: packets meet it with a new one.
+    fn has_new_reader(&mut self) -> bool {
+        false
+    }
 
     /// Ends the preparation of a fork.
     fn commit(&mut self);
@@ -95,7 +101,22 @@ pub(super) fn new(form: Form, words: usize, mask: &[u64], width: u16) -> Option<
     }
 }
 
-fn array<const N: usize>(words: &[u64]) -> Result<[u64; N], Misfit> {
+/// Makes an empty structure for entries of a shape beside a few others, with keys of so many words.
+pub(super) fn mixed(shape: &Shape, words: usize) -> Result<Box<dyn Structure>, Misfit> {
+    Ok(match words {
+        1 => Box::new(Mixed::<1>::new(shape)?),
+        2 => Box::new(Mixed::<2>::new(shape)?),
+        3 => Box::new(Mixed::<3>::new(shape)?),
+        4 => Box::new(Mixed::<4>::new(shape)?),
+        5 => Box::new(Mixed::<5>::new(shape)?),
+        6 => Box::new(Mixed::<6>::new(shape)?),
+        7 => Box::new(Mixed::<7>::new(shape)?),
+        8 => Box::new(Mixed::<8>::new(shape)?),
+        _ => return Err(Misfit),
+    })
+}
+
+pub(super) fn array<const N: usize>(words: &[u64]) -> Result<[u64; N], Misfit> {
     words.try_into().map_err(|_| Misfit)
 }
 

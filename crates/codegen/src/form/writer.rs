@@ -12,6 +12,7 @@ use pipeline::ir::{ActionId, EntryResult, MatchKind, Table, TableId, Type};
 use pipeline::state::{EntryId, Installed};
 use tables::Lookup;
 
+use super::mixed::Shape;
 use super::order::{Order, rank};
 use super::rebuild::{Log, Rebuild, Step};
 use super::scan::Scan;
@@ -51,13 +52,16 @@ pub(crate) struct Writer {
     /// Whether two entries had equal conditions since the table was last scanned.
     equal: bool,
     form: Form,
+    /// Whether the structure knows of each entry's precedence.
+    is_ordered: bool,
     structure: Option<Box<dyn Structure>>,
     /// Changes that a copy of the structure has to repeat.
     log: Log,
     order: Order,
     lookup: Arc<dyn Lookup>,
-    /// Changes since the structure was built.
+    /// Changes since it was considered which form suits the entries, and after how many it is again.
     changes: usize,
+    settled: usize,
     in_place: bool,
     forked: bool,
     /// Whether the structure has to be built anew.
@@ -107,11 +111,13 @@ impl Writer {
             odd: 0,
             equal: false,
             form: Form::Scan,
+            is_ordered: false,
             structure: None,
             log: Log::default(),
             order: Order::default(),
             lookup,
             changes: 0,
+            settled: 0,
             in_place: false,
             forked: false,
             stale: false,
@@ -271,10 +277,14 @@ impl Writer {
             self.place_keys();
         }
         let wanted = self.wanted();
-        if self.stale || wanted != self.form || self.form == Form::Scan {
+        let is_built = self.stale || wanted != self.form || self.form == Form::Scan;
+        if is_built || self.changes > self.settled {
+            (self.changes, self.settled) = (0, self.entries.len());
+        }
+        if is_built {
             self.build(wanted);
         } else if let Some(structure) = &mut self.structure {
-            if !self.forked && self.in_place {
+            if !structure.has_new_reader() && !self.forked && self.in_place {
                 return None;
             }
             if self.forked {
@@ -345,9 +355,9 @@ impl Writer {
         handle: u32,
     ) -> Result<(), Misfit> {
         let rank = rank(installed);
-        let order = match self.form {
-            Form::Classifier if !self.stale => self.order.insert(rank).ok_or(Misfit)?,
-            _ => 0,
+        let order = match self.is_ordered && !self.stale {
+            true => self.order.insert(rank).ok_or(Misfit)?,
+            false => 0,
         };
         let writable = self.writable(ternaries.map_or(0, <[_]>::len));
         let Some((structure, log)) = writable else { return Ok(()) };
@@ -393,21 +403,35 @@ impl Writer {
         if self.odd > 0 || self.layout.words > WIDEST || len <= few {
             return Form::Scan;
         }
-        let keeps = built && !self.stale && self.changes <= len;
+        let keeps = built && !self.stale && self.changes <= self.settled;
         match self.form {
             Form::Classifier | Form::Prefix if keeps => self.form,
-            _ if self.masks.len() == 1 && !self.equal => Form::Exact,
-            _ if self.prefix.is_some() && !self.equal && self.layout.keys.iter().all(Option::is_some) => {
-                Form::Prefix
-            }
-            _ => Form::Classifier,
+            Form::Exact if keeps && self.is_ordered => self.form,
+            _ if self.equal => Form::Classifier,
+            _ if self.masks.len() == 1 => Form::Exact,
+            _ if self.is_prefix() => Form::Prefix,
+            _ => self.shape().map_or(Form::Classifier, |shape| shape.form()),
         }
+    }
+
+    /// Whether entries are prefixes of the only key.
+    fn is_prefix(&self) -> bool {
+        self.prefix.is_some() && self.layout.keys.iter().all(Option::is_some)
+    }
+
+    /// What nearly all entries look like, if they look alike.
+    fn shape(&self) -> Option<Shape> {
+        Shape::of(
+            &self.layout,
+            &self.masks,
+            self.entries.values().flat_map(|entry| entry.ternaries.iter().flatten()),
+        )
     }
 
     /// Builds a structure of all entries, in this form or in one that suits more.
     fn build(&mut self, wanted: Form) {
-        (self.stale, self.changes, self.forked) = (false, 0, false);
-        self.order = Order::default();
+        (self.stale, self.forked) = (false, false);
+        (self.order, self.is_ordered) = (Order::default(), false);
         self.structure = None;
         self.log.end();
         self.form = Form::Scan;
@@ -431,9 +455,13 @@ impl Writer {
 
     fn fill(&mut self, form: Form) -> Result<(), Misfit> {
         let mask = self.masks.keys().next().map_or(&[][..], Vec::as_slice);
-        let structure = structure::new(form, self.layout.words, mask, self.prefix.unwrap_or(0));
-        let mut structure = structure.ok_or(Misfit)?;
-        if form == Form::Classifier {
+        let is_plain = form == Form::Classifier || self.masks.len() == 1 || self.is_prefix();
+        let mut structure = match is_plain {
+            true => structure::new(form, self.layout.words, mask, self.prefix.unwrap_or(0)).ok_or(Misfit)?,
+            false => structure::mixed(&self.shape().ok_or(Misfit)?, self.layout.words)?,
+        };
+        self.is_ordered = form == Form::Classifier || !is_plain;
+        if self.is_ordered {
             self.order = Order::of(self.entries.values().map(|entry| rank(&entry.installed)));
         }
         let order = &self.order;

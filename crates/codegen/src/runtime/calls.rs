@@ -240,8 +240,8 @@ calls! {
         m.sent.set(true);
         let packet = m.keep_form();
         let limit = (has_limit != 0).then_some(limit as u16);
-        let effect = Effect::Controller { reason: reason as u8, packet, limit, data, origin: m.origin.get() };
-        if m.effect(effect) { flow::NEXT } else { flow::drop_code(Dropped::Limit(Limit::Effects)) }
+        let (reason, origin) = (reason as u8, m.origin.get());
+        if m.effect(|| Effect::Controller { reason, packet, limit, data, origin }) { flow::NEXT } else { flow::drop_code(Dropped::Limit(Limit::Effects)) }
     }
 
     /// Begins a list of typed values.
@@ -262,8 +262,8 @@ calls! {
     /// Sends the values to the control plane.
     fn digest(m, id: u64) -> i64 {
         let values = m.scratch.values.borrow().clone();
-        let effect = Effect::Digest { digest: DigestId(id as u32), values };
-        if m.effect(effect) { flow::NEXT } else { flow::drop_code(Dropped::Limit(Limit::Effects)) }
+        let digest = DigestId(id as u32);
+        if m.effect(|| Effect::Digest { digest, values }) { flow::NEXT } else { flow::drop_code(Dropped::Limit(Limit::Effects)) }
     }
 
     /// Calls a function of the environment with the values; 0 if there is none.

@@ -103,6 +103,18 @@ impl Effects {
         Fate::Effects(self.list.len())
     }
 
+    /// Keeps the bytes that `write` writes, `most` at most, to the address that it is given; it returns their number.
+    #[inline]
+    pub(crate) fn keep_written(&mut self, most: usize, write: impl FnOnce(*mut u8) -> usize) -> Range<usize> {
+        let start = self.bytes.len();
+        self.bytes.reserve(most);
+        let len = write(self.bytes.spare_capacity_mut().as_mut_ptr().cast());
+        debug_assert!(len <= most);
+        // SAFETY: there is room for `most` bytes, and so many as `write` says were written.
+        unsafe { self.bytes.set_len(start + len.min(most)) };
+        start..self.bytes.len()
+    }
+
     pub(crate) fn keep(&mut self, bytes: &[u8]) -> Range<usize> {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(bytes);

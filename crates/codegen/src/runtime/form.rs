@@ -47,7 +47,9 @@ impl Form {
     /// Removes bytes from the front.
     pub(crate) fn skip(&mut self, n: u32) {
         let of_head = self.head.len().min(n as usize);
-        self.head.drain(..of_head);
+        if of_head > 0 {
+            self.head.drain(..of_head);
+        }
         self.from = self.from.saturating_add(n - of_head as u32).min(self.to);
     }
 

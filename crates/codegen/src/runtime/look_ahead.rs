@@ -3,7 +3,8 @@
 //! Specialised code has functions that only lay out the key of the first lookup, if that follows from the packet alone.
 //! They run for all packets, or for one if the key follows from the ingress port; the table is looked up for all keys.
 //! Packets whose entry has a shortcut take it ([`crate::shortcut`]); the others run one after the other, and their
-//! first lookup takes what was found.
+//! first lookup takes what was found. Where it can, each goes on in a frame of its own with the headers and variables
+//! that its key was made of, instead of being parsed again.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -12,6 +13,7 @@ use pipeline::interp::Received;
 use pipeline::ir::TableId;
 
 use super::{Effects, Fate, Form, Machine, Worker};
+use crate::code::Code;
 use crate::form::WIDEST;
 use crate::layout::word;
 use crate::shortcut::Leaves;
@@ -20,6 +22,42 @@ use crate::view::{Record, TableView, View};
 
 /// Packets whose first lookups are done together: a bit each of [`Ahead::looked`].
 const MOST: usize = 64;
+/// As many if each has a frame of its own, and the longest such frame, bytes: together they are in the processor's
+/// nearest caches when the packets go on.
+const FRAMES: usize = 32;
+const LONGEST_FRAME: usize = 4096;
+
+/// A frame for each packet whose first lookup is done with others'.
+///
+/// Invariant: there are [`FRAMES`] of them, each as long as the layout of the code that they are for.
+#[derive(Debug, Default)]
+pub(super) struct Frames {
+    words: Vec<u64>,
+    /// Words from one frame to the next.
+    stride: usize,
+    /// The code that has used the frames last.
+    code: u64,
+}
+
+impl Frames {
+    /// Whether code goes on in frames.
+    fn are_for(code: &Code) -> bool {
+        code.resumes && code.layout.size <= LONGEST_FRAME
+    }
+
+    /// The first of the frames for some code.
+    fn first(&mut self, code: &Code) -> *mut u64 {
+        if self.code != code.id {
+            // An odd number of cache lines: what is used of each frame lies in other places of a cache.
+            let lines = code.layout.size.div_ceil(64);
+            self.stride = 8 * (lines + (lines + 1) % 2);
+            self.words.clear();
+            self.words.resize(FRAMES * self.stride, 0);
+            self.code = code.id;
+        }
+        self.words.as_mut_ptr()
+    }
+}
 
 /// What first lookups have found.
 #[derive(Debug, Default)]
@@ -35,6 +73,11 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
+    /// Whether the frame of each packet with a key has what the key was made of.
+    fn has_frames(&self, code: &Code) -> bool {
+        !self.is_one && Frames::are_for(code)
+    }
+
     /// Handles found for packets, in order.
     fn handles(&self) -> impl Iterator<Item = Option<u32>> {
         let mut next = 0;
@@ -92,8 +135,10 @@ impl Worker {
         fates: &mut Vec<Fate>,
     ) {
         let mut ahead = std::mem::take(&mut self.ahead);
+        let code = &first.special.code;
+        let most = if Frames::are_for(code) { FRAMES } else { MOST };
         loop {
-            let count = self.look_ahead((view, first), env, packets.clone().take(MOST), effects, &mut ahead);
+            let count = self.look_ahead((view, first), env, packets.clone().take(most), effects, &mut ahead);
             if count == 0 {
                 break;
             }
@@ -102,14 +147,18 @@ impl Worker {
                 self.leave_together(first, all, packets.by_ref().take(count), now, fates);
                 continue;
             }
-            for (received, handle) in packets.by_ref().take(count).zip(ahead.handles()) {
+            let has_frames = ahead.has_frames(code);
+            for (i, (received, handle)) in packets.by_ref().take(count).zip(ahead.handles()).enumerate() {
                 let record = handle.and_then(|handle| first.table.reader.records.get(handle));
-                let known = record.and_then(|record| {
-                    Some((record, record.shortcut.get(&first.special.code, received.port)?))
-                });
-                fates.push(match known {
-                    Some((record, leaves)) => self.leave(first, (record, leaves), &received, now),
-                    None => {
+                let known =
+                    record.and_then(|record| Some((record, record.shortcut.get(code, received.port)?)));
+                fates.push(match (known, handle) {
+                    (Some((record, leaves)), _) => self.leave(first, (record, leaves), &received, now),
+                    (None, Some(handle)) if has_frames => {
+                        self.resume((view, first), env, &received, (i, handle), effects);
+                        effects.fate()
+                    }
+                    (None, handle) => {
                         let found = handle.map(|handle| (first.id, handle));
                         self.packet(view, env, &received, found, effects);
                         effects.fate()
@@ -118,6 +167,27 @@ impl Worker {
             }
         }
         self.ahead = ahead;
+    }
+
+    /// Runs a packet in its frame, given what its first lookup has found.
+    #[inline]
+    fn resume(
+        &mut self,
+        (view, first): (&View, &First<'_>),
+        env: &mut dyn Env,
+        received: &Received<'_>,
+        (i, handle): (usize, u32),
+        effects: &mut Effects,
+    ) {
+        let frames = self.frames.first(&first.special.code);
+        let at = i.min(FRAMES - 1) * self.frames.stride;
+        let (machine, _) = self.machine(view, env, *received, effects);
+        // SAFETY: there are so many frames.
+        machine.frame.set(unsafe { frames.add(at) });
+        machine.begin();
+        machine.first.set(Some((first.id, handle)));
+        machine.resumed_pass();
+        machine.keep_outcome(first.id);
     }
 
     /// Packets that hit one entry meet its outcome.
@@ -176,12 +246,23 @@ impl Worker {
         let Some(one) = packets.next() else { return 0 };
         let mut count = 0;
         {
-            let (machine, _) = self.machine(view, env, one, effects);
+            let has_frames = Frames::are_for(&first.special.code);
+            let mut frame = has_frames.then(|| self.frames.first(&first.special.code));
+            let stride = self.frames.stride;
+            // Whatever the first packet is, the machine is one of the specialised code.
+            let any = Received { flags: first.special.flags, ..one };
+            let (machine, _) = self.machine(view, env, any, effects);
             machine.begin();
             let mut key = [0; WIDEST];
             for received in std::iter::once(one).chain(packets.by_ref()) {
                 let bit = 1 << count;
                 count += 1;
+                if let Some(own) = frame {
+                    machine.frame.set(own);
+                    machine.begin();
+                    // The one behind the last is not used.
+                    frame = Some(own.wrapping_add(stride));
+                }
                 if ahead.is_one && received.port == one.port {
                     ahead.looked |= if is_for(&received) { bit } else { 0 };
                     continue;

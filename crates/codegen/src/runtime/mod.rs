@@ -47,7 +47,7 @@ use alike::{Alike, Commons};
 pub use effects::{Effect, Effects, Fate, Packet};
 use form::Form;
 use list::List;
-use look_ahead::{Ahead, First};
+use look_ahead::{Ahead, First, Frames};
 use pass::{Arrival, Pass};
 use tally::Tallies;
 use way_cache::Walk;
@@ -59,6 +59,8 @@ pub struct Worker {
     frame: Vec<u64>,
     /// The code that has used the frame last.
     code: u64,
+    /// Frames of packets that wait for their first lookups.
+    frames: Frames,
     scratch: Scratch,
     ahead: Ahead,
     ways: Ways,
@@ -96,7 +98,7 @@ pub(crate) struct Machine<'a> {
     /// Effects of earlier packets in the list.
     first_effect: usize,
     pub(crate) scratch: &'a Scratch,
-    frame: *mut u64,
+    frame: Cell<*mut u64>,
     passes: Cell<u32>,
     /// The registers' lock, in an atomic statement.
     pub(crate) guard: RefCell<Option<MutexGuard<'a, ()>>>,
@@ -210,7 +212,7 @@ impl Worker {
             effects: RefCell::new(effects),
             first_effect,
             scratch: &self.scratch,
-            frame: self.frame.as_mut_ptr(),
+            frame: Cell::new(self.frame.as_mut_ptr()),
             passes: Cell::new(0),
             guard: RefCell::new(None),
             origin: Cell::new(None),
@@ -250,6 +252,7 @@ impl Worker {
 
 impl<'a> Machine<'a> {
     /// Tells code where the machine and other code are. The machine must not move from here on.
+    #[inline]
     fn begin(&self) {
         self.set_word(word::MACHINE, std::ptr::from_ref(self) as u64);
         self.set_word(word::BLOCKS, self.code.blocks() as u64);
@@ -258,15 +261,15 @@ impl<'a> Machine<'a> {
 
     pub(crate) fn word(&self, i: usize) -> u64 {
         debug_assert!(i < self.code.layout.size.div_ceil(8));
-        // SAFETY: `run` has made the frame at least as long as the layout, and words of the layout are inside. Only
-        // this thread uses the frame, through this pointer.
-        unsafe { self.frame.add(i).read() }
+        // SAFETY: `machine` and [`Frames`] have made the frame at least as long as the layout, and words of the layout
+        // are inside. Only this thread uses the frame, through this pointer.
+        unsafe { self.frame.get().add(i).read() }
     }
 
     pub(crate) fn set_word(&self, i: usize, value: u64) {
         debug_assert!(i < self.code.layout.size.div_ceil(8));
         // SAFETY: as for `word`.
-        unsafe { self.frame.add(i).write(value) }
+        unsafe { self.frame.get().add(i).write(value) }
     }
 
     /// Words of the frame between two byte offsets of the layout, multiples of 8.
@@ -275,7 +278,7 @@ impl<'a> Machine<'a> {
         debug_assert!(from <= to && to <= self.code.layout.size.div_ceil(8));
         // SAFETY: inside the frame, as for `word`; no code runs while the caller uses the slice, and nothing in this
         // module writes meanwhile.
-        unsafe { std::slice::from_raw_parts(self.frame.add(from), to - from) }
+        unsafe { std::slice::from_raw_parts(self.frame.get().add(from), to - from) }
     }
 
     /// Sets the words from a byte offset of the layout on.
@@ -283,7 +286,7 @@ impl<'a> Machine<'a> {
         let at = from as usize / 8;
         debug_assert!(at + words.len() <= self.code.layout.size.div_ceil(8));
         // SAFETY: inside the frame, as for `word`; the source is no part of it.
-        unsafe { std::ptr::copy_nonoverlapping(words.as_ptr(), self.frame.add(at), words.len()) }
+        unsafe { std::ptr::copy_nonoverlapping(words.as_ptr(), self.frame.get().add(at), words.len()) }
     }
 
     /// Zeroes the words between two byte offsets of the layout.
@@ -291,14 +294,14 @@ impl<'a> Machine<'a> {
         let (from, to) = (from as usize / 8, to as usize / 8);
         debug_assert!(from <= to && to <= self.code.layout.size.div_ceil(8));
         // SAFETY: inside the frame, as for `word`.
-        unsafe { self.frame.add(from).write_bytes(0, to - from) }
+        unsafe { self.frame.get().add(from).write_bytes(0, to - from) }
     }
 
     /// Bytes of the frame at a byte offset.
     pub(crate) fn bytes(&self, from: i32, len: usize) -> &[u8] {
         debug_assert!(from as usize + len <= self.code.layout.size);
         // SAFETY: inside the frame, as for `words`.
-        unsafe { std::slice::from_raw_parts(self.frame.cast::<u8>().add(from as usize), len) }
+        unsafe { std::slice::from_raw_parts(self.frame.get().cast::<u8>().add(from as usize), len) }
     }
 
     /// Runs a function of generated code.
@@ -306,7 +309,7 @@ impl<'a> Machine<'a> {
         // SAFETY: the function is of `code` or of the view's actions, which live as long as the view; the frame has
         // their layout and names this machine; `args` are laid out for the function by whoever made the action call
         // (null for others, which have no parameters). What it touches is argued in `emit`.
-        unsafe { function(self.frame, args, depth) }
+        unsafe { function(self.frame.get(), args, depth) }
     }
 
     /// Runs a block, and those that take its place.
@@ -332,11 +335,12 @@ impl<'a> Machine<'a> {
     }
 
     /// Adds an effect; false if there are too many.
-    pub(crate) fn effect(&self, effect: Effect) -> bool {
+    #[inline]
+    pub(crate) fn effect(&self, make: impl FnOnce() -> Effect) -> bool {
         let mut effects = self.effects.borrow_mut();
         let fits = effects.list.len() - self.first_effect < self.code.limits.effects;
         if fits {
-            effects.list.push(effect);
+            effects.add(make);
         }
         fits
     }

@@ -89,6 +89,23 @@ impl Machine<'_> {
     pub(super) fn only_pass(&self) {
         let Some(stage) = self.code.program.stages.first() else { return };
         self.enter_only(stage);
+        self.go_through(stage);
+    }
+
+    /// The same with what [`Machine::prepare`] has left in the frame.
+    pub(super) fn resumed_pass(&self) {
+        let Some(stage) = self.code.program.stages.first() else { return };
+        self.begin_only(stage);
+        // What only the statements say that run now.
+        self.set_word(word::UNDECIDED, 0);
+        self.set_word(word::UNKEYED, 0);
+        if stage.parser.is_some() {
+            self.take_parsed();
+        }
+        self.go_through(stage);
+    }
+
+    fn go_through(&self, stage: &pipeline::ir::Stage) {
         if !self.code.sends_on {
             return self.only_stages(stage);
         }
@@ -135,10 +152,14 @@ impl Machine<'_> {
         }
     }
 
-    /// Lays out the key of the first lookup; returns its table, if it follows from the packet alone.
+    /// Lays out the key of the first lookup; returns its table, if it follows from the packet alone. If code resumes
+    /// then, the frame has all that the pass begins with.
     pub(super) fn prepare(&self, key: *mut u64) -> Option<TableId> {
         let stage = self.code.program.stages.first()?;
-        self.parse_ahead(stage);
+        match self.code.resumes {
+            true => self.enter_only(stage),
+            false => self.parse_ahead(stage),
+        }
         let mut block = stage.control;
         loop {
             let end = self.execute(self.code.preparation(block)?, key.cast_const(), 0);
@@ -199,21 +220,25 @@ impl Machine<'_> {
 
     /// Begins the only pass: its variables and headers.
     fn enter_only(&self, stage: &pipeline::ir::Stage) {
-        let len = Form::received_len(&self.received.get());
-        {
-            let mut pass = self.scratch.pass.borrow_mut();
-            pass.stage = 0;
-            pass.payload.set_received(len);
-            pass.original.set_received(len);
-            pass.truncate = None;
-            pass.about = About { parser: stage.parser, ..About::default() };
-            pass.len = len;
-        }
+        let len = self.begin_only(stage);
         self.clear_only(len);
         if stage.parser.is_some() {
             self.set_word(word::FAULT, 0);
             self.parse(0);
         }
+    }
+
+    /// Begins the only pass, without what is in the frame; returns the packet's length.
+    fn begin_only(&self, stage: &pipeline::ir::Stage) -> u32 {
+        let len = Form::received_len(&self.received.get());
+        let mut pass = self.scratch.pass.borrow_mut();
+        pass.stage = 0;
+        pass.payload.set_received(len);
+        pass.original.set_received(len);
+        pass.truncate = None;
+        pass.about = About { parser: stage.parser, ..About::default() };
+        pass.len = len;
+        len
     }
 
     /// Runs a block of specialised code, and those that take its place.
@@ -409,13 +434,19 @@ impl Machine<'_> {
             self.set_word(word::WINDOW_LEN, seen.len().min(code.limits.window) as u64);
         }
         self.execute(function, std::ptr::null(), depth);
-        let (at, error) = (self.word(word::AT), self.word(word::ERROR));
+        let error = self.word(word::ERROR);
         self.set_word(word::FAULT, 0);
-        if code.reads_payload {
-            self.scratch.pass.borrow_mut().payload.skip(u32::try_from(at).unwrap_or(u32::MAX));
-        }
+        self.take_parsed();
         for bound in code.slots.iter().filter(|bound| bound.slot == Slot::ParserError) {
             bound.words(error).for_each(|(at, word)| self.set_word(at, word));
+        }
+    }
+
+    /// Takes what was parsed off the payload.
+    fn take_parsed(&self) {
+        if self.code.reads_payload {
+            let at = u32::try_from(self.word(word::AT)).unwrap_or(u32::MAX);
+            self.scratch.pass.borrow_mut().payload.skip(at);
         }
     }
 

@@ -3,8 +3,8 @@
 use pipeline::interp::{Dropped, Exit, Limit};
 use pipeline::ir::{Dest, Packet as Source, Send, StageId, Via};
 
-use super::pass::{About, Arrival, Content};
-use super::{Effect, Machine, Packet};
+use super::pass::{About, Arrival, Content, Pass};
+use super::{Effect, Form, Machine, Packet};
 use crate::flow;
 
 /// One destination of a packet that is sent.
@@ -136,21 +136,48 @@ impl Machine<'_> {
         let pass = self.scratch.pass.borrow();
         let about = &pass.about;
         let (to, class, queue) = (Exit::Port(port), about.class, queue.or(about.queue));
-        let packet = if self.is_unchanged(&pass) && pass.original.head.is_empty() && about.limit.is_none() {
-            let (from, to) = (pass.original.from, pass.original.to);
-            Packet { head: 0..0, from, to }
-        } else {
-            let limit = about.limit;
-            drop(pass);
-            self.deparse(depth)?;
-            limit.iter().for_each(|limit| self.scratch.form.borrow_mut().cut(*limit));
-            self.keep_form()
+        let packet = match about.limit {
+            None if self.is_unchanged(&pass) && pass.original.head.is_empty() => {
+                let (from, to) = (pass.original.from, pass.original.to);
+                Packet { head: 0..0, from, to }
+            }
+            limit => {
+                let written = if limit.is_none() { self.write(&pass) } else { None };
+                drop(pass);
+                match written {
+                    Some(packet) => packet,
+                    None => self.deparsed(limit, depth)?,
+                }
+            }
         };
-        if !self.effect(Effect::Output { to, packet, class, queue }) {
+        if !self.effect(|| Effect::Output { to, packet, class, queue }) {
             return Err(Dropped::Limit(Limit::Effects));
         }
         self.sent.set(true);
         Ok(())
+    }
+
+    /// The packet as it would leave now, cut to a limit.
+    #[inline(never)]
+    fn deparsed(&self, limit: Option<u32>, depth: u64) -> Result<Packet, Dropped> {
+        self.deparse(depth)?;
+        limit.iter().for_each(|limit| self.scratch.form.borrow_mut().cut(*limit));
+        Ok(self.keep_form())
+    }
+
+    /// The packet as it would leave now, if its headers have a writer and are all that is in front of its payload.
+    #[inline]
+    fn write(&self, pass: &Pass) -> Option<Packet> {
+        let (function, most) = self.code.writer(pass.stage())?;
+        let Form { head, from, to } = &pass.payload;
+        if pass.truncate.is_some() || !head.is_empty() {
+            return None;
+        }
+        let head = self.effects.borrow_mut().keep_written(most, |at| {
+            // A writer calls nothing that borrows the effects.
+            self.execute(function, at.cast(), 0) as usize
+        });
+        Some(Packet { head, from: *from, to: *to })
     }
 
     fn copy(&self, send: &Send, copy: Copy, way: &Way) -> Result<(), Dropped> {
@@ -182,10 +209,22 @@ impl Machine<'_> {
     }
 
     fn leave(&self, send: &Send, copy: Copy, way: &Way) -> Result<(), Dropped> {
-        self.form(send.packet, way.depth)?;
-        way.limit.iter().for_each(|limit| self.scratch.form.borrow_mut().cut(*limit));
-        let packet = self.keep_form();
-        match self.effect(Effect::Output { to: copy.to, packet, class: way.class, queue: way.queue }) {
+        let written = match (send.packet, way.limit) {
+            (Source::Current, None) => {
+                let pass = self.scratch.pass.borrow();
+                if self.is_unchanged(&pass) { None } else { self.write(&pass) }
+            }
+            _ => None,
+        };
+        let packet = match written {
+            Some(packet) => packet,
+            None => {
+                self.form(send.packet, way.depth)?;
+                way.limit.iter().for_each(|limit| self.scratch.form.borrow_mut().cut(*limit));
+                self.keep_form()
+            }
+        };
+        match self.effect(|| Effect::Output { to: copy.to, packet, class: way.class, queue: way.queue }) {
             true => Ok(()),
             false => Err(Dropped::Limit(Limit::Effects)),
         }

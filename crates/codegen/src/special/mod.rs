@@ -13,6 +13,7 @@
 //!   parser; `fold.rs`: known values;
 //! - `uses.rs`: what is read and written; `decided.rs`: what a packet's way follows from; `flow_key.rs`: its flow key;
 //!   `front.rs`: the bits that this follows from;
+//! - `repeat.rs`: whether what precedes the first lookup may run twice;
 //! - `bounds.rs`: bounds of steps and depth; `identity.rs`: whether an unchanged packet needs no deparsing.
 
 mod bounds;
@@ -25,6 +26,7 @@ mod identity;
 mod job;
 mod parse;
 mod prune;
+mod repeat;
 mod uses;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -39,6 +41,7 @@ use crate::keys::KeyLayout;
 pub(crate) use chain::has_residuals;
 pub(crate) use identity::{is_identity, targets};
 pub use job::Specialisation;
+pub(crate) use repeat::may_repeat;
 pub(crate) use uses::{Reads, assigned_vars, each};
 
 /// Actions of all tables from which on there is no specialised code: it would take long to compile.
