@@ -122,6 +122,7 @@ pub(crate) fn compile_residual(
     program: Program,
     actions: &Defined,
     (reads, tables): (&Reads, &BTreeSet<TableId>),
+    is_unchanging: bool,
     options: &Options,
     places: &HashMap<ActionId, u32>,
 ) -> Result<Code, Unsupported> {
@@ -133,7 +134,7 @@ pub(crate) fn compile_residual(
     let words = key.as_ref().map(|key| key.layout.words);
     let flow_parts = key.as_ref().map(|key| key.parts.clone()).unwrap_or_default();
     let Compiled { functions, first_defined, prepares, flow_key, writers } =
-        functions(&program, &layout, options, actions, Some((&origins, key)))?;
+        functions(&program, &layout, options, actions, Some((&origins, key, !is_unchanging)))?;
     let slots = slots(&program, &layout, |id| reads.var(id));
     let entered = if program.stages.len() > 1 { entered(&program, actions, &layout, reads) } else { vec![] };
     let mut addresses = Vec::new();
@@ -158,7 +159,7 @@ pub(crate) fn compile_residual(
         identity: general.identity.clone(),
         keys: vec![],
         reads_payload: reads.payload,
-        is_unchanging: false,
+        is_unchanging,
         measures: false,
         sends_on: false,
         reads_env: entered.iter().any(|bound| {
@@ -192,16 +193,18 @@ struct Compiled {
     writers: Vec<Option<Writer>>,
 }
 
-/// Compiles the functions of a program, then defined actions. A residual has origins, and perhaps a flow key.
+/// Compiles the functions of a program, then defined actions. A residual has origins, perhaps a flow key, and writers if
+/// packets may leave with new headers.
 fn functions(
     program: &Checked,
     layout: &Layout,
     options: &Options,
     defined: &Defined,
-    special: Option<(&Origins, Option<FlowKey>)>,
+    special: Option<(&Origins, Option<FlowKey>, bool)>,
 ) -> Result<Compiled, Unsupported> {
     let mut compiler = Compiler::new(options)?;
-    let (origins, key) = special.map_or((None, None), |(origins, key)| (Some(origins), key));
+    let (origins, key, writes) =
+        special.map_or((None, None, false), |(origins, key, writes)| (Some(origins), key, writes));
     let special = origins.is_some();
     let keys = if special { vec![] } else { key_functions(program) };
     let limits = &options.limits;
@@ -247,7 +250,7 @@ fn functions(
         compiler.function(&cx, &[], |e| e.flow_key(key))?;
     }
     let mut writers = Vec::new();
-    for stage in program.stages.iter().filter(|_| special) {
+    for stage in program.stages.iter().filter(|_| writes) {
         let body = deparser(program, stage);
         let most = most_written(program, layout, body).filter(|most| *most <= limits.headers);
         writers.push(most.map(|most| Writer { function: compiler.offsets.len(), most }));

@@ -81,9 +81,9 @@ fn routes_with_arp_and_a_last_entry_are_prefixes() {
     let mut rig = Rig::new();
     let miss = rig.insert(0, "", 1);
     let arp = rig.insert(40_000, "kind: 16w0x806 &&& 16w0xffff;", 2);
-    for i in 0..40 {
+    for i in 0..600u32 {
         let len = 8 + i % 25;
-        rig.route(len, i.wrapping_mul(0x0931_7a5f), len, 100 + i);
+        rig.route(len, 0x8000_0000 | i.wrapping_mul(0x9e37_79b9), len, 100 + i);
     }
     let short = rig.route(9, 0x0a00_0000, 9, 10);
     let long = rig.route(24, 0x0a01_0200, 24, 11);
@@ -116,6 +116,23 @@ fn routes_with_arp_and_a_last_entry_are_prefixes() {
     assert_eq!((rig.port(0x800, 6, 0x0a01_0203), rig.port(0x800, 6, 0x0a01_0303)), (Some(24), Some(33)));
     rig.update(Update::Delete(TableId(0), middle));
     assert_eq!(rig.port(0x800, 6, 0x0a01_0303), Some(23));
+    // It is considered again when it has changed as often as it has entries.
+    for _ in 0..700 {
+        let id = rig.route(32, 0x0c00_0001, 32, 5);
+        rig.update(Update::Delete(TableId(0), id));
+    }
+    assert_eq!(rig.form(), Form::Prefix);
+    assert_eq!(
+        (rig.port(0x800, 6, 0x0a01_0303), rig.port(0x800, 6, 0x0c00_0001)),
+        (Some(23), rig.port(0x800, 6, 0x0c00_0002))
+    );
+    // An equal condition below changes nothing, and one above takes over.
+    let below = rig.route(23, 0x0a01_0200, 24, 6);
+    assert_eq!(rig.port(0x800, 6, 0x0a01_0203), Some(24));
+    rig.route(25, 0x0a01_0200, 24, 7);
+    assert_eq!(rig.port(0x800, 6, 0x0a01_0203), Some(7));
+    rig.update(Update::Delete(TableId(0), below));
+    assert_eq!(rig.port(0x800, 6, 0x0a01_0203), Some(7));
 }
 
 #[test]

@@ -28,15 +28,14 @@ impl Run {
         *self = Run { first: number, end: number + 1, port };
     }
 
-    /// Adds a received packet that no output refers to, in this form. Returns whether that could be done here: if it is a
-    /// new form, what is left to do for a packet with pending offloads would have to follow it.
+    /// Adds a received packet that no output refers to, in this form, or drops it if it becomes too long. Returns false,
+    /// and does nothing, if the form is new and the packet has pending offloads, whose metadata would have to be adjusted.
     #[inline]
     pub fn add_as(&mut self, batch: &mut Batch<'_>, v: VersionId, form: &Form<'_>, port: PortIndex) -> bool {
         let is_received = form.is_received(batch.header(v), batch.len(v));
         if !is_received && !batch.offload(v).is_none() {
             return false;
         }
-        // A packet of an impossible length is dropped, and counted.
         if is_received || batch.replace_front(v, form.head, form.from, form.to) {
             self.add(batch, v, port);
         }

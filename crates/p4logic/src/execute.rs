@@ -47,7 +47,8 @@ impl Executor<'_> {
         run: &mut Run,
     ) -> bool {
         let EffectRef::Output { to, form, class: 0 } = effect else { return false };
-        self.plain_port(batch, *to).is_some_and(|port| run.add_as(batch, v, form, port))
+        *to != self.running.cpu_port
+            && self.plain_port(batch, *to).is_some_and(|port| run.add_as(batch, v, form, port))
     }
 
     /// The port of this number, if it is another one than the ingress port.

@@ -339,6 +339,30 @@ impl<const N: usize> Lpm<N> {
         self.arena.memory() + DIRECT * size_of::<AtomicU64>()
     }
 
+    /// Returns the handle of a prefix, whatever longer and shorter ones there are.
+    pub fn get(&self, prefix: Prefix) -> Option<u32> {
+        if prefix.len <= DIRECT_BITS {
+            let first = (prefix.bits >> (128 - DIRECT_BITS)) as usize;
+            let handle = self.short.handles.get(Short::at(prefix.len, first)).copied();
+            return handle.filter(|handle| *handle != MISS);
+        }
+        let word = self.arena.root().entry(prefix.bits)?.load(Ordering::Relaxed);
+        let (mut at, mut depth) = ((word >> 32) as Ref, DIRECT_BITS);
+        while at != 0 && depth <= prefix.len {
+            let node = Node::read(self.arena.space(), at);
+            let (value, len) = (stride(prefix.bits, depth), prefix.len - depth);
+            if len < STRIDE {
+                let bit = prefix_bit(len, value);
+                let found = node.words.get(node.prefix_at(bit)).filter(|_| node.prefixes & bit != 0);
+                return found.map(|handle| *handle as u32);
+            }
+            let bit = 1 << value;
+            at = *node.words.get(node.child_at(bit)).filter(|_| node.children & bit != 0)? as Ref;
+            depth += STRIDE;
+        }
+        None
+    }
+
     /// Adds a prefix, or changes its handle. Returns the handle that it had.
     pub fn insert(&mut self, prefix: Prefix, handle: u32) -> Result<Option<u32>, TableError> {
         if handle == MISS {

@@ -64,6 +64,7 @@ proptest! {
         let mut model: HashMap<Prefix, u32> = HashMap::new();
         for (bits, len, handle) in changes {
             let prefix = Prefix::new(bits, len);
+            prop_assert_eq!(table.get(prefix), model.get(&prefix).copied());
             match handle {
                 Some(handle) => prop_assert_eq!(table.insert(prefix, handle), Ok(model.insert(prefix, handle))),
                 None => prop_assert_eq!(table.remove(prefix), Ok(model.remove(&prefix))),
@@ -81,6 +82,7 @@ proptest! {
                 .max_by_key(|(prefix, _)| prefix.len());
             prop_assert_eq!(*found, longest.map_or(MISS, |(_, handle)| *handle));
         }
+        prop_assert!(model.iter().all(|(prefix, handle)| table.get(*prefix) == Some(*handle)));
         // What is removed leaves nothing behind.
         let empty = Lpm::<2>::new(128).memory();
         for prefix in model.keys() {

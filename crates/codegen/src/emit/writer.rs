@@ -2,7 +2,7 @@
 //!
 //! A writer is made of statements that only emit headers at known places, of which a variable field begins at a whole
 //! byte. Its argument is the address that it writes to, where there must be room for all of these headers; it returns the
-//! number of bytes written, and leaves the frame as it is.
+//! number of bytes written, and leaves headers and variables as they are.
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value, types};

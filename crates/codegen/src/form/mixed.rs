@@ -6,7 +6,8 @@
 //!
 //! Invariants: what is compared before precedes every main entry, and what is compared after; the latter is preceded by
 //! every main entry, or matches no key that one of them matches. Of two main prefixes, the longer precedes. Where a
-//! change would break one of these, it is refused ([`Misfit`]).
+//! change would break one of these, it is refused ([`Misfit`]). What precedes what is told by main entries of each length
+//! since the structure was built, those that were removed included.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -77,7 +78,7 @@ fn beside(words: &[u64], key: Placed) -> Vec<u64> {
     words
 }
 
-/// Bits of the prefix that a mask lets count of a key; `None` if they are none.
+/// Length of the prefix that a mask selects of a key; `None` if the mask is not a prefix.
 fn prefix_len(mask: &[u64], key: Placed) -> Option<u8> {
     let bits = key_bits(mask, key);
     let len = bits.leading_ones();
@@ -86,11 +87,13 @@ fn prefix_len(mask: &[u64], key: Placed) -> Option<u8> {
 }
 
 impl Shape {
-    /// The shape of all conditions but a few, given how many of them have each mask; `all` lists them.
+    /// The shape of all conditions but a few, given how many of them have each mask; `all` lists them. Fewer than
+    /// `fewest` prefixes are no trie: it takes a mebibyte, and each fork copies it.
     pub(super) fn of<'t>(
         layout: &KeyLayout,
         masks: &HashMap<Vec<u64>, usize>,
         all: impl Iterator<Item = &'t Ternary>,
+        fewest: usize,
     ) -> Option<Self> {
         let total: usize = masks.values().sum();
         let is_most = |count: usize| count + MOST_OTHERS >= total && count > MOST_OTHERS;
@@ -110,13 +113,14 @@ impl Shape {
             }
         }
         let ((i, mask), count) = guards.into_iter().max_by_key(|(_, count)| *count)?;
-        let key = layout.keys.get(i).copied().flatten().filter(|_| is_most(count))?;
+        let key = layout.keys.get(i).copied().flatten().filter(|_| is_most(count) && count >= fewest)?;
         let mut values: HashMap<Vec<u64>, usize> = HashMap::new();
         let guarded =
             all.filter(|one| beside(&one.mask, key) == mask && prefix_len(&one.mask, key).is_some());
         guarded.for_each(|one| *values.entry(beside(&one.value, key)).or_default() += 1);
         let (value, count) = values.into_iter().max_by_key(|(_, count)| *count)?;
-        is_most(count).then_some(Self::Trie(Guard { condition: Ternary { value, mask }, key }))
+        (is_most(count) && count >= fewest)
+            .then_some(Self::Trie(Guard { condition: Ternary { value, mask }, key }))
     }
 
     pub(super) fn form(&self) -> Form {
@@ -135,6 +139,12 @@ struct Other {
     handle: u32,
 }
 
+impl Other {
+    fn is(&self, condition: &Ternary, order: u32) -> bool {
+        self.order == order && self.condition == *condition
+    }
+}
+
 /// Entries beside the main ones, by precedence.
 #[derive(Debug, Clone, Default)]
 struct Others {
@@ -147,11 +157,20 @@ impl Others {
         list.iter().find(|other| other.condition.matches(key)).map(|other| other.handle)
     }
 
-    fn list_with(&mut self, condition: &Ternary, order: u32) -> Option<(&mut Vec<Other>, usize)> {
-        [&mut self.before, &mut self.after].into_iter().find_map(|list| {
-            let at = list.iter().position(|other| other.order == order && other.condition == *condition)?;
-            Some((list, at))
-        })
+    fn has(&self, condition: &Ternary, order: u32) -> bool {
+        self.before.iter().chain(&self.after).any(|other| other.is(condition, order))
+    }
+
+    /// The handle of an entry that is there.
+    fn handle(&mut self, condition: &Ternary, order: u32) -> Option<&mut u32> {
+        let mut all = self.before.iter_mut().chain(&mut self.after);
+        all.find(|other| other.is(condition, order)).map(|other| &mut other.handle)
+    }
+
+    fn remove(&mut self, condition: &Ternary, order: u32) {
+        [&mut self.before, &mut self.after]
+            .into_iter()
+            .for_each(|list| list.retain(|other| !other.is(condition, order)));
     }
 }
 
@@ -188,13 +207,33 @@ impl<const N: usize> Main<N> {
         }
     }
 
-    /// Gives a handle to the entry with a condition; returns the one that it had.
-    fn insert(&mut self, condition: &Ternary, handle: u32) -> Result<Option<u32>, Misfit> {
-        Ok(match self {
-            Self::Hash { table, .. } => table.insert(&array(&condition.value)?, handle)?,
-            Self::Short { table, guard } => table.insert(guard.prefix(condition).ok_or(Misfit)?, handle)?,
-            Self::Long { table, guard } => table.insert(guard.prefix(condition).ok_or(Misfit)?, handle)?,
-        })
+    /// Whether there is an entry with a condition.
+    fn has(&self, condition: &Ternary) -> bool {
+        match self {
+            Self::Hash { table, .. } => {
+                array(&condition.value).is_ok_and(|key: [u64; N]| table.get(&key).is_some())
+            }
+            Self::Short { table, guard } => {
+                guard.prefix(condition).is_some_and(|prefix| table.get(prefix).is_some())
+            }
+            Self::Long { table, guard } => {
+                guard.prefix(condition).is_some_and(|prefix| table.get(prefix).is_some())
+            }
+        }
+    }
+
+    /// Gives a handle to the entry with a condition.
+    fn insert(&mut self, condition: &Ternary, handle: u32) -> Result<(), Misfit> {
+        match self {
+            Self::Hash { table, .. } => _ = table.insert(&array(&condition.value)?, handle)?,
+            Self::Short { table, guard } => {
+                _ = table.insert(guard.prefix(condition).ok_or(Misfit)?, handle)?
+            }
+            Self::Long { table, guard } => {
+                _ = table.insert(guard.prefix(condition).ok_or(Misfit)?, handle)?
+            }
+        }
+        Ok(())
     }
 
     fn remove(&mut self, condition: &Ternary) -> Result<(), Misfit> {
@@ -266,11 +305,7 @@ impl<const N: usize> Mixed<N> {
         order: u32,
         handle: u32,
     ) -> Result<(), Misfit> {
-        if let Some(before) = self.main.insert(condition, handle)? {
-            // Of two equal conditions one has precedence.
-            self.main.insert(condition, before)?;
-            return Err(Misfit);
-        }
+        self.main.insert(condition, handle)?;
         let orders = self.orders.get_mut(len).ok_or(Misfit)?;
         *orders = Some(match orders {
             None => order..=order,
@@ -304,7 +339,9 @@ impl<const N: usize> Mixed<N> {
 
 impl<const N: usize> Structure for Mixed<N> {
     fn insert(&mut self, condition: &Ternary, order: u32, handle: u32) -> Result<(), Misfit> {
-        match self.main.len_of(condition).filter(|len| self.admits(*len, order)) {
+        // Of two equal conditions one has precedence, which main entries do not know.
+        let fits = |len: &usize| self.admits(*len, order) && !self.main.has(condition);
+        match self.main.len_of(condition).filter(fits) {
             Some(len) => self.insert_main(condition, len, order, handle),
             None => self.insert_other(condition, order, handle),
         }
@@ -315,25 +352,29 @@ impl<const N: usize> Structure for Mixed<N> {
         // shorter than some is no route then, and not these.
         let mut all: Vec<_> = entries.collect();
         all.sort_by_key(|(condition, order, _)| (self.main.len_of(condition).is_none(), *order));
-        all.into_iter().try_for_each(|(condition, order, handle)| self.insert(condition, order, handle))
+        all.into_iter().try_for_each(|(condition, order, handle)| self.insert(condition, order, handle))?;
+        // Readers are made afterwards.
+        self.has_changed = false;
+        Ok(())
     }
 
     fn replace(&mut self, condition: &Ternary, order: u32, handle: u32) -> Result<(), Misfit> {
-        if let Some((list, at)) = Arc::make_mut(&mut self.others).list_with(condition, order) {
-            list.iter_mut().skip(at).take(1).for_each(|other| other.handle = handle);
-            self.has_changed = true;
-            return Ok(());
+        if !self.others.has(condition, order) {
+            return self.main.insert(condition, handle);
         }
-        self.main.insert(condition, handle).map(drop)
+        let old = Arc::make_mut(&mut self.others).handle(condition, order);
+        old.into_iter().for_each(|old| *old = handle);
+        self.has_changed = true;
+        Ok(())
     }
 
     fn remove(&mut self, condition: &Ternary, order: u32) -> Result<(), Misfit> {
-        if let Some((list, at)) = Arc::make_mut(&mut self.others).list_with(condition, order) {
-            list.remove(at);
-            self.has_changed = true;
-            return Ok(());
+        if !self.others.has(condition, order) {
+            return self.main.remove(condition);
         }
-        self.main.remove(condition)
+        Arc::make_mut(&mut self.others).remove(condition, order);
+        self.has_changed = true;
+        Ok(())
     }
 
     fn reader(&self) -> Arc<dyn Lookup> {
@@ -351,7 +392,7 @@ impl<const N: usize> Structure for Mixed<N> {
         }
     }
 
-    fn has_new_reader(&mut self) -> bool {
+    fn needs_new_reader(&mut self) -> bool {
         std::mem::take(&mut self.has_changed)
     }
 
@@ -483,7 +524,7 @@ mod tests {
     fn shape_of(all: &[(Ternary, u32, u32)]) -> Option<Shape> {
         let mut masks = HashMap::new();
         all.iter().for_each(|(one, ..)| *masks.entry(one.mask.clone()).or_default() += 1);
-        Shape::of(&layout(), &masks, all.iter().map(|(one, ..)| one))
+        Shape::of(&layout(), &masks, all.iter().map(|(one, ..)| one), 9)
     }
 
     fn built(all: &[(Ternary, u32, u32)]) -> Result<Box<dyn Structure>, Misfit> {
@@ -538,7 +579,7 @@ mod tests {
     #[test]
     fn what_would_break_the_order_is_refused() {
         let mut structure = built(&routes()).unwrap();
-        // A shorter prefix before longer ones, an entry in the middle of the routes, a copy of a route.
+        // A shorter prefix before longer ones, an entry in the middle of the routes, a copy of a route in it.
         assert!(structure.insert(&condition(Some(1), 0, 1), 110_500, 1).is_err());
         assert!(structure.insert(&condition(None, 0, 0), 110_000, 1).is_err());
         let (one, order, _) = &routes()[5];
@@ -620,7 +661,7 @@ mod tests {
                     structure = fork;
                     reader = structure.reader();
                 }
-                if structure.has_new_reader() {
+                if structure.needs_new_reader() {
                     reader = structure.reader();
                 }
                 let near = all.iter().map(|(one, ..)| one.value[0] | one.value[0] >> 9 & 0xff_0000);

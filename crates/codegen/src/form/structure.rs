@@ -38,8 +38,9 @@ pub(super) trait Structure: Send {
     /// Returns a copy whose changes are invisible to readers of this one.
     fn fork(&mut self) -> Box<dyn Structure>;
 
-    /// Whether what readers made so far lack a change, since this was asked last: packets meet it with a new one.
-    fn has_new_reader(&mut self) -> bool {
+    /// Whether there has been a change, since this was last asked, that existing readers do not see: packets meet it only
+    /// with a new reader.
+    fn needs_new_reader(&mut self) -> bool {
         false
     }
 

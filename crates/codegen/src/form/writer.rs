@@ -28,6 +28,17 @@ struct Entry {
     handle: u32,
 }
 
+/// A structure of all entries.
+struct Built {
+    form: Form,
+    structure: Box<dyn Structure>,
+    order: Order,
+    is_ordered: bool,
+}
+
+/// Fewest prefixes that make a trie with other entries beside it.
+const FEWEST_PREFIXES: usize = 256;
+
 /// A table's entries and the structure that they are in.
 pub(crate) struct Writer {
     program: Checked,
@@ -51,6 +62,8 @@ pub(crate) struct Writer {
     odd: usize,
     /// Whether two entries had equal conditions since the table was last scanned.
     equal: bool,
+    /// Whether entries that look alike, with few others, did not fit a structure for such since it was last considered.
+    misfit: bool,
     form: Form,
     /// Whether the structure knows of each entry's precedence.
     is_ordered: bool,
@@ -110,6 +123,7 @@ impl Writer {
             masks: HashMap::new(),
             odd: 0,
             equal: false,
+            misfit: false,
             form: Form::Scan,
             is_ordered: false,
             structure: None,
@@ -271,26 +285,34 @@ impl Writer {
 
     /// Ends a bundle: a reader of the entries as they are now, if that is another than before.
     pub(crate) fn finish(&mut self) -> Option<Reader> {
+        self.misfit &= self.changes <= self.settled;
         let unused = |(placed, count): (&Option<Placed>, &usize)| placed.is_some() && *count == 0;
         let rebuilds = self.stale || self.form == Form::Scan || self.wanted() != self.form;
         if self.misplaced || rebuilds && self.layout.keys.iter().zip(&self.keys).any(unused) {
             self.place_keys();
         }
         let wanted = self.wanted();
-        let is_built = self.stale || wanted != self.form || self.form == Form::Scan;
-        if is_built || self.changes > self.settled {
+        let must_build = self.stale || wanted != self.form || self.form == Form::Scan;
+        if must_build || self.changes > self.settled {
             (self.changes, self.settled) = (0, self.entries.len());
         }
-        if is_built {
-            self.build(wanted);
-        } else if let Some(structure) = &mut self.structure {
-            if !structure.has_new_reader() && !self.forked && self.in_place {
-                return None;
+        // A classifier that is as it should be stays, unless what suits its entries more takes all of them.
+        let is_sound = !self.stale && self.form == Form::Classifier;
+        let better = (must_build && is_sound && !self.is_plain(wanted)).then(|| self.filled(wanted));
+        match better {
+            Some(Ok(built)) => self.install(built),
+            None if must_build => self.build(wanted),
+            better => {
+                self.misfit |= better.is_some();
+                let Some(structure) = &mut self.structure else { return Some(self.reader()) };
+                if !structure.needs_new_reader() && !self.forked && self.in_place {
+                    return None;
+                }
+                if self.forked {
+                    structure.commit();
+                }
+                self.lookup = structure.reader();
             }
-            if self.forked {
-                structure.commit();
-            }
-            self.lookup = structure.reader();
         }
         Some(self.reader())
     }
@@ -407,11 +429,16 @@ impl Writer {
         match self.form {
             Form::Classifier | Form::Prefix if keeps => self.form,
             Form::Exact if keeps && self.is_ordered => self.form,
-            _ if self.equal => Form::Classifier,
-            _ if self.masks.len() == 1 => Form::Exact,
-            _ if self.is_prefix() => Form::Prefix,
+            _ if self.masks.len() == 1 && !self.equal => Form::Exact,
+            _ if self.is_prefix() && !self.equal => Form::Prefix,
+            _ if self.is_plain(Form::Prefix) || self.misfit => Form::Classifier,
             _ => self.shape().map_or(Form::Classifier, |shape| shape.form()),
         }
+    }
+
+    /// Whether the structure of a form has no other entries beside it.
+    fn is_plain(&self, form: Form) -> bool {
+        matches!(form, Form::Scan | Form::Classifier) || self.masks.len() == 1 || self.is_prefix()
     }
 
     /// Whether entries are prefixes of the only key.
@@ -421,17 +448,14 @@ impl Writer {
 
     /// What nearly all entries look like, if they look alike.
     fn shape(&self) -> Option<Shape> {
-        Shape::of(
-            &self.layout,
-            &self.masks,
-            self.entries.values().flat_map(|entry| entry.ternaries.iter().flatten()),
-        )
+        let all = self.entries.values().flat_map(|entry| entry.ternaries.iter().flatten());
+        Shape::of(&self.layout, &self.masks, all, FEWEST_PREFIXES)
     }
 
     /// Builds a structure of all entries, in this form or in one that suits more.
     fn build(&mut self, wanted: Form) {
-        (self.stale, self.forked) = (false, false);
-        (self.order, self.is_ordered) = (Order::default(), false);
+        (self.stale, self.forked, self.is_ordered) = (false, false, false);
+        self.order = Order::default();
         self.structure = None;
         self.log.end();
         self.form = Form::Scan;
@@ -439,39 +463,49 @@ impl Writer {
             self.equal = false;
         }
         for form in [wanted, Form::Classifier] {
-            if form == Form::Scan || self.fill(form).is_ok() {
+            if form == Form::Scan {
                 break;
             }
-            self.equal |= form != Form::Classifier;
+            if let Ok(built) = self.filled(form) {
+                return self.install(built);
+            }
+            let is_plain = self.is_plain(form);
+            self.equal |= is_plain && form != Form::Classifier;
+            self.misfit |= !is_plain;
         }
-        if self.structure.is_none() {
-            self.order = Order::default();
-            let entries = self.entries.values();
-            let entries =
-                entries.map(|entry| (entry.installed.clone(), entry.ternaries.clone(), entry.handle));
-            self.lookup = Arc::new(Scan::new(self.layout.clone(), entries));
-        }
+        let entries = self.entries.values();
+        let entries = entries.map(|entry| (entry.installed.clone(), entry.ternaries.clone(), entry.handle));
+        self.lookup = Arc::new(Scan::new(self.layout.clone(), entries));
     }
 
-    fn fill(&mut self, form: Form) -> Result<(), Misfit> {
+    /// A structure of all entries, in a form.
+    fn filled(&self, form: Form) -> Result<Built, Misfit> {
         let mask = self.masks.keys().next().map_or(&[][..], Vec::as_slice);
-        let is_plain = form == Form::Classifier || self.masks.len() == 1 || self.is_prefix();
+        let is_plain = self.is_plain(form);
         let mut structure = match is_plain {
             true => structure::new(form, self.layout.words, mask, self.prefix.unwrap_or(0)).ok_or(Misfit)?,
             false => structure::mixed(&self.shape().ok_or(Misfit)?, self.layout.words)?,
         };
-        self.is_ordered = form == Form::Classifier || !is_plain;
-        if self.is_ordered {
-            self.order = Order::of(self.entries.values().map(|entry| rank(&entry.installed)));
+        let is_ordered = form == Form::Classifier || !is_plain;
+        let mut order = Order::default();
+        if is_ordered {
+            order = Order::of(self.entries.values().map(|entry| rank(&entry.installed)));
         }
-        let order = &self.order;
         let mut all = self.entries.values().flat_map(|entry| {
             let number = order.get(rank(&entry.installed)).unwrap_or(0);
             entry.ternaries.iter().flatten().map(move |ternary| (ternary, number, entry.handle))
         });
         structure.fill(&mut all)?;
-        self.lookup = structure.reader();
-        (self.form, self.structure) = (form, Some(structure));
-        Ok(())
+        drop(all);
+        Ok(Built { form, structure, order, is_ordered })
+    }
+
+    /// Puts a structure of all entries in the place of the one before.
+    fn install(&mut self, built: Built) {
+        self.log.end();
+        self.forked = false;
+        self.lookup = built.structure.reader();
+        (self.form, self.order, self.is_ordered) = (built.form, built.order, built.is_ordered);
+        self.structure = Some(built.structure);
     }
 }

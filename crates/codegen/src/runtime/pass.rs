@@ -96,7 +96,7 @@ impl Machine<'_> {
     pub(super) fn resumed_pass(&self) {
         let Some(stage) = self.code.program.stages.first() else { return };
         self.begin_only(stage);
-        // What only the statements say that run now.
+        // The preparation may have set these; the statements that run now set them again.
         self.set_word(word::UNDECIDED, 0);
         self.set_word(word::UNKEYED, 0);
         if stage.parser.is_some() {

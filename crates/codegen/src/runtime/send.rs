@@ -136,13 +136,14 @@ impl Machine<'_> {
         let pass = self.scratch.pass.borrow();
         let about = &pass.about;
         let (to, class, queue) = (Exit::Port(port), about.class, queue.or(about.queue));
+        let is_unchanged = self.is_unchanged(&pass);
         let packet = match about.limit {
-            None if self.is_unchanged(&pass) && pass.original.head.is_empty() => {
+            None if is_unchanged && pass.original.head.is_empty() => {
                 let (from, to) = (pass.original.from, pass.original.to);
                 Packet { head: 0..0, from, to }
             }
             limit => {
-                let written = if limit.is_none() { self.write(&pass) } else { None };
+                let written = if limit.is_none() && !is_unchanged { self.write(&pass) } else { None };
                 drop(pass);
                 match written {
                     Some(packet) => packet,
@@ -165,7 +166,8 @@ impl Machine<'_> {
         Ok(self.keep_form())
     }
 
-    /// The packet as it would leave now, if its headers have a writer and are all that is in front of its payload.
+    /// A packet that was changed as it would leave now, if its headers have a writer and are all that is in front of its
+    /// payload.
     #[inline]
     fn write(&self, pass: &Pass) -> Option<Packet> {
         let (function, most) = self.code.writer(pass.stage())?;

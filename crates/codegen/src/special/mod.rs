@@ -178,10 +178,11 @@ fn specialise(
         residual.program,
         &residual.actions,
         (&residual.reads, &looked_up),
+        unchanging,
         options,
         slots,
     )?;
-    (code.is_unchanging, code.measures, code.sends_on) = (unchanging, measures, sends_on);
+    (code.measures, code.sends_on) = (measures, sends_on);
     let tables = facts.tables.iter().enumerate();
     let tables =
         tables.map(|(i, facts)| looked_up.contains(&TableId::at(i)).then(|| facts.clone())).collect();
