@@ -11,8 +11,8 @@
 //! A lookup gives a *handle*, an index of the table's [`slab::Slab`] of records. A change of form builds the new
 //! structure beside the old one; packets meet it with their next view, and the old one until then.
 //!
-//! - `scan.rs`: the list; `structure.rs`: the structures of crate `tables` under one interface; `mixed.rs`: one of them with a few
-//!   entries beside it;
+//! - `scan.rs`: the list; `structure.rs`: the structures of crate `tables` under one interface;
+//! - `mixed.rs`: one of these with a few entries beside it;
 //! - `slab.rs`: records by handle; `order.rs`: precedence of entries as numbers;
 //! - `writer.rs`: the control side of a table; `rebuild.rs`: its structure built anew while it changes.
 
