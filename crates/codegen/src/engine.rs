@@ -65,10 +65,22 @@ pub struct TableInfo {
     pub entries: usize,
     /// Number of different masks.
     pub masks: usize,
+    /// Number of conditions that are compared one by one, beside those in a hash or a trie.
+    pub others: usize,
     /// Bytes that lookups read, without the entries' actions.
     pub memory: usize,
     /// Whether it has outgrown its structure, which [`Engine::rebuild`] would build anew.
     pub is_stale: bool,
+}
+
+impl TableInfo {
+    /// Returns what a description of a hash or a trie adds for the entries beside it; nothing if there are none.
+    pub fn besides(&self) -> String {
+        match self.others {
+            0 => String::new(),
+            others => format!(", but for {others}"),
+        }
+    }
 }
 
 impl Engine {
@@ -197,7 +209,8 @@ impl Engine {
     pub fn table(&self, id: TableId) -> Option<TableInfo> {
         let writer = self.tables.get(id.index())?;
         let (form, entries, masks, memory) = (writer.form(), writer.len(), writer.masks(), writer.memory());
-        Some(TableInfo { form, entries, masks, memory, is_stale: writer.is_outgrown() })
+        let (others, is_stale) = (writer.others(), writer.is_outgrown());
+        Some(TableInfo { form, entries, masks, others, memory, is_stale })
     }
 
     /// Makes a bundle that the state has applied visible to packets. Bundles have to come in the order of their

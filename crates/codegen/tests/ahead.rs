@@ -75,14 +75,15 @@ fn packets(mut seed: u32) -> Vec<Vec<u8>> {
 
 #[test]
 fn packets_go_on_as_they_were_parsed() {
-    for control in [
-        "kind = bit<8>(head.kind); apply t;",
-        "kind = bit<8>(head.kind); twice = (head.number < 8w99); apply t;",
-        "kind = bit<8>(head.kind); if (len > 32w20) { kind = 8w1; twice = (error == 8w0); } apply t;",
-        // What follows would be done twice.
-        "kind = (kind + 8w1); kind = (kind ^ bit<8>(head.kind)); apply t;",
-        "head.number = (head.number + 8w1); kind = (bit<8>(head.kind) & head.number); apply t;",
-        "kind = bit<8>(head.kind); if (head.number < 8w99) { invalid head; } apply t;",
+    for (control, resumes) in [
+        ("kind = bit<8>(head.kind); apply t;", true),
+        ("kind = bit<8>(head.kind); twice = (head.number < 8w99); apply t;", true),
+        ("kind = bit<8>(head.kind); if (len > 32w20) { kind = 8w1; twice = (error == 8w0); } apply t;", true),
+        // What precedes the lookup would be done twice.
+        ("kind = (kind + 8w1); kind = (kind ^ bit<8>(head.kind)); apply t;", false),
+        ("head.number = (head.number + 8w1); kind = (bit<8>(head.kind) & head.number); apply t;", false),
+        // It is not prepared.
+        ("kind = bit<8>(head.kind); if (head.number < 8w99) { invalid head; } apply t;", true),
     ] {
         let mut pair = pair(control);
         for seed in 0..20 {
@@ -97,5 +98,6 @@ fn packets_go_on_as_they_were_parsed() {
             assert!(written > PACKETS as usize / 4, "{control}: {written} packets left with new headers");
         }
         pair.check_state();
+        assert_eq!(pair.resumed() > 0, resumes, "{control}");
     }
 }

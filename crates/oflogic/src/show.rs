@@ -24,8 +24,8 @@ fn form(info: Option<TableInfo>) -> (&'static str, String) {
     let Some(info) = info else { return ("interpreter", "no machine code".to_owned()) };
     match info.form {
         Form::Scan => ("scan", format!("{} entries", info.entries)),
-        Form::Exact => ("exact", "one mask, no two entries alike, and few others".to_owned()),
-        Form::Prefix => ("prefix", "prefixes of one field, and few other entries".to_owned()),
+        Form::Exact => ("exact", format!("one mask, no two entries alike{}", info.besides())),
+        Form::Prefix => ("prefix", format!("prefixes of one field{}", info.besides())),
         Form::Classifier => ("classifier", format!("{} masks", info.masks)),
     }
 }

@@ -316,10 +316,10 @@ impl<const N: usize> Mixed<N> {
 
     fn insert_other(&mut self, condition: &Ternary, order: u32, handle: u32) -> Result<(), Misfit> {
         let span = self.span();
-        let others = Arc::make_mut(&mut self.others);
-        if others.before.len() + others.after.len() >= MOST_OTHERS {
+        if self.others() >= MOST_OTHERS {
             return Err(Misfit);
         }
+        let others = Arc::make_mut(&mut self.others);
         let is_behind =
             span.as_ref().is_none_or(|span| order < *span.start()) || self.main.is_apart(condition);
         let is_ahead = span.is_none_or(|span| order > *span.end());
@@ -390,6 +390,10 @@ impl<const N: usize> Structure for Mixed<N> {
                 others,
             }),
         }
+    }
+
+    fn others(&self) -> usize {
+        self.others.before.len() + self.others.after.len()
     }
 
     fn needs_new_reader(&mut self) -> bool {

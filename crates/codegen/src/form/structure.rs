@@ -60,6 +60,11 @@ pub(super) trait Structure: Send {
         Ok(())
     }
 
+    /// Entries that are compared one by one, beside those that a lookup finds at once.
+    fn others(&self) -> usize {
+        0
+    }
+
     /// Bytes that readers use.
     fn memory(&self) -> usize;
 }

@@ -177,6 +177,11 @@ impl Writer {
         self.masks.len()
     }
 
+    /// Entries that are compared one by one, beside those in a hash or a trie.
+    pub(crate) fn others(&self) -> usize {
+        self.structure.as_ref().map_or(0, |structure| structure.others())
+    }
+
     /// Bytes that lookups read, without records.
     pub(crate) fn memory(&self) -> usize {
         self.structure.as_ref().map_or(0, |structure| structure.memory())
@@ -286,6 +291,8 @@ impl Writer {
     /// Ends a bundle: a reader of the entries as they are now, if that is another than before.
     pub(crate) fn finish(&mut self) -> Option<Reader> {
         self.misfit &= self.changes <= self.settled;
+        // Built once more, the next change of the kind would build it again.
+        self.misfit |= self.stale && self.is_ordered && self.form != Form::Classifier;
         let unused = |(placed, count): (&Option<Placed>, &usize)| placed.is_some() && *count == 0;
         let rebuilds = self.stale || self.form == Form::Scan || self.wanted() != self.form;
         if self.misplaced || rebuilds && self.layout.keys.iter().zip(&self.keys).any(unused) {

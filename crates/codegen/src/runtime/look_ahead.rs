@@ -37,6 +37,8 @@ pub(super) struct Frames {
     stride: usize,
     /// The code that has used the frames last.
     code: u64,
+    /// Packets that have gone on in their frames.
+    pub(super) resumed: u64,
 }
 
 impl Frames {
@@ -179,6 +181,7 @@ impl Worker {
         (i, handle): (usize, u32),
         effects: &mut Effects,
     ) {
+        self.frames.resumed += 1;
         let frames = self.frames.first(&first.special.code);
         let at = i.min(FRAMES - 1) * self.frames.stride;
         let (machine, _) = self.machine(view, env, *received, effects);

@@ -128,6 +128,11 @@ impl Worker {
         self.ways.followed
     }
 
+    /// Returns the number of packets that have gone on with what their first lookup was made of, parsed once.
+    pub fn resumed(&self) -> u64 {
+        self.frames.resumed
+    }
+
     /// Returns the number of packets that have found another one's way by their fronts, without a parser.
     pub fn unparsed(&self) -> u64 {
         self.ways.unparsed

@@ -136,21 +136,9 @@ impl Machine<'_> {
         let pass = self.scratch.pass.borrow();
         let about = &pass.about;
         let (to, class, queue) = (Exit::Port(port), about.class, queue.or(about.queue));
-        let is_unchanged = self.is_unchanged(&pass);
-        let packet = match about.limit {
-            None if is_unchanged && pass.original.head.is_empty() => {
-                let (from, to) = (pass.original.from, pass.original.to);
-                Packet { head: 0..0, from, to }
-            }
-            limit => {
-                let written = if limit.is_none() && !is_unchanged { self.write(&pass) } else { None };
-                drop(pass);
-                match written {
-                    Some(packet) => packet,
-                    None => self.deparsed(limit, depth)?,
-                }
-            }
-        };
+        let limit = about.limit;
+        drop(pass);
+        let packet = self.packet(Source::Current, limit, depth)?;
         if !self.effect(|| Effect::Output { to, packet, class, queue }) {
             return Err(Dropped::Limit(Limit::Effects));
         }
@@ -158,10 +146,30 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// The packet as it would leave now, cut to a limit.
+    /// The packet as it leaves, cut to a limit.
+    #[inline]
+    fn packet(&self, source: Source, limit: Option<u32>, depth: u64) -> Result<Packet, Dropped> {
+        if let (Source::Current, None) = (source, limit) {
+            let pass = self.scratch.pass.borrow();
+            match self.is_unchanged(&pass) {
+                true if pass.original.head.is_empty() => {
+                    let (from, to) = (pass.original.from, pass.original.to);
+                    return Ok(Packet { head: 0..0, from, to });
+                }
+                true => {}
+                false => {
+                    if let Some(packet) = self.write(&pass) {
+                        return Ok(packet);
+                    }
+                }
+            }
+        }
+        self.formed(source, limit, depth)
+    }
+
     #[inline(never)]
-    fn deparsed(&self, limit: Option<u32>, depth: u64) -> Result<Packet, Dropped> {
-        self.deparse(depth)?;
+    fn formed(&self, source: Source, limit: Option<u32>, depth: u64) -> Result<Packet, Dropped> {
+        self.form(source, depth)?;
         limit.iter().for_each(|limit| self.scratch.form.borrow_mut().cut(*limit));
         Ok(self.keep_form())
     }
@@ -211,21 +219,7 @@ impl Machine<'_> {
     }
 
     fn leave(&self, send: &Send, copy: Copy, way: &Way) -> Result<(), Dropped> {
-        let written = match (send.packet, way.limit) {
-            (Source::Current, None) => {
-                let pass = self.scratch.pass.borrow();
-                if self.is_unchanged(&pass) { None } else { self.write(&pass) }
-            }
-            _ => None,
-        };
-        let packet = match written {
-            Some(packet) => packet,
-            None => {
-                self.form(send.packet, way.depth)?;
-                way.limit.iter().for_each(|limit| self.scratch.form.borrow_mut().cut(*limit));
-                self.keep_form()
-            }
-        };
+        let packet = self.packet(send.packet, way.limit, way.depth)?;
         match self.effect(|| Effect::Output { to: copy.to, packet, class: way.class, queue: way.queue }) {
             true => Ok(()),
             false => Err(Dropped::Limit(Limit::Effects)),

@@ -118,7 +118,12 @@ impl Pair {
         self.worker.remembered()
     }
 
-    /// Those of them that have found it by their fronts.
+    /// Packets that have been parsed once for their first lookup and for their code.
+    pub(crate) fn resumed(&self) -> u64 {
+        self.worker.resumed()
+    }
+
+    /// Packets that have found their way by their fronts.
     pub(crate) fn unparsed(&self) -> u64 {
         self.worker.unparsed()
     }
