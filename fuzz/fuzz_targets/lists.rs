@@ -12,7 +12,7 @@
 //!   order, byte for byte, with the model's metadata.
 //! - After a refusal, the list keeps the other outputs in order. A ring's receiver gets each packet that fits; each
 //!   other one is counted once.
-//! - Retained packets leave in order, unchanged, when the gate opens; packets without room are counted.
+//! - Packets that wait leave in order, unchanged, as far as the receiver has room; those without room are counted.
 //! - Drops are counted at the place and with the reason of the model.
 #![no_main]
 
@@ -24,10 +24,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fabric::fuzzing::{Bridge, Drainer, Port, Retaining, Steps};
+use fabric::protection::{EgressLimits, Waiting};
 use fabric::rx::{BatchLimits, MAX_PACKET, MIN_PACKET};
 use fabric::{
-    Batch, Caps, DropReason, Egress, Fault, Gate, Opening, Output, OutputList, PortIndex, PortSettings,
-    QueueCounters, Rest, RxBatch, RxQueue, SwitchLogic, Tools, TxRing, VersionId,
+    Batch, Caps, DropReason, Egress, Fault, Output, OutputList, PortIndex, PortSettings, QueueCounters, Rest,
+    RxBatch, RxQueue, SwitchLogic, Tools, TxRing, VersionId,
 };
 use libfuzzer_sys::fuzz_target;
 use packet::{Offload, VlanTag};
@@ -39,6 +40,8 @@ use support::model::{Model, Shape};
 const LIMITS: BatchLimits = BatchLimits { packets: 64, bytes: 256 << 10 };
 const SLOT: usize = 2048;
 const METADATA: usize = 12;
+/// Bytes in front of a packet that waits.
+const WAITING_METADATA: usize = 16;
 
 /// A packet on a list.
 type Given = (Vec<u8>, Offload);
@@ -97,8 +100,10 @@ impl World {
             let mut tx: Vec<Arc<dyn Egress>> = Vec::new();
             for lane in first_lane..first_lane + lanes {
                 let end = Arc::new(End::new(lane, from));
-                if let Kind::Queued { slots, .. } = &end.kind {
-                    match Retaining::new(*slots, Box::new(Now(end.clone())), Arc::new(Leaving(end.clone()))) {
+                if let Kind::Queued { buffers } = &end.kind {
+                    let waiting = Some(Waiting { buffers: *buffers });
+                    let limits = EgressLimits { waiting, ..EgressLimits::default() };
+                    match Retaining::new(limits, Arc::new(Leaving(end.clone()))) {
                         Ok(retaining) => {
                             *end.queue.lock().unwrap_or_else(PoisonError::into_inner) =
                                 Some(retaining.queue());
@@ -175,29 +180,41 @@ impl World {
         assert!(self.bridge.take_faults().is_empty());
     }
 
-    /// Runs the drains; `until` limits the packets that may leave, 0 means all.
+    /// Runs the drains; `until` limits the packets that their receivers take, 0 means all.
     fn drain(&mut self, drainer: &mut Drainer, until: u8) {
         for (end, drain) in &mut self.drains {
-            let mut may = if until == 0 { u32::MAX } else { u32::from(until % 16) };
+            let may = if until == 0 { u32::MAX } else { u32::from(until % 16) };
             end.may_leave.store(may, Ordering::Relaxed);
             loop {
-                drain.run(drainer, 0);
+                let packets = drain.run(drainer, 0);
                 let (mut left, mut arrived) = (lock(&end.left), lock(&end.arrived));
-                let may_now = end.may_leave.load(Ordering::Relaxed);
-                let mut leave: Vec<_> = lock(&end.retained).drain(..(may - may_now) as usize).collect();
-                // A tag may have made a packet longer than the maximum.
-                let packets = leave.len();
-                leave.retain(|(bytes, _)| bytes.len() <= MAX_PACKET as usize);
-                left.refuse(DropReason::Oversize, (packets - leave.len()) as u64);
-                assert!(*arrived == leave, "{} packets arrived, {} expected", arrived.len(), leave.len());
+                let mut retained = lock(&end.retained);
+                // A tag may have made a packet longer than the maximum: it is dropped when it is the next one.
+                let mut expected = Vec::new();
+                while let Some(given) = retained.front() {
+                    let fits = given.0.len() <= MAX_PACKET as usize;
+                    if fits && expected.len() == arrived.len() {
+                        break;
+                    }
+                    let given = retained.pop_front();
+                    match fits {
+                        true => expected.extend(given),
+                        false => left.refuse(DropReason::Oversize, 1),
+                    }
+                }
+                assert!(
+                    *arrived == expected,
+                    "{} packets arrived, {} expected",
+                    arrived.len(),
+                    expected.len()
+                );
                 arrived.clear();
-                if packets == 0 {
+                if packets == 0 && drain.counters().snapshot().drops == left.drops {
                     break;
                 }
-                may = may_now;
             }
-            assert!(may == 0 || lock(&end.retained).is_empty(), "packets remain");
-            assert_eq!(drain.counters().snapshot().drops, lock(&end.left).drops);
+            let is_stopped = end.may_leave.load(Ordering::Relaxed) == 0;
+            assert!(is_stopped || lock(&end.retained).is_empty(), "packets remain");
         }
     }
 }
@@ -448,8 +465,8 @@ enum Kind {
     Ring(Arc<MemoryRing<0>>, Box<TxRing<Backing<0>>>),
     /// A ring whose packets have a prefix.
     Prefixed(Arc<MemoryRing<METADATA>>, Box<TxRing<Backing<METADATA>>>),
-    /// A queue of the switch, in front of a function.
-    Queued { slots: u32, patterns: [u8; 4] },
+    /// A queue where packets wait for a receiver.
+    Queued { buffers: u32 },
 }
 
 /// A transmit queue and its expected state.
@@ -489,7 +506,7 @@ impl End {
                 let ring = MemoryRing::new(&capacities(size), kind & 4 != 0, start);
                 Kind::Prefixed(ring.clone(), Box::new(TxRing::new(Backing(ring), (), start)))
             }
-            _ => Kind::Queued { slots: 1 << (size % 7), patterns },
+            _ => Kind::Queued { buffers: 1 << (size % 7) },
         };
         Self {
             lane,
@@ -530,21 +547,21 @@ impl Egress for End {
             Kind::Function { patterns } => refuse(list, expected, *patterns),
             Kind::Ring(ring, tx) => self.fill(ring, &**tx, list, expected, counters, tools)?,
             Kind::Prefixed(ring, tx) => self.fill(ring, &**tx, list, expected, counters, tools)?,
-            Kind::Queued { slots, .. } => {
+            Kind::Queued { buffers } => {
                 let queue = lock(&self.queue).clone();
                 let Some(queue) = queue else { panic!("the queue is missing") };
                 queue.deliver(list, counters, tools)?;
                 let mut retained = lock(&self.retained);
-                let needs = |bytes: &Vec<u8>| (bytes.len() + METADATA).div_ceil(SLOT);
+                let needs = |bytes: &Vec<u8>| (bytes.len() + WAITING_METADATA).div_ceil(SLOT);
                 let mut free =
-                    *slots as usize - retained.iter().map(|(bytes, _)| needs(bytes)).sum::<usize>();
+                    *buffers as usize - retained.iter().map(|(bytes, _)| needs(bytes)).sum::<usize>();
                 let mut taken = Vec::new();
                 for given in expected {
                     if needs(&given.0) <= free {
                         free -= needs(&given.0);
                         taken.push(given);
                     } else {
-                        lock(&self.counted).refuse(DropReason::RingFull, 1);
+                        lock(&self.counted).refuse(DropReason::QueueFull, 1);
                     }
                 }
                 assert_list(list, &taken);
@@ -644,26 +661,31 @@ fn refuse(list: &mut OutputList<'_>, mut expected: Vec<Given>, patterns: [u8; 4]
     }
 }
 
-/// A gate that lets as many packets leave as the input says.
-struct Now(Arc<End>);
-
-impl Gate for Now {
-    fn opening(&mut self, now: u64, _bytes: u32, _class: u16) -> Opening {
-        let taken = self.0.may_leave.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
-        if taken.is_ok() { Opening::Now } else { Opening::At(now + 1) }
-    }
-}
-
-/// The destination behind a queue.
+/// The destination behind a queue, with room for as many packets as the input says.
 struct Leaving(Arc<End>);
 
 impl Egress for Leaving {
-    fn deliver(&self, list: &mut OutputList<'_>, _: &QueueCounters, _: &mut Tools) -> Result<(), Fault> {
-        let Kind::Queued { patterns, .. } = self.0.kind else { panic!("not a queue") };
+    fn deliver(&self, _: &mut OutputList<'_>, _: &QueueCounters, _: &mut Tools) -> Result<(), Fault> {
+        panic!("a list that is not from its front");
+    }
+
+    fn deliver_front(
+        &self,
+        list: &mut OutputList<'_>,
+        least: u32,
+        _: &QueueCounters,
+        _: &mut Tools,
+    ) -> Result<u32, Fault> {
+        if least > 0 {
+            return Ok(0);
+        }
+        let room = self.0.may_leave.load(Ordering::Relaxed);
+        let taken = room.min(list.len() as u32);
+        self.0.may_leave.store(room - taken, Ordering::Relaxed);
         let mut given = Vec::new();
         list.for_each(|output| given.push(whole(output)));
-        lock(&self.0.arrived).extend(given.iter().cloned());
-        refuse(list, given, patterns);
-        Ok(())
+        given.truncate(taken as usize);
+        lock(&self.0.arrived).extend(given);
+        Ok(taken)
     }
 }

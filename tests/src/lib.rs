@@ -17,6 +17,7 @@ mod guest;
 mod hostile;
 mod hugepages;
 pub mod impact;
+pub mod iperf;
 pub mod modules;
 mod netns;
 pub mod open_vswitch;

@@ -16,7 +16,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use fabric::protection::{EgressLimits, Limit, QueueLimits, Scheme, Unit};
+use fabric::protection::{EgressLimits, Limit, QueueLimits, Scheme, Unit, Waiting};
 use fabric::rx::BatchLimits;
 use fabric::{Interest, Observer, PortIndex, PortSettings, Sightings, Switch, SwitchLogic, SwitchOptions};
 use logic::{Learning, StaticPairs};
@@ -58,11 +58,15 @@ enum Extra {
     Observer,
     /// A limit of what leaves each port, never reached, with a queue that is guaranteed a part.
     Limits,
+    /// Classes at each port, where no packet has to wait.
+    Classes,
+    /// Classes at each port, where all packets wait.
+    Waiting,
     /// NetFlow counts the packets, which are of UDP then.
     NetFlow,
 }
 
-const CASES: [Case; 7] = [
+const CASES: [Case; 9] = [
     Case { name: "learning", logic: learning, batch: 64, stations: 1, extra: Extra::Nothing },
     Case { name: "learning, batches of 8", logic: learning, batch: 8, stations: 1, extra: Extra::Nothing },
     Case { name: "learning, 64 stations", logic: learning, batch: 64, stations: 64, extra: Extra::Nothing },
@@ -75,6 +79,8 @@ const CASES: [Case; 7] = [
         extra: Extra::Observer,
     },
     Case { name: "static, ports limited", logic: pairs, batch: 64, stations: 1, extra: Extra::Limits },
+    Case { name: "static, classes", logic: pairs, batch: 64, stations: 1, extra: Extra::Classes },
+    Case { name: "static, packets wait", logic: pairs, batch: 64, stations: 1, extra: Extra::Waiting },
     Case { name: "static, NetFlow", logic: pairs, batch: 64, stations: 1, extra: Extra::NetFlow },
 ];
 
@@ -103,7 +109,16 @@ fn limits() -> Arc<EgressLimits> {
     let limit = |rate| Limit { unit: Unit::Bits, rate, burst: None };
     let queue = QueueLimits { guarantee: Some(limit(12_000)), ..QueueLimits::default() };
     let scheme = Scheme::Shares { total: Some(limit(1_000_000_000_000)) };
-    Arc::new(EgressLimits { scheme, queues: [(0, queue)].into() })
+    Arc::new(EgressLimits { scheme, queues: [(0, queue)].into(), waiting: None })
+}
+
+/// Eight classes in strict order, at a rate that a worker does not reach, with this burst.
+fn classes(burst: Option<u64>) -> Arc<EgressLimits> {
+    let of = |class: u16| QueueLimits { priority: (7 - class).into(), ..QueueLimits::default() };
+    let total = Limit { unit: Unit::Bits, rate: 1_000_000_000_000, burst };
+    let queues = (0..8).map(|class| (class, of(class))).collect();
+    let scheme = Scheme::Shares { total: Some(total) };
+    Arc::new(EgressLimits { scheme, queues, waiting: Some(Waiting::default()) })
 }
 
 /// Switches this many rounds of a case.
@@ -117,7 +132,13 @@ fn run(case: &Case, rounds: u64) -> Result<()> {
     let socket = format!("@mswitch-instructions-{}", std::process::id());
     let mut open = Vec::new();
     for (id, name) in [(0, "a"), (1, "b")] {
-        let egress = (case.extra == Extra::Limits).then(limits);
+        let egress = match case.extra {
+            Extra::Limits => Some(limits()),
+            Extra::Classes => Some(classes(None)),
+            // A batch is more than the bucket holds, and a packet is not.
+            Extra::Waiting => Some(classes(Some(PACKET as u64))),
+            Extra::Nothing | Extra::Observer | Extra::NetFlow => None,
+        };
         let at = switch.add_port(bridge, PortSettings { egress, ..PortSettings::new(name) })?;
         let options = serde_json::from_value(json!({ "path": socket, "id": id }))?;
         open.push(ports::open(&Spec::Memif(options), at, &env)?);
@@ -150,7 +171,12 @@ fn run(case: &Case, rounds: u64) -> Result<()> {
     }
     let worker = switch.workers().into_iter().next().ok_or("no worker")?.counters;
     let expected = rounds * PACKETS_PER_ROUND;
-    if worker.packets != expected || worker.batches != expected / case.batch as u64 {
+    if case.extra == Extra::Waiting {
+        // Each packet is taken twice: by the worker, and from its class. In how many batches depends on the clock.
+        if worker.packets != 2 * expected {
+            return Err(format!("{} packets, expected {}", worker.packets, 2 * expected).into());
+        }
+    } else if worker.packets != expected || worker.batches != expected / case.batch as u64 {
         return Err(format!(
             "{} packets in {} batches, expected {expected} in batches of {}",
             worker.packets, worker.batches, case.batch

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use fabric::counters::{DropReason, QueueSnapshot};
 use fabric::switch::{Assignment, PortRef, PortSnapshot, WorkerReport};
-use fabric::{Mirror, MirrorSnapshot};
+use fabric::{EgressQueueSnapshot, Mirror, MirrorSnapshot};
 use ports::Link;
 use ports::faults::Summary;
 
@@ -54,6 +54,7 @@ pub fn port(
         tx_queues: counters.tx.iter().map(queue).collect(),
         faults: port.open.as_ref().and_then(|open| open.faults()?.summary()).map(faults),
         mirror: mirror.map(|mirror| mirror.name.clone()).unwrap_or_default(),
+        classes: counters.egress.iter().map(class).collect(),
     })
 }
 
@@ -418,6 +419,24 @@ pub fn mirror(bridge: &str, mirror: Mirror, copied: MirrorSnapshot) -> proto::Mi
         vlan: mirror.vlan.map_or(0, |vlan| vlan.get().into()),
         packets: copied.packets,
         bytes: copied.bytes,
+    }
+}
+
+fn class(counters: &EgressQueueSnapshot) -> proto::ClassCounters {
+    proto::ClassCounters {
+        class: counters.queue.into(),
+        packets: counters.packets,
+        bytes: counters.bytes,
+        policed: counters.policed,
+        waiting: counters.waiting.map(|waiting| proto::WaitingCounters {
+            packets: waiting.packets,
+            queue_full: waiting.full,
+            early_drop: waiting.early,
+            marked: waiting.marked,
+            waited: waiting.waited,
+            waited_seconds: waiting.waited_for.as_secs_f64(),
+            longest_seconds: waiting.longest.as_secs_f64(),
+        }),
     }
 }
 

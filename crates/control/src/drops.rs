@@ -57,6 +57,14 @@ fn about(reason: DropReason) -> (&'static str, &'static str) {
             "tx",
             "The receiver is too slow: give it more CPU time or a longer ring, or limit its senders with `--police`.",
         ),
+        DropReason::QueueFull => (
+            "tx",
+            "More comes for the class than leaves: raise its rate or weight, or give it more room with `mswitch port set --queue-buffers`.",
+        ),
+        DropReason::EarlyDrop => (
+            "tx",
+            "Normal under congestion: senders slow down. `mswitch port set --early-drop` changes the thresholds; `ecn` marks instead.",
+        ),
         DropReason::ExceedsMtu => (
             "tx",
             "Raise the MTU with `mswitch port set --mtu` and in the client, or lower the MTU of the sender.",

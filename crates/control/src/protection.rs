@@ -1,4 +1,5 @@
-//! The protections of a port by name, for the configuration file, the command line and the gRPC API.
+//! The protections and the [queueing] of a port by name, for the configuration file, the command line and the gRPC
+//! API.
 //!
 //! [`KEYS`] is the only list: a new protection is one entry. Values are texts; `off` removes any protection.
 
@@ -11,7 +12,7 @@ use packet::MacAddr;
 use toml::{Table, Value};
 
 use crate::options::Shape;
-use crate::{rate, suggest};
+use crate::{queueing, rate, suggest};
 
 /// Reasons for refusing protections.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -108,6 +109,76 @@ pub const KEYS: &[Key] = &[
         read: |settings, text| sources(text).map(|list| settings.security.sources = list),
         write: |settings| join(&settings.security.sources.iter().map(source_text).collect::<Vec<_>>()),
     },
+    Key {
+        name: "trust",
+        shape: Shape::Text,
+        expected: "`pcp`, `dscp`, `dscp-pcp` or `off`",
+        read: queueing::read_trust,
+        write: queueing::write_trust,
+    },
+    Key {
+        name: "class",
+        shape: Shape::Number,
+        expected: "a class, 0 to 7",
+        read: queueing::read_class,
+        write: queueing::write_class,
+    },
+    Key {
+        name: "pcp-classes",
+        shape: Shape::Text,
+        expected: "a class for each priority code point, such as `1,0,2,3,4,5,6,7`, or `off`",
+        read: queueing::read_pcp,
+        write: queueing::write_pcp,
+    },
+    Key {
+        name: "dscp-classes",
+        shape: Shape::Text,
+        expected: "code points with classes, such as `46:7,8-15:0`, or `off`",
+        read: queueing::read_dscp,
+        write: queueing::write_dscp,
+    },
+    Key {
+        name: "queueing",
+        shape: Shape::Text,
+        expected: "`strict`, `drr`, a weight or `strict` for each class, such as `1,1,2,2,4,4,strict,strict`, or `off`",
+        read: queueing::read_order,
+        write: queueing::write_order,
+    },
+    Key {
+        name: "shape",
+        shape: Shape::Text,
+        expected: "a rate such as `100Mbit` or `100Mbit burst 64KiB`, or `off`",
+        read: queueing::read_shape,
+        write: queueing::write_shape,
+    },
+    Key {
+        name: "class-max",
+        shape: Shape::Text,
+        expected: "rates by class, such as `0:50Mbit,5-7:1Gbit`, or `off`",
+        read: queueing::read_max,
+        write: queueing::write_max,
+    },
+    Key {
+        name: "class-min",
+        shape: Shape::Text,
+        expected: "rates by class, such as `6:10Mbit,7:1Mbit`, or `off`",
+        read: queueing::read_min,
+        write: queueing::write_min,
+    },
+    Key {
+        name: "queue-buffers",
+        shape: Shape::Number,
+        expected: "a number of buffers, 16 to 65536, or `off`",
+        read: queueing::read_buffers,
+        write: queueing::write_buffers,
+    },
+    Key {
+        name: "early-drop",
+        shape: Shape::Text,
+        expected: "such as `100..300 10% ecn`, or by class `0:50..150 20%,1-7:100..300 10%`, or `off`",
+        read: queueing::read_early,
+        write: queueing::write_early,
+    },
 ];
 
 /// Maximum number of entries of a list: source guard searches all of them for each packet.
@@ -133,15 +204,22 @@ pub fn check(settings: &PortSettings) -> Result<(), ProtectionError> {
         let message = "without a limit, one client could fill the MAC table permanently; add `max-stations` or `stations`";
         return Err(ProtectionError::Value { key: "sticky", message: message.into() });
     }
+    if let Some((key, message)) = queueing::contradiction(settings) {
+        return Err(ProtectionError::Value { key, message });
+    }
     Ok(())
 }
 
 /// Sets the given protections and leaves the others unchanged.
 pub fn apply(settings: &mut PortSettings, given: &BTreeMap<String, String>) -> Result<(), ProtectionError> {
-    for (name, text) in given {
-        let key = KEYS.iter().find(|key| key.name == name);
-        let unknown = || ProtectionError::Unknown(name.clone(), suggest::instead(name, &names()));
-        set(settings, key.ok_or_else(unknown)?, text)?;
+    if let Some(name) = given.keys().find(|name| !KEYS.iter().any(|key| key.name == *name)) {
+        return Err(ProtectionError::Unknown(name.clone(), suggest::instead(name, &names())));
+    }
+    // In the order of the list: turning queueing off comes before what turns it on.
+    for key in KEYS {
+        if let Some(text) = given.get(key.name) {
+            set(settings, key, text)?;
+        }
     }
     check(settings)
 }
@@ -299,6 +377,16 @@ mod tests {
             ("stations", "52:54:00:00:00:01,52:54:00:00:00:02"),
             ("sticky", "on"),
             ("sources", "10.0.0.5,10.1.0.0/16,fd00::5@52:54:00:00:00:01,fe80::/64"),
+            ("trust", "dscp"),
+            ("class", "2"),
+            ("pcp-classes", "0,0,2,3,4,5,6,7"),
+            ("dscp-classes", "46:7"),
+            ("queueing", "1,1,2,2,4,4,strict,strict"),
+            ("shape", "1Gbit burst 64KiB"),
+            ("class-max", "0:50Mbit"),
+            ("class-min", "7:1Mbit"),
+            ("queue-buffers", "1024"),
+            ("early-drop", "100..300 10% ecn"),
         ]);
         assert_eq!(all.len(), KEYS.len(), "a protection is missing in this test");
         apply(&mut settings, &all).unwrap();
@@ -307,9 +395,14 @@ mod tests {
         apply(&mut settings, &map(&[("police", "off")])).unwrap();
         assert_eq!(given(&settings).len(), all.len() - 1);
         apply(&mut settings, &map(&[("sticky", "off")])).unwrap();
-        for key in names() {
+        // Guarantees are parts of a rate.
+        let guarantees_first = |key: &&str| *key != "class-min";
+        let mut names = names();
+        names.sort_by_key(guarantees_first);
+        for key in names {
             apply(&mut settings, &map(&[(key, "off")])).unwrap();
         }
+        apply(&mut settings, &map(&[("queueing", "off")])).unwrap();
         assert_eq!(settings, PortSettings::new("a"));
     }
 

@@ -47,6 +47,10 @@ reasons! {
     PortDown = "port-down",
     /// The client of the port where it was to leave had no room for it in its ring.
     RingFull = "ring-full",
+    /// Its class has no room left in the queues of the port where it was to leave.
+    QueueFull = "queue-full",
+    /// Early detection chose it, as packets of its class queue up at the port where it was to leave.
+    EarlyDrop = "early-drop",
     /// It was longer than the MTU of the port where it was to leave.
     ExceedsMtu = "exceeds-mtu",
     /// Its offload metadata contradicts its headers.
@@ -109,6 +113,11 @@ impl Drops {
         if self.any { self.by_reason.iter().sum() } else { 0 }
     }
 
+    /// Takes the drops for `reason` out of the tally: packets that are kept after all.
+    pub fn take(&mut self, reason: DropReason) -> u32 {
+        self.by_reason.get_mut(reason as usize).map_or(0, std::mem::take)
+    }
+
     /// Number of drops for `reason`.
     pub fn get(&self, reason: DropReason) -> u32 {
         self.by_reason.get(reason as usize).copied().unwrap_or(0)
@@ -156,6 +165,11 @@ impl QueueCounters {
         bump(&self.packets, packets);
         bump(&self.bytes, bytes);
         bump(&self.batches, 1);
+    }
+
+    /// Packets taken or delivered.
+    pub(crate) fn packets(&self) -> u64 {
+        self.packets.load(Relaxed)
     }
 
     /// Adds cycles spent on a batch, as the only one to add meanwhile.

@@ -15,7 +15,6 @@ use crate::decide::logic::SwitchLogic;
 use crate::decide::steps::logic_view;
 use crate::deliver::client::Client;
 use crate::deliver::egress::Egress;
-use crate::deliver::queueing::{Queued, Retained};
 use crate::deliver::tools::Tools;
 use crate::fault::Fault;
 use crate::lists::scratchpad::Scratchpad;
@@ -23,11 +22,13 @@ use crate::observe::mirror::Mirror;
 use crate::observe::observer::Observer;
 use crate::observe::trace::{self, TraceError, Traced};
 use crate::protect::policing::RateLimits;
+use crate::protection::EgressLimits;
+use crate::queueing::classes::Classes;
+use crate::queueing::lane::{LaneQueues, Queued};
 use crate::rx::{BatchLimits, MAX_BATCH, RxBatch, RxQueue};
-use crate::wake::doorbell::EventBell;
 use crate::wake::notifier::Notifier;
 use crate::worker::tasks::Context;
-use crate::worker::tasks::drain::{Drain, Gate};
+use crate::worker::tasks::drain::Drain;
 use crate::worker::thread_info::ThreadInfo;
 
 /// A port of a [`Bridge`].
@@ -232,7 +233,7 @@ impl Steps {
     }
 }
 
-/// A queue of retained packets, and the drain that empties it into a destination.
+/// A transmit queue where packets wait, and the drain that empties it into a destination.
 pub struct Retaining {
     queue: Arc<dyn Egress>,
     drain: Drain,
@@ -240,12 +241,13 @@ pub struct Retaining {
 }
 
 impl Retaining {
-    /// A queue of so many slots. Fails if the kernel has no eventfd left.
-    pub fn new(slots: u32, gate: Box<dyn Gate>, egress: Arc<dyn Egress>) -> io::Result<Self> {
-        let (ring, counters) = (Retained::new(slots, EventBell::new()?), Arc::<QueueCounters>::default());
-        let queue = Arc::new(Queued::new(ring.clone(), egress.clone()));
-        let client = Client::new(1, Arc::new(|_| ()), vec![egress.clone()], None);
-        let drain = Drain::new(ring, gate, egress, counters.clone(), client, 0);
+    /// Queues by these limits. Fails if packets do not wait by them, or if the kernel has no eventfd left.
+    pub fn new(limits: EgressLimits, egress: Arc<dyn Egress>) -> io::Result<Self> {
+        let classes = Classes::of(Some(&Arc::new(limits)), None).ok_or(io::ErrorKind::InvalidInput)?;
+        let (lane, counters) = (LaneQueues::new(&classes, egress.clone())?, Arc::<QueueCounters>::default());
+        let queue = Arc::new(Queued::new(lane.clone()));
+        let client = Client::new(1, Arc::new(|_| ()), vec![egress], None);
+        let drain = Drain::new(lane, counters.clone(), client, 0);
         Ok(Self { queue, drain, counters })
     }
 

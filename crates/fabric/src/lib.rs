@@ -19,7 +19,8 @@
 //! | `rx/` | receive queues, batches, packet records, private headers | 1, 2 |
 //! | `decide/` | the logic's contract, its view of a batch, the path of a batch through a bridge | 3 |
 //! | `lists/` | outputs and the lists that destinations receive | 4 |
-//! | `deliver/` | destinations: rings, the switch's own queues, ports of other bridges | 5 |
+//! | `deliver/` | destinations: rings, ports of other bridges | 5 |
+//! | `queueing/` | packets that wait at a port: classes, scheduler, early detection | 5 |
 //! | `worker/` | the threads, and the tasks that they run | all |
 //! | `wake/` | doorbells: wake a worker, or are rung by one | 1, 5, 6 |
 //! | `bridge/` | the state of a bridge that workers see, and the reclamation of old ones | |
@@ -50,8 +51,10 @@
 //! - Mirrors: in the fabric, before and after the logic ([`mirror`]). No logic sees copies, or can lose them.
 //! - Transmit queue of a port: in the fabric, by a hash of the flow, unless the logic names one
 //!   ([`Batch::send_to_queue`]). A flow stays in order under any logic.
-//! - Departure of a queued packet: a [`Gate`] of the queue, asked by the worker that drains it. Decided packets need no
-//!   logic.
+//! - Class of a packet: in the fabric, by its headers and the port where it came in
+//!   ([`protection::Classification`]), unless the logic chooses another one ([`Batch::set_class`]).
+//! - Departure of packets that wait: in the fabric, in the order of a port's classes (`queueing/`), by the worker that
+//!   drains them. Decided packets need no logic.
 //! - Worker of a queue: in the control plane ([`Switch`]), by [`Placement`], load and pinning. Workers never share a
 //!   queue.
 //!
@@ -75,6 +78,7 @@ mod lists;
 mod loom_models;
 pub mod observe;
 mod protect;
+mod queueing;
 pub mod rx;
 mod slab;
 pub mod switch;
@@ -106,14 +110,13 @@ pub use observe::explain::{Remark, Text, Value};
 pub use observe::mirror::{Mirror, MirrorSnapshot};
 pub use observe::trace::{Traced, TracedOutput};
 pub use observe::{Interest, Observer, Sighting, Sightings, Way, explain, mirror, trace};
-pub use protect::egress_policing::EgressQueueSnapshot;
+pub use protect::egress_policing::{EgressQueueSnapshot, WaitingSnapshot};
 pub use protect::policing::RateLimit;
 pub use protect::violations::Violation;
 pub use protect::{bucket, protection};
 pub use rx::arena::{self, Arena};
 pub use rx::{RxBatch, RxQueue};
 pub use slab::Slab;
-pub use switch::{AttachOptions, Attachment, Placement, Queueing, Switch, SwitchError, SwitchOptions};
+pub use switch::{AttachOptions, Attachment, Placement, Switch, SwitchError, SwitchOptions};
 pub use wake::{doorbell, notifier};
-pub use worker::tasks::drain::{Gate, Open, Opening};
 pub use worker::tasks::inject::{INJECT_ROOM, InjectError, Injection, Injector};

@@ -6,7 +6,7 @@
 //!
 //! `LOOM_MAX_PREEMPTIONS=4` searches further than the bound set here; `LOOM_LOG=1` shows a failing order. The models
 //! run the crate's own code ([`TxRing`], [`Reservation`](crate::deliver::reservation::Reservation) under
-//! [`SpinLock`](crate::sync::SpinLock), [`Quiescence`], [`PublishedBridge`], [`Doorbell`], [`Mailbox`], [`Retained`],
+//! [`SpinLock`](crate::sync::SpinLock), [`Quiescence`], [`PublishedBridge`], [`Doorbell`], [`Mailbox`], [`Retained`], [`Backlog`],
 //! [`Handoff`], [`Transfer`], [`Reclaim`]); they model the receiver, the ring's shared memory, epoll, and the control plane. A ring
 //! entry is a loom cell, so that loom itself rejects an order in which the receiver reads an entry before it is handed
 //! over, or two workers fill one.
@@ -30,11 +30,12 @@ use crate::counters::{DropReason, QueueCounters};
 use crate::decide::batch::Batch;
 use crate::decide::logic::SwitchLogic;
 use crate::deliver::egress::Egress;
-use crate::deliver::queueing::{Queued, Retained};
 use crate::deliver::tools::Tools;
 use crate::deliver::tx_ring::{Buffer, RingBacking, TxRing};
 use crate::fault::Fault;
 use crate::lists::output::{NIL, OutputList, RunPool};
+use crate::queueing::backlog::Backlog;
+use crate::queueing::retained::{ClassQueue, Retained};
 use crate::rx::{BatchLimits, HEADER_COPY, RxBatch};
 use crate::wake::doorbell::{Bell, Doorbell};
 use crate::wake::mailbox::Mailbox;
@@ -834,21 +835,19 @@ fn a_drain_loses_no_packet_and_gets_none_after_its_end() {
     static DRAINED: Seen = Seen::nothing();
     static RETAINED: Seen = Seen::nothing();
     explore("drain", 3, move || {
-        let retained = Retained::new(2, LoomBell::new());
+        let queue = Arc::new(ClassQueue::new(2));
+        let (retained, doorbell) = (queue.retained.clone(), Arc::new(Doorbell::new(LoomBell::new())));
         let (named, stopped) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false)));
         let quiescence = Arc::new(Quiescence::new(1));
         let worker = {
-            let (queue, named, quiescence) = (
-                Queued::new(retained.clone(), std::sync::Arc::new(Unused)),
-                named.clone(),
-                quiescence.clone(),
-            );
+            let (named, doorbell, quiescence) = (named.clone(), doorbell.clone(), quiescence.clone());
             thread::spawn(move || {
                 let mut sent = 0;
                 for batch in [first, second] {
                     quiescence.wake(0);
                     if named.load(Ordering::Acquire) {
-                        deliver(&queue, &QueueCounters::default(), batch);
+                        put(&queue, batch);
+                        doorbell.ring();
                         sent += 1;
                     }
                     quiescence.sleep(0);
@@ -857,16 +856,16 @@ fn a_drain_loses_no_packet_and_gets_none_after_its_end() {
             })
         };
         let drain = {
-            let (retained, stopped) = (retained.clone(), stopped.clone());
+            let (retained, doorbell, stopped) = (retained.clone(), doorbell.clone(), stopped.clone());
             thread::spawn(move || {
                 let mut got = Vec::new();
                 while !stopped.load(Ordering::Acquire) {
-                    let _ = retained.doorbell.arm();
+                    let _ = doorbell.arm();
                     let taken = drained(&retained);
                     if taken.is_empty() && !stopped.load(Ordering::Acquire) {
-                        retained.doorbell.bell().0.wait();
+                        doorbell.bell().0.wait();
                     }
-                    let _ = retained.doorbell.disarm();
+                    let _ = doorbell.disarm();
                     got.extend(taken);
                 }
                 got
@@ -876,7 +875,7 @@ fn a_drain_loses_no_packet_and_gets_none_after_its_end() {
         named.store(false, Ordering::Release);
         quiescence.wait().unwrap();
         stopped.store(true, Ordering::Release);
-        retained.doorbell.ring();
+        doorbell.ring();
         let mut got = drain.join().unwrap();
         DRAINED.add(got.len());
         got.extend(drained(&retained));
@@ -889,17 +888,60 @@ fn a_drain_loses_no_packet_and_gets_none_after_its_end() {
     RETAINED.assert_all(3);
 }
 
-/// The destination of a drain that the model plays itself.
-struct Unused;
+/// A worker that lets a packet pass at once if none waits, and else has it wait, and the drain: what leaves is in the
+/// order in which it came.
+#[test]
+fn packets_that_pass_at_once_do_not_overtake() {
+    let batches = [packets(&[11], LEN), packets(&[12], LEN), packets(&[13], LEN)];
+    static PASSED: Seen = Seen::nothing();
+    explore("backlog", 3, move || {
+        let (queue, backlog) = (Arc::new(ClassQueue::new(4)), Arc::new(Backlog::default()));
+        let left = Arc::new(loom::sync::Mutex::new(Vec::new()));
+        // The receiver has no room for the first one.
+        backlog.begin(1);
+        put(&queue, batches[0]);
+        let worker = {
+            let (queue, backlog, left) = (queue.clone(), backlog.clone(), left.clone());
+            thread::spawn(move || {
+                let mut passed = 0;
+                for (number, batch) in [(12, batches[1]), (13, batches[2])] {
+                    if backlog.is_none() {
+                        left.lock().unwrap().push(number);
+                        passed += 1;
+                    } else {
+                        backlog.begin(1);
+                        put(&queue, batch);
+                    }
+                }
+                passed
+            })
+        };
+        let drain = || {
+            for number in drained(&queue.retained) {
+                left.lock().unwrap().push(number);
+                backlog.end(1);
+            }
+        };
+        drain();
+        drain();
+        PASSED.add(worker.join().unwrap());
+        drain();
+        assert_eq!(*left.lock().unwrap(), [11, 12, 13]);
+        assert!(backlog.is_none());
+    });
+    PASSED.assert_all(3);
+}
 
-impl Egress for Unused {
-    fn deliver(&self, _: &mut OutputList<'_>, _: &QueueCounters, _: &mut Tools) -> Result<(), Fault> {
-        unreachable!("the model drains");
-    }
+/// Puts the packets of a batch into a queue with room for them.
+fn put(queue: &ClassQueue, packets: &Packets) {
+    with_tools(|(tools, runs)| {
+        let mut list = OutputList::of_all(&packets.0, runs, packets.0.len());
+        assert_eq!(queue.put(&mut list, 0, tools).unwrap().full, 0);
+    });
 }
 
 /// Takes all packets out of the ring; returns their first bytes.
-fn drained(retained: &Retained<LoomBell>) -> Vec<u8> {
+fn drained(retained: &Retained) -> Vec<u8> {
     let mut got = Vec::new();
     while let Some(packet) = retained.packet(retained.front()) {
         assert_eq!(packet.len, LEN as u32);

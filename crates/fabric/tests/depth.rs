@@ -4,16 +4,12 @@
 
 mod support;
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use fabric::protection::{EgressLimits, Limit, Scheme, Unit};
+use fabric::protection::{EgressLimits, Limit, Scheme, Unit, Waiting};
 use fabric::switch::PortRef;
-use fabric::{
-    AttachOptions, Batch, Egress, Opening, PortIndex, PortSettings, Queueing, Switch, SwitchLogic, clock,
-};
+use fabric::{Batch, Egress, PortIndex, PortSettings, Switch, SwitchLogic};
 use packet::offload::Offload;
 use support::feed::{Feed, Sent};
 use support::mem_ring::MemRing;
@@ -48,15 +44,15 @@ struct Lab {
 }
 
 impl Lab {
-    /// Port 1 has these queues, perhaps behind queues of the switch.
-    fn new(tx: Vec<Arc<dyn Egress>>, queueing: Option<Queueing>) -> Self {
+    /// Port 1 has these queues.
+    fn new(tx: Vec<Arc<dyn Egress>>) -> Self {
         let (switch, logic) = (rig::switch(1), Arc::<Asking>::default());
         let bridge = switch.add_bridge("b", logic.clone()).unwrap();
         let feed = Feed::new();
         rig::plug(&switch, bridge, "from", vec![feed.queue()], vec![Arc::new(CallPort::default())]);
         let to = switch.add_port(bridge, PortSettings::new("to")).unwrap();
         let (attachment, _) = rig::attachment(vec![], tx);
-        switch.attach_with(to, attachment, AttachOptions { queueing, ..AttachOptions::default() }).unwrap();
+        switch.attach(to, attachment).unwrap();
         Self { switch, logic, feed, to }
     }
 
@@ -78,7 +74,7 @@ impl Lab {
 #[test]
 fn a_ring_is_as_deep_as_its_receiver_is_late() {
     let ring = MemRing::new(u32::MAX - 10, &[2048; 64]);
-    let lab = Lab::new(vec![ring.tx()], None);
+    let lab = Lab::new(vec![ring.tx()]);
     for waiting in 0..30 {
         assert_eq!(lab.send(0, 1), waiting);
     }
@@ -96,7 +92,7 @@ fn a_ring_is_as_deep_as_its_receiver_is_late() {
 #[test]
 fn the_queues_of_a_port_count_together() {
     let rings = [MemRing::new(0, &[2048; 16]), MemRing::new(7, &[2048; 8])];
-    let lab = Lab::new(rings.iter().map(|ring| ring.tx() as Arc<dyn Egress>).collect(), None);
+    let lab = Lab::new(rings.iter().map(|ring| ring.tx() as Arc<dyn Egress>).collect());
     assert_eq!([lab.send(0, 3), lab.send(1, 2), lab.send(0, 1)], [0, 3, 5]);
     rings[0].take(|| 2048);
     assert_eq!(lab.send(0, 1), 2);
@@ -107,46 +103,34 @@ fn the_queues_of_a_port_count_together() {
 #[test]
 fn a_limited_port_is_as_deep_as_its_ring() {
     let ring = MemRing::new(0, &[2048; 16]);
-    let lab = Lab::new(vec![ring.tx()], None);
+    let lab = Lab::new(vec![ring.tx()]);
     let total = Limit { unit: Unit::Bits, rate: 1, burst: Some(100_000) };
-    let limits = EgressLimits { scheme: Scheme::Shares { total: Some(total) }, queues: BTreeMap::new() };
+    let limits = EgressLimits { scheme: Scheme::Shares { total: Some(total) }, ..EgressLimits::default() };
     let settings = PortSettings { egress: Some(Arc::new(limits)), ..lab.switch.settings(lab.to).unwrap() };
     lab.switch.set_port(lab.to, settings).unwrap();
     assert_eq!([lab.send(0, 3), lab.send(0, 1)], [0, 3]);
 }
 
-/// Opens when the test says so.
-struct Gate(Arc<AtomicBool>);
-
-impl fabric::Gate for Gate {
-    fn opening(&mut self, now: u64, _: u32, _: u16) -> Opening {
-        match self.0.load(Ordering::SeqCst) {
-            true => Opening::Now,
-            false => Opening::At(now + clock::from_duration(Duration::from_micros(200))),
-        }
-    }
-}
-
 #[test]
-fn packets_in_the_switchs_own_queue_count_and_those_behind_it() {
-    let (ring, is_open) = (MemRing::new(0, &[2048; 16]), Arc::new(AtomicBool::new(false)));
-    let gate = is_open.clone();
-    let queueing = Queueing { slots: 64, gate: Box::new(move |_| Box::new(Gate(gate.clone()))) };
-    let lab = Lab::new(vec![ring.tx()], Some(queueing));
-    assert_eq!([lab.send(0, 3), lab.send(0, 1)], [0, 3]);
-    is_open.store(true, Ordering::SeqCst);
-    wait_until("they are behind the queue", || ring.published() == 4);
-    is_open.store(false, Ordering::SeqCst);
-    // The worker ends its drain, and then takes the next packet.
-    assert_eq!([lab.send(0, 1), lab.send(0, 1)], [4, 5]);
-    ring.take(|| 2048);
-    assert_eq!(lab.send(0, 1), 2);
+fn packets_that_wait_at_the_port_count_and_those_behind_them() {
+    let ring = MemRing::new(0, &[2048; 4]);
+    let lab = Lab::new(vec![ring.tx()]);
+    let limits = EgressLimits { waiting: Some(Waiting { buffers: 64 }), ..EgressLimits::default() };
+    let settings = PortSettings { egress: Some(Arc::new(limits)), ..lab.switch.settings(lab.to).unwrap() };
+    lab.switch.set_port(lab.to, settings).unwrap();
+    assert_eq!([lab.send(0, 3), lab.send(0, 3), lab.send(0, 1)], [0, 3, 6]);
+    // Those of a list that do not fit together wait together, until the drain delivers what fits.
+    wait_until("the ring is full", || ring.published() == 4);
+    assert_eq!(lab.send(0, 1), 7);
+    assert_eq!(ring.take(|| 2048).len(), 4);
+    wait_until("the others follow", || ring.published() == 8);
+    assert_eq!(lab.send(0, 1), 4);
 }
 
 #[test]
 fn to_a_packet_that_is_only_traced_queues_are_empty() {
     let ring = MemRing::new(0, &[2048; 16]);
-    let lab = Lab::new(vec![ring.tx()], None);
+    let lab = Lab::new(vec![ring.tx()]);
     lab.send(0, 5);
     let from = PortRef { port: PortIndex(0), ..lab.to };
     lab.switch.trace(from, &frame(1, 64), Offload::NONE).unwrap();

@@ -4,7 +4,6 @@
 
 mod support;
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use fabric::protection::{EgressLimits, Limit, QueueLimits, Scheme, Unit};
@@ -82,7 +81,7 @@ fn limit(switch: &Switch, at: PortRef, limits: EgressLimits) {
 }
 
 fn total(bytes: u64) -> EgressLimits {
-    EgressLimits { scheme: Scheme::Shares { total: Some(once(bytes)) }, queues: BTreeMap::new() }
+    EgressLimits { scheme: Scheme::Shares { total: Some(once(bytes)) }, ..EgressLimits::default() }
 }
 
 fn queues(of: impl IntoIterator<Item = (u16, QueueLimits)>) -> EgressLimits {

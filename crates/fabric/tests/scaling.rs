@@ -9,11 +9,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use fabric::protection::{EgressLimits, Waiting};
 use fabric::switch::{Assignment, PortRef};
 use fabric::worker::{PerThread, Threads};
 use fabric::{
-    AttachOptions, Batch, InjectError, Injection, Interest, Observer, Open, Placement, PortIndex,
-    PortSettings, Queueing, Sightings, Switch, SwitchError, SwitchLogic, SwitchOptions,
+    AttachOptions, Batch, InjectError, Injection, Interest, Observer, Placement, PortIndex, PortSettings,
+    Sightings, Switch, SwitchError, SwitchLogic, SwitchOptions,
 };
 use packet::offload::Offload;
 use support::feed::{Feed, Sent};
@@ -130,16 +131,16 @@ fn workers_come_and_go_and_nothing_is_lost_or_reordered() {
     let mut pairs: Vec<_> = (0..6).map(|i| Pair::plug(&switch, bridge, &format!("p{i}"))).collect();
     let froms: Vec<_> = pairs.iter().map(|pair| pair.from).collect();
     // Packets of the control plane, and packets that wait in a queue of the switch's own, each to a port of its own.
-    let listen = |name: &str, options| {
+    let listen = |name: &str, waiting| {
         let out = Arc::new(CallPort::default());
-        let at = switch.add_port(bridge, PortSettings::new(name)).unwrap();
-        switch.attach_with(at, attachment(vec![], vec![out.clone()]).0, options).unwrap();
+        let limits = EgressLimits { waiting, ..EgressLimits::default() };
+        let egress = waiting.map(|_| Arc::new(limits));
+        let at = switch.add_port(bridge, PortSettings { egress, ..PortSettings::new(name) }).unwrap();
+        switch.attach(at, attachment(vec![], vec![out.clone()]).0).unwrap();
         (at, out)
     };
-    let (injected_at, injected) = listen("injected", AttachOptions::default());
-    let queueing = Queueing { slots: 1 << 14, gate: Box::new(|_| Box::new(Open)) };
-    let queueing = AttachOptions { queueing: Some(queueing), ..AttachOptions::default() };
-    let (queued_at, queued) = listen("queued", queueing);
+    let (injected_at, injected) = listen("injected", None);
+    let (queued_at, queued) = listen("queued", Some(Waiting { buffers: 1 << 14 }));
     let feed = Feed::new();
     rig::plug(&switch, bridge, "feeds", vec![feed.queue()], vec![]);
     let (mut injections, mut sent) = (0, 0);

@@ -39,6 +39,36 @@ pub(crate) struct Protection {
     /// Allowed source addresses, such as 10.0.0.5,fe80::/64@52:54:00:12:34:56
     #[arg(long, value_name = "ADDRESSES|OFF")]
     sources: Option<String>,
+    /// Headers that give incoming packets their class: pcp, dscp or dscp-pcp
+    #[arg(long, value_name = "HEADERS|OFF", help_heading = "Quality of service")]
+    trust: Option<String>,
+    /// Class of other incoming packets, 0 to 7
+    #[arg(long, value_name = "CLASS", help_heading = "Quality of service")]
+    class: Option<String>,
+    /// Classes of the priority code points 0 to 7, such as 1,0,2,3,4,5,6,7
+    #[arg(long, value_name = "CLASSES|OFF", help_heading = "Quality of service")]
+    pcp_classes: Option<String>,
+    /// Classes of code points, such as 46:7,8-15:0
+    #[arg(long, value_name = "CODES|OFF", help_heading = "Quality of service")]
+    dscp_classes: Option<String>,
+    /// Order of outgoing packets, which wait in classes: strict, drr, or a weight or strict for each class
+    #[arg(long, value_name = "ORDER|OFF", help_heading = "Quality of service")]
+    queueing: Option<String>,
+    /// Rate of outgoing packets, which wait, such as 100Mbit
+    #[arg(long, value_name = "RATE|OFF", help_heading = "Quality of service")]
+    shape: Option<String>,
+    /// Rates that outgoing classes do not exceed, such as 0:50Mbit,5-7:1Gbit
+    #[arg(long, value_name = "RATES|OFF", help_heading = "Quality of service")]
+    class_max: Option<String>,
+    /// Parts of the shaped rate that outgoing classes have first, such as 6:10Mbit,7:1Mbit
+    #[arg(long, value_name = "RATES|OFF", help_heading = "Quality of service")]
+    class_min: Option<String>,
+    /// Room of each outgoing class, in buffers of 2 KiB
+    #[arg(long, value_name = "N|OFF", help_heading = "Quality of service")]
+    queue_buffers: Option<String>,
+    /// Early detection of congestion, such as '100..300 10% ecn'
+    #[arg(long, value_name = "RANGE|OFF", help_heading = "Quality of service")]
+    early_drop: Option<String>,
 }
 
 impl Protection {
@@ -59,6 +89,16 @@ impl Protection {
             ("stations", self.stations),
             ("sticky", self.sticky),
             ("sources", self.sources),
+            ("trust", self.trust),
+            ("class", self.class),
+            ("pcp-classes", self.pcp_classes),
+            ("dscp-classes", self.dscp_classes),
+            ("queueing", self.queueing),
+            ("shape", self.shape),
+            ("class-max", self.class_max),
+            ("class-min", self.class_min),
+            ("queue-buffers", self.queue_buffers),
+            ("early-drop", self.early_drop),
         ]
         .into_iter()
         .filter_map(|(key, value)| Some((key.to_owned(), value?)))

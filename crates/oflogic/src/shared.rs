@@ -400,7 +400,7 @@ impl Follower for Following {
                     queue: it.queue.into(),
                     packets: it.packets,
                     bytes: it.bytes,
-                    errors: it.policed,
+                    errors: it.dropped(),
                     age: it.age,
                 })
                 .collect(),

@@ -2,52 +2,26 @@
 //!
 //! Invariant: the bits for explicit congestion notification keep their values (RFC 3168 §5).
 
-use crate::Sum;
-use crate::headers::{IpVersion, Layers};
+use crate::traffic_class;
 
 /// The largest code point.
 pub const MAX: u8 = 0x3f;
 
-/// A code point's place in the first 16 bits of an IP header: version, header length and octet of IPv4; version,
-/// traffic class and the start of the flow label of IPv6.
-fn shift(version: IpVersion) -> u32 {
-    match version {
-        IpVersion::V4 => 2,
-        IpVersion::V6 => 6,
-    }
-}
-
 /// Returns a packet's code point; `None` if `frame` does not begin with an IP packet's headers.
 pub fn of(frame: &[u8]) -> Option<u8> {
-    let Layers { l3: Some(at), ip: Some(version), .. } = Layers::parse(frame) else { return None };
-    let word = u16::from_be_bytes(*frame.get(usize::from(at)..)?.first_chunk()?);
-    Some((word >> shift(version)) as u8 & MAX)
+    Some(traffic_class::of(frame)? >> 2)
 }
 
 /// Gives a packet a code point, of which the lower six bits count. What does not begin with an IP packet's headers is
 /// left unchanged.
 pub fn set(frame: &mut [u8], dscp: u8) {
-    let Layers { l3: Some(at), ip: Some(version), .. } = Layers::parse(frame) else { return };
-    let Some([first, second, rest @ ..]) = frame.get_mut(usize::from(at)..) else { return };
-    let word = u16::from_be_bytes([*first, *second]);
-    let mask = u16::from(MAX) << shift(version);
-    let marked = word & !mask | u16::from(dscp & MAX) << shift(version);
-    [*first, *second] = marked.to_be_bytes();
-    // The checksum of IPv4, by RFC 1624, equation 3.
-    if version == IpVersion::V4
-        && let [_, _, _, _, _, _, _, _, high, low, ..] = rest
-    {
-        let mut sum = Sum::default();
-        sum.add_u16(!u16::from_be_bytes([*high, *low]));
-        sum.add_u16(!word);
-        sum.add_u16(marked);
-        [*high, *low] = sum.finish().to_be_bytes();
-    }
+    traffic_class::replace(frame, |class| dscp << 2 | class & 3);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Sum;
 
     /// Addresses, a tag if wanted, and what follows the type.
     fn frame(tags: usize, ethertype: u16, rest: &[u8]) -> Vec<u8> {

@@ -7,6 +7,7 @@
 //! | [`headers`]    | start of each layer (RFC 791, RFC 8200)                                       |
 //! | [`edit`]       | pushing, popping and rewriting a VLAN tag in place                            |
 //! | [`dscp`]       | code points of IP packets (RFC 2474)                                          |
+//! | [`ecn`]        | explicit congestion notification in IP packets (RFC 3168)                     |
 //! | [`conversation`] | ports of TCP and UDP, and a hash that is equal for both directions           |
 //! | [`flow`]       | a hash that is equal for all packets of a flow                                |
 //! | [`checksum`]   | the Internet checksum, computed piecewise (RFC 1071)                          |
@@ -27,6 +28,7 @@ mod bytes;
 pub mod checksum;
 pub mod conversation;
 pub mod dscp;
+pub mod ecn;
 pub mod edit;
 pub mod ether;
 pub mod flow;
@@ -34,6 +36,7 @@ mod gso;
 pub mod headers;
 pub mod offload;
 pub mod segment;
+mod traffic_class;
 pub mod unannounced;
 pub mod virtio_net;
 

@@ -79,7 +79,8 @@ fn text(interface: &str, qos: &PlannedQos, counters: &[EgressQueueSnapshot]) -> 
         for (key, value) in qos.queues.get(&it.queue).into_iter().flatten() {
             let _ = writeln!(text, "  {key}: {value}");
         }
-        for (key, value) in [("tx_packets", it.packets), ("tx_bytes", it.bytes), ("tx_errors", it.policed)] {
+        for (key, value) in [("tx_packets", it.packets), ("tx_bytes", it.bytes), ("tx_errors", it.dropped())]
+        {
             let _ = writeln!(text, "  {key}: {value}");
         }
     }
@@ -107,6 +108,7 @@ mod tests {
             packets,
             bytes: packets * 60,
             policed: packets + 1,
+            waiting: None,
             age: Duration::ZERO,
         });
         let expected = "QoS: p1 linux-htb\nmax-rate: 10000000\n\n\

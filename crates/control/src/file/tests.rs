@@ -389,7 +389,7 @@ fn unknown_keys() {
         found.starts_with(&format!("f.toml:7:1: {VM1} unknown key `rign-size`; did you mean `ring-size`?"))
     );
     assert!(found.contains("`name`, `type`, `admin`, `mtu`, `vlan`, `isolated`, `police`,"), "{found}");
-    assert!(found.contains("`sources`, `openflow-port`, `p4-port`, `path`, `id`, `role`"), "{found}");
+    assert!(found.contains("`early-drop`, `openflow-port`, `p4-port`, `path`, `id`, `role`"), "{found}");
 }
 
 #[test]

@@ -31,6 +31,7 @@ pub(super) fn collect(state: &State, started: SystemTime) -> Result<String, Refu
     write_bridges(&mut document, &bridges);
     write_logics(&mut document, &logics);
     write_ports(&mut document, &ports);
+    write_classes(&mut document, &ports);
     write_kernel_drops(&mut document, &ports);
     write_workers(&mut document, &workers, fabric::clock::frequency());
     if let Some(sflow) = state.sflow().report() {
@@ -191,6 +192,55 @@ fn write_ports(document: &mut Document, ports: &[proto::Port]) {
     }
 }
 
+/// Writes the counters of the classes of ports that have some.
+fn write_classes(document: &mut Document, ports: &[proto::Port]) {
+    let of_port = |port: &proto::Port| {
+        let labels = Labels::new(&[("bridge", &port.bridge), ("port", &port.name)]);
+        let class = |class: &proto::ClassCounters| {
+            (labels.and("class", &class.class.to_string()), *class, class.waiting.unwrap_or_default())
+        };
+        port.classes.iter().map(class).collect::<Vec<_>>()
+    };
+    let classes: Vec<_> = ports.iter().flat_map(of_port).collect();
+    if classes.is_empty() {
+        return;
+    }
+    type Field = fn(&proto::ClassCounters, &proto::WaitingCounters) -> u64;
+    let families: [(&str, Kind, &str, Field); 8] = [
+        ("packets_total", Kind::Counter, "Packets of a class delivered to a port's client.", |c, _| {
+            c.packets
+        }),
+        ("bytes_total", Kind::Counter, "Their bytes.", |c, _| c.bytes),
+        ("policed_packets_total", Kind::Counter, "Packets of a class dropped beyond a rate.", |c, _| {
+            c.policed
+        }),
+        ("waiting_packets", Kind::Gauge, "Packets of a class that wait now.", |_, w| w.packets),
+        (
+            "queue_full_packets_total",
+            Kind::Counter,
+            "Packets of a class dropped for lack of room.",
+            |_, w| w.queue_full,
+        ),
+        ("early_drop_packets_total", Kind::Counter, "Packets of a class dropped early.", |_, w| w.early_drop),
+        ("marked_packets_total", Kind::Counter, "Packets of a class marked for congestion.", |_, w| w.marked),
+        ("waited_packets_total", Kind::Counter, "Packets of a class that have waited and left.", |_, w| {
+            w.waited
+        }),
+    ];
+    for (name, kind, help, field) in families {
+        let name = format!("mswitch_port_class_{name}");
+        let mut family = document.family(&name, kind, help);
+        for (labels, counters, waiting) in &classes {
+            family.sample(labels, field(counters, waiting));
+        }
+    }
+    let help = "Time that packets of a class have waited, together.";
+    let mut family = document.family("mswitch_port_class_waited_seconds_total", Kind::Counter, help);
+    for (labels, _, waiting) in &classes {
+        family.sample(labels, waiting.waited_seconds);
+    }
+}
+
 /// Writes the packets that the kernel dropped before the switch could take them, of ports where it counts them.
 fn write_kernel_drops(document: &mut Document, ports: &[proto::Port]) {
     let help = "Packets for a port that the kernel dropped because the switch did not take them in time.";
@@ -343,6 +393,32 @@ mod tests {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }
         assert!(!text.contains("receive_drop_reasons_total{"), "{text}");
+    }
+
+    #[test]
+    fn metrics_of_classes() {
+        let waiting =
+            proto::WaitingCounters { packets: 3, waited: 9, waited_seconds: 1.5, ..Default::default() };
+        let classes = vec![
+            proto::ClassCounters { class: 0, packets: 5, policed: 2, ..Default::default() },
+            proto::ClassCounters { class: 7, bytes: 600, waiting: Some(waiting), ..Default::default() },
+        ];
+        let port = proto::Port { bridge: "br0".into(), name: "up".into(), classes, ..Default::default() };
+        let mut document = Document::default();
+        write_classes(&mut document, &[proto::Port::default()]);
+        write_classes(&mut document, &[port]);
+        let text = document.finish();
+        for line in [
+            "mswitch_port_class_packets_total{bridge=\"br0\",port=\"up\",class=\"0\"} 5",
+            "mswitch_port_class_policed_packets_total{bridge=\"br0\",port=\"up\",class=\"0\"} 2",
+            "mswitch_port_class_bytes_total{bridge=\"br0\",port=\"up\",class=\"7\"} 600",
+            "# TYPE mswitch_port_class_waiting_packets gauge",
+            "mswitch_port_class_waiting_packets{bridge=\"br0\",port=\"up\",class=\"7\"} 3",
+            "mswitch_port_class_waited_packets_total{bridge=\"br0\",port=\"up\",class=\"7\"} 9",
+            "mswitch_port_class_waited_seconds_total{bridge=\"br0\",port=\"up\",class=\"7\"} 1.5",
+        ] {
+            assert_eq!(text.lines().filter(|found| *found == line).count(), 1, "{line}\n{text}");
+        }
     }
 
     #[test]

@@ -84,7 +84,9 @@ fn reason_code(reason: Option<DropReason>) -> u32 {
     const LOCKED_PORT: u32 = 304;
     match reason {
         Some(DropReason::Isolated | DropReason::SourceGuard | DropReason::UnreservedSource) => ACL,
-        Some(DropReason::RingFull | DropReason::BatchLimit) => NO_BUFFER,
+        Some(
+            DropReason::RingFull | DropReason::BatchLimit | DropReason::QueueFull | DropReason::EarlyDrop,
+        ) => NO_BUFFER,
         Some(DropReason::Policed | DropReason::StormControl) => SHAPED,
         Some(DropReason::ExceedsMtu | DropReason::Oversize) => TOO_BIG,
         Some(DropReason::Vlan) => VLAN,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use packet::ether::{Vid, VlanTag};
 
-use crate::protect::protection::{EgressLimits, Limit, Security, Storm};
+use crate::protect::protection::{Classification, EgressLimits, Limit, Security, Storm};
 
 /// A port's index in its bridge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -228,6 +228,8 @@ pub struct PortSettings {
     pub police: Option<Limit>,
     /// Rate limits of packets from here that go to many ports.
     pub storm: Storm,
+    /// Classes of packets from here; `None`: all are in class 0 unless the logic chooses another one.
+    pub classification: Option<Arc<Classification>>,
     /// Limits of packets to here.
     pub egress: Option<Arc<EgressLimits>>,
     /// Stations admitted here; for logics that learn stations.
@@ -245,6 +247,7 @@ impl PortSettings {
             isolated: false,
             police: None,
             storm: Storm::default(),
+            classification: None,
             egress: None,
             security: Security::default(),
         }

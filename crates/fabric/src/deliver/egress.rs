@@ -17,6 +17,26 @@ pub trait Egress: Send + Sync {
         tools: &mut Tools,
     ) -> Result<(), Fault>;
 
+    /// Delivers outputs in order for a caller that keeps the others: all of them, as many from the front as there is room
+    /// for, or, if that is fewer than `least`, none. Returns how many from the front are done with: delivered, or dropped
+    /// and counted for another reason than a lack of room. The others are not counted.
+    ///
+    /// A destination that does not know its room, as by default, takes a list only if `least` is 0, and drops what it
+    /// has no room for.
+    fn deliver_front(
+        &self,
+        list: &mut OutputList<'_>,
+        least: u32,
+        counters: &QueueCounters,
+        tools: &mut Tools,
+    ) -> Result<u32, Fault> {
+        if least > 0 {
+            return Ok(0);
+        }
+        let all = list.len() as u32;
+        self.deliver(list, counters, tools).map(|()| all)
+    }
+
     /// Signals the receiver at the end of the batch if it asked for that. Called after a delivery that has set
     /// [`Tools::published`], and after a full fence that follows it: the receiver sets its flag and then reads its
     /// index, the delivery moves the index and this reads the flag, and without the fence both could miss the other.

@@ -5,7 +5,6 @@
 //! - `tools.rs`: what a worker lends to a delivery;
 //! - `tx_ring.rs`: destinations that are rings: reserve, copy, publish, notify;
 //! - `reservation.rs`: its bookkeeping: runs of slots that several workers fill at once and publish in order;
-//! - `queueing.rs`: the switch's own queues in front of a destination, emptied by a worker's drain;
 //! - `crossing.rs`: destinations that are ports of another bridge, entered at once;
 //! - `levels.rs`: the batches of those other bridges, nested below the batch that a worker took from a queue.
 
@@ -13,7 +12,6 @@ pub(crate) mod client;
 pub mod crossing;
 pub mod egress;
 pub(crate) mod levels;
-pub(crate) mod queueing;
 pub mod reservation;
 pub mod tools;
 pub mod tx_ring;

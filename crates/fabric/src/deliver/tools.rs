@@ -6,7 +6,7 @@ use crate::counters::QueueCounters;
 use crate::deliver::egress::Egress;
 use crate::deliver::levels::NestedBatches;
 use crate::fault::Fault;
-use crate::lists::output::OutputList;
+use crate::lists::output::{OutputList, RunPool};
 use crate::sync::{Ordering, fence};
 use crate::wake::notifier::Notifier;
 use crate::worker::activity::Activity;
@@ -21,13 +21,15 @@ pub struct Tools {
     pub(crate) nested: NestedBatches,
     /// Publishes whose memory the thread touches.
     pub(crate) activity: Arc<Activity>,
+    /// Lists sorted by class, for a destination where packets wait; made when first needed, and lent to the delivery.
+    pub(crate) sorted: Option<Box<RunPool>>,
 }
 
 impl Tools {
     /// Tools of a thread that is no worker: packets do not go on in another bridge.
     pub fn new(notifier: Notifier) -> Self {
         let activity = notifier.activity().clone();
-        Self { notifier, published: false, nested: NestedBatches::default(), activity }
+        Self { notifier, published: false, nested: NestedBatches::default(), activity, sorted: None }
     }
 
     /// Delivers a list to one destination, and has its receiver signalled.

@@ -53,6 +53,9 @@ pub unsafe trait RingBacking: Send + Sync {
     /// Whether entries are handed over one by one ([`RingBacking::hand_over`]) before [`RingBacking::publish`].
     const ONE_BY_ONE: bool = false;
 
+    /// Reason for dropping packets without room.
+    const FULL: DropReason = DropReason::RingFull;
+
     /// Entries in the ring, a power of two.
     fn size(&self) -> u32;
 
@@ -202,6 +205,11 @@ impl<B: RingBacking> TxRing<B> {
             quarantined: AtomicBool::new(false),
             backing,
         }
+    }
+
+    /// The kind of ring.
+    pub(crate) fn backing(&self) -> &B {
+        &self.backing
     }
 
     /// The view's entry `seq`, for reading and writing.
@@ -463,7 +471,7 @@ impl<B: RingBacking> TxRing<B> {
                 if end == state.viewed {
                     match self.extend_view(state, LOOK_AHEAD) {
                         Ok(true) => {}
-                        Ok(false) => return refuse(DropReason::RingFull, &mut end),
+                        Ok(false) => return refuse(B::FULL, &mut end),
                         Err(broken) => {
                             reserved = Err(broken);
                             return refuse(DropReason::PortDown, &mut end);
@@ -479,6 +487,61 @@ impl<B: RingBacking> TxRing<B> {
             Ok(())
         });
         reserved.map(|()| end)
+    }
+
+    /// Reserves entries for outputs from the front of a list, as far as there are entries, if that is for `least` outputs
+    /// or more. Refuses none, but for one at the front that fits no entry.
+    #[inline]
+    fn reserve_front(
+        &self,
+        state: &mut State<B::Own>,
+        list: &OutputList<'_>,
+        least: u32,
+    ) -> Result<Front, Broken> {
+        if state.dead {
+            return Ok(Front::Dead);
+        }
+        let start = state.reservation.next_free();
+        let (end, taken) = match self.reserve_uniform(state, list)? {
+            Some(end) => (end, end.wrapping_sub(start)),
+            None => match self.match_front(state, list)? {
+                (_, 0, true) if least == 0 => return Ok(Front::TooLong),
+                (end, taken, _) => (end, taken),
+            },
+        };
+        if taken < least.max(1) {
+            return Ok(Front::Nothing);
+        }
+        let Some(ticket) = state.reservation.reserve_to(end) else { return Ok(Front::Nothing) };
+        self.backing.expect_publish(&mut state.own, end.wrapping_sub(start));
+        Ok(Front::Reserved(start, taken, ticket))
+    }
+
+    /// Matches outputs and entries one by one, until one does not fit: returns the end of the entries, the number of
+    /// outputs, and whether the next output would fit no entry.
+    #[cold]
+    fn match_front(
+        &self,
+        state: &mut State<B::Own>,
+        list: &OutputList<'_>,
+    ) -> Result<(u32, u32, bool), Broken> {
+        let spans = self.backing.spans_entries();
+        let (mut end, mut taken) = (state.reservation.next_free(), 0);
+        for output in list.iter() {
+            let (len, mut room, first) = (output.len() + B::PREFIX as u32, 0u32, end);
+            while room < len {
+                if end == state.viewed && !self.extend_view(state, LOOK_AHEAD)? {
+                    return Ok((first, taken, false));
+                }
+                room = room.saturating_add(self.capacity(end));
+                if room < len && !spans {
+                    return Ok((first, taken, true));
+                }
+                end = end.wrapping_add(1);
+            }
+            taken += 1;
+        }
+        Ok((end, taken, false))
     }
 
     /// Publishes all entries before `end`, which are filled.
@@ -501,6 +564,18 @@ enum Progress {
     Reserved(u32, u32, Ticket),
     /// Short packets: all are copied and published already.
     Done(Completed),
+}
+
+/// [`Progress`] of a delivery from the front of a list.
+enum Front {
+    /// The run is reserved: its first entry, its packets, its ticket.
+    Reserved(u32, u32, Ticket),
+    /// There is no room, or not enough.
+    Nothing,
+    /// The first output fits no entry.
+    TooLong,
+    /// The ring takes nothing any more.
+    Dead,
 }
 
 /// A completed run.
@@ -586,6 +661,26 @@ impl<B: RingBacking> TxRing<B> {
     }
 }
 
+impl<B: RingBacking> TxRing<B> {
+    /// Has the receiver of a completed run signalled, and reports a fault of the ring.
+    #[inline(always)]
+    fn announce(&self, completed: Completed, tools: &mut Tools) -> Result<(), Fault> {
+        if completed.published {
+            // A receiver that sleeps already is collected now, whatever holds this thread up later in the batch. Whether
+            // one is just falling asleep shows behind a fence.
+            match self.backing.notify() {
+                Some(fd) => tools.notifier.add(fd),
+                None => tools.published = true,
+            }
+        }
+        if self.backing.faulted() {
+            let _ = self.state.with_unless(&self.quarantined, |state| state.dead = true);
+            return Err(Fault::Memory);
+        }
+        completed.sound.map_err(|Broken| self.fault())
+    }
+}
+
 impl<B: RingBacking> Egress for TxRing<B> {
     #[inline]
     fn deliver(
@@ -603,8 +698,8 @@ impl<B: RingBacking> Egress for TxRing<B> {
             Ok(Some(Progress::Done(completed))) => completed,
             Ok(Some(Progress::Reserved(start, packets, ticket))) => {
                 if packets < wanted {
-                    list.truncate(packets, DropReason::RingFull);
-                    drops.add(DropReason::RingFull, wanted - packets);
+                    list.truncate(packets, B::FULL);
+                    drops.add(B::FULL, wanted - packets);
                 }
                 // Copy, without the lock.
                 let bytes = self.fill_list(list, start);
@@ -630,19 +725,46 @@ impl<B: RingBacking> Egress for TxRing<B> {
             }
         };
         counters.add_drops(&mut drops);
-        if completed.published {
-            // A receiver that sleeps already is collected now, whatever holds this thread up later in the batch. Whether
-            // one is just falling asleep shows behind a fence.
-            match self.backing.notify() {
-                Some(fd) => tools.notifier.add(fd),
-                None => tools.published = true,
+        self.announce(completed, tools)
+    }
+
+    fn deliver_front(
+        &self,
+        list: &mut OutputList<'_>,
+        least: u32,
+        counters: &QueueCounters,
+        tools: &mut Tools,
+    ) -> Result<u32, Fault> {
+        let progress =
+            self.state.with_unless(&self.quarantined, |state| self.reserve_front(state, list, least));
+        let (start, taken, ticket) = match progress {
+            Some(Ok(Front::Reserved(start, taken, ticket))) => (start, taken, ticket),
+            Some(Ok(Front::Nothing)) => return Ok(0),
+            Some(Ok(Front::TooLong)) => {
+                list.truncate(0, DropReason::ExceedsMtu);
+                counters.add_drop(DropReason::ExceedsMtu);
+                return Ok(1);
             }
+            Some(Err(Broken)) => return Err(self.fault()),
+            Some(Ok(Front::Dead)) | None => {
+                let mut drops = Drops::default();
+                drops.add(DropReason::PortDown, list.len() as u32);
+                counters.add_drops(&mut drops);
+                list.refuse_rest(DropReason::PortDown);
+                return Ok(list.len() as u32);
+            }
+        };
+        let wanted = list.len() as u32;
+        if taken < wanted {
+            list.truncate(taken, B::FULL);
         }
-        if self.backing.faulted() {
-            let _ = self.state.with_unless(&self.quarantined, |state| state.dead = true);
-            return Err(Fault::Memory);
-        }
-        completed.sound.map_err(|Broken| self.fault())
+        let bytes = self.fill_list(list, start);
+        let completed = self.state.with_unless(&self.quarantined, |state| {
+            self.complete(state, ticket, wanted, counters, taken, bytes)
+        });
+        // The holder of the lock is stuck: the packets are never published, nor any after them.
+        let Some(completed) = completed else { return Err(Fault::Stalled) };
+        self.announce(completed, tools).map(|()| taken)
     }
 
     #[inline]

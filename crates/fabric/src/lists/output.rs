@@ -9,8 +9,8 @@
 use packet::offload::Offload;
 
 use crate::counters::DropReason;
-use crate::rx::RxBatch;
 use crate::rx::record::{Record, state};
+use crate::rx::{RxBatch, VERSIONS};
 
 /// Most outputs of one batch: every packet of a batch of 256, four times the usual one, flooded to 1,024 ports.
 pub(crate) const OUTPUTS: usize = 256 << 10;
@@ -52,6 +52,11 @@ impl RunPool {
     pub(crate) fn new(outputs: usize) -> Self {
         // The system supplies its pages as lists grow.
         Self { runs: Vec::with_capacity(3 * outputs) }
+    }
+
+    /// Creates a pool for all outputs of a batch.
+    pub(crate) fn of_batch() -> Self {
+        Self::new(OUTPUTS + VERSIONS)
     }
 
     #[inline(always)]
@@ -136,6 +141,11 @@ impl<'a> Output<'a> {
         Output { batch, record: &batch.records[usize::from(v)], v }
     }
 
+    /// Number of its version in the batch.
+    pub(crate) fn version(&self) -> u16 {
+        self.v
+    }
+
     /// Total length, bytes.
     #[inline(always)]
     pub fn len(&self) -> u32 {
@@ -215,6 +225,11 @@ impl<'a> OutputList<'a> {
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.count as usize
+    }
+
+    /// The batch that the outputs belong to.
+    pub(crate) fn batch(&self) -> &'a RxBatch {
+        self.batch
     }
 
     /// Whether the list is empty; the fabric never delivers an empty one.
@@ -314,6 +329,13 @@ impl<'a> OutputList<'a> {
     pub(crate) fn iter(&self) -> Outputs<'_> {
         Outputs { batch: self.batch, runs: self.runs, at: self.head, v: 0, end: 0 }
     }
+}
+
+/// For each output of the list that starts at run `head`, in order, whether it was refused.
+pub(crate) fn verdicts(runs: &RunPool, head: u32) -> impl Iterator<Item = Option<DropReason>> {
+    let of = |at| runs.get(at);
+    let each = std::iter::successors(of(head), move |run| of(run.next));
+    each.flat_map(|run| std::iter::repeat_n(run.refused, run.count.into()))
 }
 
 /// Iterator over the outputs of a list that were not refused, in order. Loops compiled for several instruction sets

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::counters::{DropReason, Drops};
 use crate::lists::output::{NIL, OUTPUTS, OutputList, Run, RunPool};
 use crate::observe::notes::Notes;
-use crate::rx::{RxBatch, VERSIONS};
+use crate::rx::RxBatch;
 use crate::worker::activity::Activity;
 
 #[derive(Debug, Clone, Copy)]
@@ -118,7 +118,7 @@ pub struct Scratchpad {
 impl Default for Scratchpad {
     fn default() -> Self {
         Self {
-            runs: RunPool::new(OUTPUTS + VERSIONS),
+            runs: RunPool::of_batch(),
             open: CLOSED,
             outputs: 0,
             lists: Vec::new(),

@@ -117,6 +117,14 @@ impl Bucket {
         self.full_at.load(Relaxed).saturating_sub(now).saturating_add(needed) <= self.depth
     }
 
+    /// When the bucket holds a token, on the cycle counter: a time that has passed if it does now. For users that take
+    /// by [`Bucket::charge`], so that a packet may leave as long as there is any token.
+    #[inline]
+    pub fn opens_at(&self) -> u64 {
+        let ticks = self.full_at.load(Relaxed).saturating_sub(self.depth);
+        self.epoch.saturating_add(ticks / TICKS_PER_CYCLE).saturating_add(u64::from(ticks > 0))
+    }
+
     /// Moves the instant of being full by `ticks` if at least `needed` of them are available.
     #[inline]
     fn advance(&self, now: u64, ticks: u64, needed: u64) -> bool {
@@ -167,6 +175,23 @@ mod tests {
         assert!((99..=100).contains(&passed), "{passed}");
         // A pause fills it, but not beyond the burst.
         assert_eq!((0..20).filter(|_| bucket.take_packet(HZ * 60, 60)).count(), 10);
+    }
+
+    #[test]
+    fn a_user_that_charges_while_it_is_open_gets_the_rate() {
+        // 8 Mbit/s: a byte a microsecond.
+        let bucket = Bucket::at(limit(Unit::Bits, 8_000_000, 3000), HZ, 7);
+        let (mut now, mut sent) = (7, 0u64);
+        while now < 7 + HZ {
+            while bucket.opens_at() <= now {
+                bucket.charge(now, 1514);
+                sent += 1514;
+            }
+            let opens = bucket.opens_at();
+            assert!(opens > now);
+            now = opens;
+        }
+        assert!((1_000_000..=1_000_000 + 3000 + 1514).contains(&sent), "{sent}");
     }
 
     #[test]

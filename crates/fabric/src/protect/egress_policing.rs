@@ -1,5 +1,5 @@
-//! Egress policing: limits of what leaves through a port, by queue. The port's queues are token buckets only; packets
-//! that exceed them are dropped ([`EgressLimits`]).
+//! Egress policing: limits of what leaves through a port, by queue, where packets do not wait ([`crate::queueing`]): the
+//! port's queues are token buckets only; packets that exceed them are dropped ([`EgressLimits`]).
 //!
 //! [`Policed`] stands in front of each transmit queue of a port with limits, so that everything that leaves there
 //! passes it, whatever sent it; other ports have their own queues in the bridge's state and pay nothing.
@@ -29,7 +29,7 @@ use crate::deliver::tools::Tools;
 use crate::fault::Fault;
 use crate::lists::output::OutputList;
 use crate::protect::bucket::Bucket;
-use crate::protect::protection::{EgressLimits, Limit, QueueLimits, Rates, Scheme};
+use crate::protect::protection::{EgressLimits, Limit, MAX_WAITING_QUEUES, QueueLimits, Rates, Scheme};
 
 /// Bytes of a link header, which do not count with [`Scheme::Marked`].
 const LINK_HEADER: u32 = 14;
@@ -43,10 +43,38 @@ pub struct EgressQueueSnapshot {
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Packets that exceeded a limit.
+    /// Packets that exceeded a limit and were dropped.
     pub policed: u64,
+    /// Where packets wait.
+    pub waiting: Option<WaitingSnapshot>,
     /// Time since it was made.
     pub age: Duration,
+}
+
+impl EgressQueueSnapshot {
+    /// Packets dropped, for whatever reason.
+    pub fn dropped(&self) -> u64 {
+        self.policed + self.waiting.map_or(0, |it| it.full + it.early)
+    }
+}
+
+/// Counters of a queue where packets wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WaitingSnapshot {
+    /// Packets that wait now.
+    pub packets: u64,
+    /// Packets dropped because the queue had no room.
+    pub full: u64,
+    /// Packets dropped by early detection of congestion.
+    pub early: u64,
+    /// Packets marked instead (ECN).
+    pub marked: u64,
+    /// Packets that have waited; the others passed at once.
+    pub waited: u64,
+    /// Time that they have waited, together.
+    pub waited_for: Duration,
+    /// The longest time that one has.
+    pub longest: Duration,
 }
 
 /// The limits of a port in effect, shared by all of its transmit queues.
@@ -196,7 +224,7 @@ impl Marker {
 impl EgressPolicer {
     /// The limits that settings ask for. Unchanged limits keep their buckets, queues their counters.
     pub(crate) fn of(limits: Option<&Arc<EgressLimits>>, before: Option<&Arc<Self>>) -> Option<Arc<Self>> {
-        let limits = limits?;
+        let limits = limits.filter(|limits| !limits.waits())?;
         if let Some(before) = before.filter(|before| before.limits == *limits) {
             return Some(before.clone());
         }
@@ -339,6 +367,7 @@ impl EgressPolicer {
             packets: queue.counts.packets.load(Relaxed),
             bytes: queue.counts.bytes.load(Relaxed),
             policed: queue.counts.policed.load(Relaxed),
+            waiting: None,
             age: Duration::from_nanos(now.saturating_sub(queue.counts.created)),
         };
         std::iter::once(&self.default).chain(&self.queues).map(show).collect()
@@ -357,13 +386,13 @@ impl Counts {
 }
 
 /// What guarantees are scaled by, so that they fit the port's rate together.
-struct Scale {
+pub(crate) struct Scale {
     rate: u64,
     sum: u128,
 }
 
 impl Scale {
-    fn of(limits: &EgressLimits) -> Self {
+    pub(crate) fn of(limits: &EgressLimits) -> Self {
         let guarantees = limits.queues.values().filter_map(|queue| queue.guarantee);
         let sum = guarantees.map(|limit| u128::from(limit.rate)).sum();
         let rate = match limits.scheme {
@@ -373,7 +402,7 @@ impl Scale {
         Self { rate, sum }
     }
 
-    fn scaled(&self, limit: Limit) -> Limit {
+    pub(crate) fn scaled(&self, limit: Limit) -> Limit {
         if self.sum <= self.rate.into() {
             return limit;
         }
@@ -389,7 +418,8 @@ fn share(number: u64, part: u64, parts: u64) -> u64 {
     u64::try_from(share).unwrap_or(u64::MAX)
 }
 
-fn reuse(wanted: Limit, there: Option<&Arc<Bucket>>) -> Arc<Bucket> {
+/// A bucket for a limit: the one that is there, if it has that limit.
+pub(crate) fn reuse(wanted: Limit, there: Option<&Arc<Bucket>>) -> Arc<Bucket> {
     match there {
         Some(bucket) if *bucket.limit() == wanted => bucket.clone(),
         _ => Arc::new(Bucket::new(wanted)),
@@ -397,8 +427,18 @@ fn reuse(wanted: Limit, there: Option<&Arc<Bucket>>) -> Arc<Bucket> {
 }
 
 impl EgressLimits {
+    /// Whether packets wait.
+    pub fn waits(&self) -> bool {
+        let queues = self.queues.len() + usize::from(!self.queues.contains_key(&0));
+        let may = matches!(self.scheme, Scheme::Shares { .. }) && queues <= MAX_WAITING_QUEUES;
+        may && self.waiting.is_some()
+    }
+
     /// All queues, the default queue among them even if it is not listed.
-    fn with_default<'a>(&'a self, default: &'a QueueLimits) -> impl Iterator<Item = (u16, &'a QueueLimits)> {
+    pub(crate) fn with_default<'a>(
+        &'a self,
+        default: &'a QueueLimits,
+    ) -> impl Iterator<Item = (u16, &'a QueueLimits)> {
         let unlisted = (!self.queues.contains_key(&0)).then_some((0, default));
         unlisted.into_iter().chain(self.queues.iter().map(|(number, queue)| (*number, queue)))
     }
@@ -473,7 +513,11 @@ mod tests {
         total: Option<Limit>,
         queues: impl IntoIterator<Item = (u16, QueueLimits)>,
     ) -> Arc<EgressLimits> {
-        Arc::new(EgressLimits { scheme: Scheme::Shares { total }, queues: queues.into_iter().collect() })
+        Arc::new(EgressLimits {
+            scheme: Scheme::Shares { total },
+            queues: queues.into_iter().collect(),
+            waiting: None,
+        })
     }
 
     /// A policer on a clock of the test's own.
@@ -615,7 +659,7 @@ mod tests {
         let of = |rates| QueueLimits { rates: Some(rates), ..QueueLimits::default() };
         let scheme = Scheme::Marked(rates(4, Some(3)));
         let queues = [(1, of(rates(1, None))), (2, of(rates(1, Some(5))))].into_iter().collect();
-        let rig = Rig::of(&Arc::new(EgressLimits { scheme, queues }));
+        let rig = Rig::of(&Arc::new(EgressLimits { scheme, queues, waiting: None }));
         // Bytes of the link header do not count.
         let net = |rate: f64| rate * 1000.0 / 986.0;
         let [one] = rig.offer([(1, 20)], 0, 4);

@@ -37,9 +37,7 @@ impl Marks {
         }
         // Other ports may get the version as it is.
         let fresh = rx.copy_version(v)?;
-        let record = rx.records.get(fresh)?;
-        let header = usize::from(record.start)..usize::from(record.start + record.header_len);
-        dscp::set(rx.slots.get_mut(fresh)?.0.get_mut(header)?, code);
+        dscp::set(rx.header_mut(fresh)?, code);
         Some(fresh)
     }
 }

@@ -1,6 +1,7 @@
-//! Ingress policing: storm control and rate limits, applied before the logic sees a batch.
+//! Ingress policing: storm control and rate limits, applied before the logic sees a batch, and then the classes of the
+//! packets that are left ([`Classification`]).
 //!
-//! A port without limits has no [`RateLimits`]; checking for that is all it pays, once a batch.
+//! A port with neither has no [`RateLimits`]; checking for that is all it pays, once a batch.
 //!
 //! Invariant: a batch within the limits pays one compare-exchange for each limit; only a batch that exceeds one is
 //! examined packet by packet.
@@ -14,7 +15,7 @@ use crate::bridge::port::PortSettings;
 use crate::clock;
 use crate::counters::{DropReason, Drops};
 use crate::protect::bucket::Bucket;
-use crate::protect::protection::Limit;
+use crate::protect::protection::{Classification, Limit};
 use crate::rx::RxBatch;
 
 /// A limit that a port may have.
@@ -66,6 +67,7 @@ pub(crate) struct RateLimits {
     broadcast: Option<Arc<Bucket>>,
     multicast: Option<Arc<Bucket>>,
     unknown: Option<Arc<Bucket>>,
+    classification: Option<Arc<Classification>>,
     exceeded: Exceeded,
 }
 
@@ -80,7 +82,7 @@ impl RateLimits {
     pub(crate) fn of(settings: &PortSettings, before: Option<&RateLimits>) -> Option<Arc<RateLimits>> {
         let storm = settings.storm;
         let (wanted, there) = ([settings.police, storm.broadcast, storm.multicast, storm.unknown], before);
-        if wanted.iter().all(Option::is_none) {
+        if wanted.iter().all(Option::is_none) && settings.classification.is_none() {
             return None;
         }
         let there = |which: fn(&RateLimits) -> &Option<Arc<Bucket>>| {
@@ -92,6 +94,7 @@ impl RateLimits {
             broadcast: bucket(broadcast, there(|rate_limits| &rate_limits.broadcast)),
             multicast: bucket(multicast, there(|rate_limits| &rate_limits.multicast)),
             unknown: bucket(unknown, there(|rate_limits| &rate_limits.unknown)),
+            classification: settings.classification.clone(),
             exceeded: Exceeded::default(),
         }))
     }
@@ -114,6 +117,13 @@ impl RateLimits {
                 held(reason, count);
             }
         }
+        self.classify(batch);
+    }
+
+    fn classify(&self, batch: &mut RxBatch) {
+        if let Some(classification) = &self.classification {
+            classification.apply(batch);
+        }
     }
 
     /// Predicts the result of [`RateLimits::hold_each`] now, without taking tokens: for a batch of one.
@@ -125,6 +135,7 @@ impl RateLimits {
                 held(reason, count);
             }
         }
+        self.classify(batch);
     }
 
     /// The limits in their order: bucket, packet selector, limit and drop reason.

@@ -42,6 +42,16 @@ impl Limit {
         }
     }
 
+    /// The same rate with the burst that a shaper allows: if none is given, the amount that passes in 10 ms, so that a
+    /// worker that is late loses nothing of the rate, and at least two frames. Senders are paced by packets that wait.
+    pub fn of_shaper(&self) -> Limit {
+        let default = || match self.unit {
+            Unit::Bits => (self.rate / 8 / 100).max(2 * 1514),
+            Unit::Packets => (self.rate / 100).max(2),
+        };
+        Limit { burst: Some(self.burst.unwrap_or_else(default).max(1)), ..*self }
+    }
+
     /// The burst in effect: bytes or packets, at least 1.
     pub fn burst(&self) -> u64 {
         self.burst.unwrap_or_else(|| self.default_burst()).max(1)
@@ -59,8 +69,7 @@ pub struct Storm {
     pub unknown: Option<Limit>,
 }
 
-/// Limits of the packets that leave through a port, and of each of its queues. Nothing waits in these queues: packets
-/// beyond a limit are dropped.
+/// Limits of the packets that leave through a port, and of each of its queues.
 ///
 /// The number of a packet's queue is its class ([`crate::Batch::set_class`]). Queue 0 is the default queue: packets of
 /// a queue that is not listed are in it.
@@ -70,6 +79,46 @@ pub struct EgressLimits {
     pub scheme: Scheme,
     /// The limits by queue.
     pub queues: BTreeMap<u16, QueueLimits>,
+    /// With [`Scheme::Shares`]: packets beyond a limit, or beyond the room of the port's client, wait in their queue,
+    /// and leave in the order of a scheduler. `None`: they are dropped. A port has at most [`MAX_WAITING_QUEUES`] such
+    /// queues.
+    pub waiting: Option<Waiting>,
+}
+
+/// Most queues of a port in which packets wait.
+pub const MAX_WAITING_QUEUES: usize = 64;
+
+/// How packets wait at a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Waiting {
+    /// Room of each queue of each transmit queue, in buffers of 2 KiB; a packet takes as many as it needs. Rounded up to
+    /// a power of two.
+    pub buffers: u32,
+}
+
+impl Waiting {
+    /// Most buffers of a queue.
+    pub const MOST: u32 = 1 << 16;
+}
+
+impl Default for Waiting {
+    fn default() -> Self {
+        Self { buffers: 512 }
+    }
+}
+
+/// Early detection of congestion in a queue where packets wait (RED; Floyd and Jacobson 1993): with the average number
+/// of waiting packets, the probability of a drop grows from 0 at `least` to `probability` at `most`, where it becomes 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EarlyDrop {
+    /// Packets up to which none is dropped.
+    pub least: u32,
+    /// Packets from which all are.
+    pub most: u32,
+    /// Probability just below `most`, percent.
+    pub probability: u8,
+    /// Packets whose transport understands it are marked instead of being dropped (ECN, RFC 3168).
+    pub marks: bool,
 }
 
 /// How the limits of queues and of their port go together.
@@ -112,10 +161,53 @@ pub struct QueueLimits {
     pub maximum: Option<Limit>,
     /// With [`Scheme::Shares`]: queues with lower numbers get what others leave first.
     pub priority: u32,
+    /// Where packets wait: the queue's share of what queues of one priority get beyond guarantees, in proportion to
+    /// theirs. 0 counts as 1.
+    pub weight: u32,
+    /// Where packets wait: early detection of congestion.
+    pub early: Option<EarlyDrop>,
     /// With [`Scheme::Marked`]: the queue's own rates.
     pub rates: Option<Rates>,
     /// Differentiated services code point that IP packets get (RFC 2474); for other queues than the default one.
     pub dscp: Option<u8>,
+}
+
+/// The headers that a port believes about the class of a packet that comes in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Trust {
+    /// None.
+    #[default]
+    Nothing,
+    /// The priority code point of a VLAN tag (IEEE 802.1Q).
+    Pcp,
+    /// The differentiated services code point of an IP packet (RFC 2474).
+    Dscp,
+    /// The latter, and of other packets the former.
+    DscpThenPcp,
+}
+
+/// Classes of the packets that come in at a port, 0 to 7.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Classification {
+    /// Headers that decide.
+    pub trust: Trust,
+    /// The class of packets without a header that decides.
+    pub default: u8,
+    /// Classes by priority code point.
+    pub pcp: [u8; 8],
+    /// Classes by differentiated services code point.
+    pub dscp: [u8; 64],
+}
+
+impl Default for Classification {
+    /// Trusts nothing; maps as in IEEE 802.1Q table 8-5 for eight classes, and by the class selector of a code point
+    /// (its upper three bits), but that lower effort (CS1, and LE of RFC 8622) is below best effort, all other code
+    /// points at or above it.
+    fn default() -> Self {
+        let dscp =
+            std::array::from_fn(|code| if matches!(code, 1 | 8) { 0 } else { (code as u8 >> 3).max(1) });
+        Self { trust: Trust::Nothing, default: 0, pcp: [1, 0, 2, 3, 4, 5, 6, 7], dscp }
+    }
 }
 
 /// Restricts the stations that may send at a port, and their source addresses.

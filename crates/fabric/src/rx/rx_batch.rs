@@ -272,6 +272,13 @@ impl RxBatch {
         if record.has(state::PIECES) { None } else { NonNull::new(record.at.cast_mut()) }
     }
 
+    /// The private header of version `v`, which no output refers to.
+    pub(crate) fn header_mut(&mut self, v: usize) -> Option<&mut [u8]> {
+        let record = self.records.get(v)?;
+        let header = usize::from(record.start)..usize::from(record.start + record.header_len);
+        self.slots.get_mut(v)?.0.get_mut(header)
+    }
+
     /// Counts a packet that cannot be added to the batch.
     #[cold]
     pub fn count_drop(&mut self, reason: DropReason) {

@@ -1,21 +1,17 @@
-//! Attaching and detaching the queues of a client, with the switch's own queues in front of them.
+//! Attaching and detaching the queues of a client.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{
-    Assigned, Assignment, Attached, Placement, PortRef, State, Switch, SwitchError, doorbell, next, port_mut,
-};
+use super::queues::{Memory, Queues};
+use super::{Assigned, Assignment, Attached, Placement, PortRef, State, Switch, SwitchError, next, port_mut};
 use crate::bridge::port::Caps;
 use crate::deliver::client::{Client, SharedMemory};
 use crate::deliver::egress::Egress;
-use crate::deliver::queueing::{Queued, Retained};
 use crate::fault::OnFault;
 use crate::rx::RxQueue;
-use crate::wake::doorbell::EventBell;
 use crate::worker::request::PendingTask;
 use crate::worker::tasks::Task;
-use crate::worker::tasks::drain::{Drain, Gate};
 use crate::worker::tasks::take_in::TakeIn;
 
 /// The queues of one client, which a port type attaches to a port.
@@ -37,19 +33,8 @@ pub struct Attachment {
 pub struct AttachOptions {
     /// Preferred workers of the queues.
     pub placement: Placement,
-    /// The switch's own queue in front of each transmit queue. Without it packets are delivered at once.
-    pub queueing: Option<Queueing>,
     /// The client's memory, if it can hold workers up.
     pub memory: Option<Arc<dyn SharedMemory>>,
-}
-
-/// The switch's own queues in front of a port's transmit queues: packets are copied there once, in the order of
-/// arrival, and drained by a worker.
-pub struct Queueing {
-    /// Capacity of each queue, in slots of 2 KiB; a packet takes at least one.
-    pub slots: u32,
-    /// Creates the gate of queue number `n`, which decides when packets may leave.
-    pub gate: Box<dyn Fn(u16) -> Box<dyn Gate> + Send + Sync>,
 }
 
 impl Switch {
@@ -67,6 +52,7 @@ impl Switch {
     ) -> Result<(), SwitchError> {
         let mut state = self.lock();
         let State { bridges, next_token, workers, .. } = &mut *state;
+        let memory = Memory::without(self.queue_memory, bridges, at);
         let bridge = bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
         let published = bridge.published.clone();
         let port = port_mut(bridge, at.port)?;
@@ -74,13 +60,8 @@ impl Switch {
             return Err(SwitchError::Attached);
         }
         let was_up = port.is_up();
-        let rings: Option<Vec<_>> = match &options.queueing {
-            Some(queueing) => {
-                let ring = |_| Ok(Retained::new(queueing.slots, EventBell::new()?));
-                Some(attachment.tx.iter().map(ring).collect::<std::io::Result<_>>().map_err(doorbell)?)
-            }
-            None => None,
-        };
+        let classes = port.classes.as_ref();
+        let mut queues = classes.map(|classes| Queues::new(classes, &attachment.tx, memory)).transpose()?;
         while port.rx.len() < attachment.rx.len() {
             port.rx.push(Arc::default());
         }
@@ -110,21 +91,13 @@ impl Switch {
             rx.push(Assigned { worker, token: task.token, why, moved: 0 });
             tasks.push((worker, Task::TakeIn(Box::new(task))));
         }
-        let (mut tx, mut drains) = (attachment.tx, Vec::new());
-        if let Some((rings, queueing)) = rings.zip(options.queueing) {
-            for (((number, egress), ring), counters) in (0..).zip(&mut tx).zip(rings).zip(&port.tx) {
-                let queued: Arc<dyn Egress> = Arc::new(Queued::new(ring.clone(), egress.clone()));
-                let (egress, gate) = (std::mem::replace(egress, queued), (queueing.gate)(number));
-                let (counters, token) = (counters.clone(), next(next_token));
-                let drain = Drain::new(ring, gate, egress, counters, client.clone(), token);
-                let worker = workers.place(options.placement).0;
-                drains.push((worker, token));
-                tasks.push((worker, Task::Drain(Box::new(drain))));
-            }
-        }
-        let Attachment { caps, mtu, .. } = attachment;
+        let tx = attachment.tx;
+        let (caps, mtu) = (attachment.caps, attachment.mtu);
         let near = options.placement;
-        port.attached = Some(Attached { tx, rx, enabled, drains, caps, mtu, down: false, client, near });
+        if let Some(queues) = &mut queues {
+            tasks.extend(queues.start(&port.tx, &client, near, workers, next_token));
+        }
+        port.attached = Some(Attached { tx, rx, enabled, queues, caps, mtu, down: false, client, near });
         port.suspended = false;
         self.publish(bridge);
         self.report_link(bridge, at.port, was_up);
@@ -179,7 +152,8 @@ impl Switch {
         client.leave();
         self.publish(bridge);
         // Nothing more is retained for the client.
-        keep(attached.drains.iter().filter_map(|drain| workers.ask(*drain)).collect());
+        let drains = attached.queues.iter().flat_map(|queues| &queues.drains);
+        keep(drains.filter_map(|drain| workers.ask(*drain)).collect());
         self.group.clients.remove(client);
         client.close();
         self.report_link(bridge, at.port, was_up);
@@ -192,12 +166,7 @@ impl Switch {
             tasks.extend(lent.into_iter().filter_map(|later| later.wait(left())));
             self.group.reclaim.settle(deadline);
         }
-        for task in tasks {
-            match task {
-                Task::Drain(drain) => drain.discard(),
-                task => drop(task),
-            }
-        }
+        tasks.into_iter().for_each(end);
         Ok(())
     }
 
@@ -210,6 +179,25 @@ impl Switch {
     /// it.
     pub fn retire(&self, replaced: impl Send + 'static) {
         self.group.reclaim.retire(replaced);
+    }
+}
+
+/// Ends the tasks that were asked for; those of workers that are held up, when they return.
+pub(super) fn discard(asked: impl Iterator<Item = PendingTask>) {
+    let deadline = Instant::now() + PATIENCE;
+    for asked in asked {
+        let task = asked
+            .answer(deadline)
+            .unwrap_or_else(|later| later.wait(deadline.saturating_duration_since(Instant::now())));
+        task.into_iter().for_each(end);
+    }
+}
+
+/// Ends a task that no worker has any more.
+fn end(task: Task) {
+    match task {
+        Task::Drain(drain) => drain.discard(),
+        task => drop(task),
     }
 }
 

@@ -5,7 +5,8 @@
 //!
 //! - `bridges.rs`: bridges and their logics;
 //! - `ports.rs`: ports, their settings and counters;
-//! - `attach.rs`: attaching and detaching clients' queues, with the switch's own queues in front;
+//! - `attach.rs`: attaching and detaching clients' queues;
+//! - `queues.rs`: the queues of ports where packets wait;
 //! - `inject.rs`: packets of the control plane;
 //! - `observing.rs`: observers, mirrors, traces;
 //! - `publish.rs`: publishing the state that workers see;
@@ -21,6 +22,7 @@ mod observing;
 mod placement;
 mod ports;
 mod publish;
+mod queues;
 mod scaling;
 mod worker_list;
 mod workers;
@@ -41,6 +43,7 @@ use crate::observe::observer::Observer;
 use crate::protect::egress_policing::EgressPolicer;
 use crate::protect::policing::RateLimits;
 use crate::protect::violations::Violations;
+use crate::queueing::classes::Classes;
 use crate::rx::BatchLimits;
 use crate::worker::overrun::{Overrun, OverrunListener};
 use crate::worker::per_thread::{MAX_THREADS, MAX_WORKERS};
@@ -49,10 +52,11 @@ use crate::worker::tasks::Token;
 use crate::worker::tasks::inject::{InjectError, Injector};
 use crate::worker::thread_group::{SupportThreads, ThreadGroup};
 
-pub use attach::{AttachOptions, Attachment, Queueing};
+pub use attach::{AttachOptions, Attachment};
 pub use balance::{LoadListener, Moved};
 pub use placement::Placement;
 pub use ports::PortSnapshot;
+use queues::Queues;
 use worker_list::Workers;
 pub use workers::{Assignment, QueueReport, WorkerReport};
 
@@ -126,6 +130,18 @@ pub enum SwitchError {
     /// A client holds up the batch of a queue, or a logic has not returned from it.
     #[error("a client holds up the queue's worker; try again when its port is down")]
     HeldUp,
+    /// Queues where packets wait need more memory than there is for them.
+    #[error(
+        "its queues need {needed} bytes of memory, but of the {most} bytes that the switch has for queues {left} are left"
+    )]
+    QueueMemory {
+        /// Bytes needed.
+        needed: u64,
+        /// Bytes left.
+        left: u64,
+        /// [`SwitchOptions::queue_memory`].
+        most: u64,
+    },
     /// The kernel refused an eventfd for a queue.
     #[error("cannot make an eventfd for a queue: {0}")]
     Doorbell(std::io::ErrorKind),
@@ -143,11 +159,14 @@ pub struct SwitchOptions {
     pub batch: BatchLimits,
     /// When workers stop polling.
     pub pace: Pace,
+    /// Memory for packets that wait at ports, bytes; the kernel supplies it as packets wait.
+    pub queue_memory: u64,
 }
 
 impl Default for SwitchOptions {
     fn default() -> Self {
-        Self { workers: vec![None], batch: BatchLimits::default(), pace: Pace::default() }
+        let (batch, pace) = Default::default();
+        Self { workers: vec![None], batch, pace, queue_memory: 1 << 30 }
     }
 }
 
@@ -156,8 +175,8 @@ struct Attached {
     rx: Vec<Assigned>,
     /// Receive queues that the client uses.
     enabled: u32,
-    /// Worker and token of each of the switch's own queues.
-    drains: Vec<(usize, Token)>,
+    /// The switch's own queues in front of the transmit queues, if packets wait at the port.
+    queues: Option<Queues>,
     caps: Caps,
     mtu: u32,
     /// The client's link is down: nothing passes.
@@ -180,6 +199,8 @@ struct Port {
     settings: Arc<PortSettings>,
     rate_limits: Option<Arc<RateLimits>>,
     egress_policer: Option<Arc<EgressPolicer>>,
+    /// Its classes, if packets wait at it.
+    classes: Option<Arc<Classes>>,
     violations: Arc<Violations>,
     rx: Vec<Arc<QueueCounters>>,
     tx: Vec<Arc<QueueCounters>>,
@@ -240,6 +261,7 @@ pub struct Switch {
     state: Mutex<State>,
     batch: BatchLimits,
     pace: Pace,
+    queue_memory: u64,
     link_listener: OnceLock<LinkListener>,
 }
 
@@ -265,8 +287,8 @@ impl Switch {
         let group = ThreadGroup::new(Arc::new(Reclaim::new(Arc::new(quiescence))));
         let support = SupportThreads::start(&group, options.batch)?;
         let (state, link_listener) = (Mutex::default(), OnceLock::new());
-        let SwitchOptions { batch, pace, .. } = *options;
-        let switch = Self { _support: support, group, state, batch, pace, link_listener };
+        let SwitchOptions { batch, pace, queue_memory, .. } = *options;
+        let switch = Self { _support: support, group, state, batch, pace, queue_memory, link_listener };
         let workers = if options.workers.is_empty() { &[None] } else { options.workers.as_slice() };
         for cpu in workers {
             switch.add_worker(*cpu).map_err(std::io::Error::other)?;

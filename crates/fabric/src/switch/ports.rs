@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
-use super::{BridgeId, Port, PortRef, Switch, SwitchError, port_mut};
+use super::attach::discard;
+use super::queues::{Memory, Queues};
+use super::{BridgeId, Port, PortRef, State, Switch, SwitchError, port_mut};
 use crate::bridge::port::{MAX_PORTS, PortIndex, PortSettings};
 use crate::counters::QueueSnapshot;
 use crate::deliver::crossing::Inlet;
 use crate::protect::egress_policing::{EgressPolicer, EgressQueueSnapshot};
 use crate::protect::policing::{RateLimit, RateLimits};
 use crate::protect::violations::Violation;
+use crate::queueing::classes::Classes;
 
 /// Counters of a port, by queue; they persist from client to client.
 #[derive(Debug, Clone, Default)]
@@ -29,7 +32,10 @@ impl Port {
             up: self.is_up(),
             rx: self.rx.iter().map(|c| c.snapshot()).collect(),
             tx: self.tx.iter().map(|c| c.snapshot()).collect(),
-            egress: self.egress_policer.iter().flat_map(|policer| policer.snapshot()).collect(),
+            egress: match &self.classes {
+                Some(classes) => classes.snapshot(),
+                None => self.egress_policer.iter().flat_map(|policer| policer.snapshot()).collect(),
+            },
         }
     }
 }
@@ -55,11 +61,22 @@ impl Switch {
         }
         let rate_limits = RateLimits::of(&settings, None);
         let egress_policer = EgressPolicer::of(settings.egress.as_ref(), None);
+        let classes = Classes::of(settings.egress.as_ref(), None);
         let (settings, violations) = (Arc::new(settings), Arc::default());
         let (rx, tx, pins) = Default::default();
         let (attached, suspended) = (None, false);
-        let port =
-            Port { settings, rate_limits, egress_policer, violations, rx, tx, attached, pins, suspended };
+        let port = Port {
+            settings,
+            rate_limits,
+            egress_policer,
+            classes,
+            violations,
+            rx,
+            tx,
+            attached,
+            pins,
+            suspended,
+        };
         if at == bridge.ports.len() {
             bridge.ports.push(Some(port));
         } else {
@@ -69,17 +86,41 @@ impl Switch {
         Ok(PortRef { bridge: id, port: PortIndex(at as u16) })
     }
 
-    /// Changes a port's settings.
+    /// Changes a port's settings. Packets that wait at the port go on waiting if packets still wait there; else they are
+    /// dropped (`port-down`).
     pub fn set_port(&self, at: PortRef, settings: PortSettings) -> Result<(), SwitchError> {
         let mut state = self.lock();
-        let bridge = state.bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
+        let State { bridges, next_token, workers, .. } = &mut *state;
+        let memory = Memory::without(self.queue_memory, bridges, at);
+        let bridge = bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
         let port = port_mut(bridge, at.port)?;
         let was_up = port.is_up();
+        let classes = Classes::of(settings.egress.as_ref(), port.classes.as_ref());
+        let (mut added, mut removed) = (Vec::new(), None);
+        if let Some(attached) = &mut port.attached {
+            match (&classes, &mut attached.queues) {
+                (Some(classes), Some(queues)) => queues.configure(classes, memory)?,
+                (Some(classes), none) => {
+                    let queues = none.insert(Queues::new(classes, &attached.tx, memory)?);
+                    added = queues.start(&port.tx, &attached.client, attached.near, workers, next_token);
+                }
+                (None, queues) => removed = queues.take(),
+            }
+        }
+        port.classes = classes;
         port.rate_limits = RateLimits::of(&settings, port.rate_limits.as_deref());
         port.egress_policer = EgressPolicer::of(settings.egress.as_ref(), port.egress_policer.as_ref());
         port.settings = Arc::new(settings);
         self.publish(bridge);
+        for (worker, task) in added {
+            workers.add(worker, task);
+        }
         self.report_link(bridge, at.port, was_up);
+        // No packet comes to wait there any more.
+        let asked: Vec<_> =
+            removed.iter().flat_map(|queues| &queues.drains).map(|it| workers.ask(*it)).collect();
+        drop(state);
+        discard(asked.into_iter().flatten());
         Ok(())
     }
 

@@ -8,6 +8,7 @@ use crate::bridge::state::{BridgeState, Lane, PortEntry};
 use crate::counters::DropReason;
 use crate::protect::egress_policing::Policed;
 use crate::protect::marking::Marks;
+use crate::queueing::lane::Queued;
 use crate::worker::per_thread::MAX_THREADS;
 
 impl Switch {
@@ -53,11 +54,13 @@ fn port_entry(at: PortIndex, port: &Port, lanes: &mut Vec<Lane>) -> PortEntry {
         let mtu = if settings.mtu > 0 { settings.mtu.min(attached.mtu) } else { attached.mtu };
         (up, queues) = (true, attached.enabled);
         (caps, max_frame) = (attached.caps, mtu.saturating_add(LINK_HEADER));
-        lanes.extend(attached.tx.iter().zip(&port.tx).map(|(egress, counters)| Lane {
+        let queues = attached.queues.as_ref().map_or(&[][..], |queues| &queues.lanes);
+        lanes.extend((0..).zip(&attached.tx).zip(&port.tx).map(|((i, egress), counters)| Lane {
             port: at,
-            egress: match &port.egress_policer {
-                Some(policer) => Arc::new(Policed::new(egress.clone(), policer.clone())),
-                None => egress.clone(),
+            egress: match (queues.get::<usize>(i), &port.egress_policer) {
+                (Some(queues), _) => Arc::new(Queued::new(queues.clone())),
+                (None, Some(policer)) => Arc::new(Policed::new(egress.clone(), policer.clone())),
+                (None, None) => egress.clone(),
             },
             counters: counters.clone(),
             client: attached.client.clone(),

@@ -254,7 +254,8 @@ impl State {
                     let (token, worker) = (queue.token, queue.worker);
                     Placed { place: Place::Queue(at, number), token, worker, near, pinned }
                 }));
-                all.extend(attached.drains.iter().enumerate().map(|(i, (worker, token))| {
+                let drains = attached.queues.iter().flat_map(|queues| &queues.drains);
+                all.extend(drains.enumerate().map(|(i, (worker, token))| {
                     let (token, worker) = (*token, *worker);
                     Placed { place: Place::Drain(at, i), token, worker, near, pinned: None }
                 }));
@@ -274,7 +275,8 @@ impl State {
             Place::Drain(at, i) => {
                 let bridge = self.bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
                 let attached = port_mut(bridge, at.port)?.attached.as_mut();
-                if let Some(drain) = attached.and_then(|attached| attached.drains.get_mut(i)) {
+                let queues = attached.and_then(|attached| attached.queues.as_mut());
+                if let Some(drain) = queues.and_then(|queues| queues.drains.get_mut(i)) {
                     drain.0 = to;
                 }
             }

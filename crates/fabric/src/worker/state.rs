@@ -34,8 +34,8 @@ enum Phase {
     Watched(u64),
     /// Not run until signalled.
     Asleep,
-    /// Not run before its time.
-    Waiting,
+    /// Not run before this time, unless it is signalled, if its sender signals.
+    Waiting { until: u64, signals: bool },
     /// Failed: never run again, awaits removal.
     Dead,
 }
@@ -174,8 +174,12 @@ impl WorkerState {
             && time <= now
         {
             self.waiting.pop();
-            if let Some(Some(slot)) = self.slots.get_mut(s) {
-                slot.phase = Phase::Polled;
+            if let Some(Some(slot)) = self.slots.get_mut(s)
+                // A task that was signalled before its time has another phase by now, or waits for another time.
+                && let Phase::Waiting { until, signals } = slot.phase
+                && until == time
+            {
+                slot.phase = if signals { Phase::Watched(now) } else { Phase::Polled };
                 slot.last_packets = now;
                 self.awake.push(s);
             }
@@ -206,7 +210,8 @@ impl WorkerState {
             Phase::Asleep => self.awake.push(s),
             // The signal may have cleared the sender's notification request; it is renewed before the task sleeps.
             Phase::Watched(_) => {}
-            Phase::Polled | Phase::Waiting | Phase::Dead => return false,
+            Phase::Waiting { signals: true, .. } => self.awake.push(s),
+            Phase::Polled | Phase::Waiting { .. } | Phase::Dead => return false,
         }
         slot.phase = Phase::Polled;
         slot.last_packets = clock::cycles();
@@ -243,9 +248,14 @@ impl WorkerState {
         let (stays, signals) = match ran.next {
             Next::At(time) => {
                 let watched = matches!(slot.phase, Phase::Watched(_));
-                slot.phase = Phase::Waiting;
+                slot.phase = Phase::Waiting { until: time, signals: false };
                 self.waiting.push(Reverse((time, s)));
                 (false, watched.then_some(false))
+            }
+            Next::Before(time) => {
+                slot.phase = Phase::Waiting { until: time, signals: true };
+                self.waiting.push(Reverse((time, s)));
+                (false, Some(true))
             }
             Next::Never => {
                 slot.phase = Phase::Dead;
@@ -270,7 +280,7 @@ impl WorkerState {
                     (false, None)
                 }
                 Phase::Polled | Phase::Watched(_) => (true, None),
-                Phase::Asleep | Phase::Waiting | Phase::Dead => (false, None),
+                Phase::Asleep | Phase::Waiting { .. } | Phase::Dead => (false, None),
             },
         };
         if let Some(on) = signals {
@@ -306,9 +316,10 @@ impl WorkerState {
         slot.last_packets = clock::cycles();
         slot.phase = match next {
             Next::Never => Phase::Dead,
-            Next::At(time) => {
-                self.waiting.push(Reverse((time, s)));
-                Phase::Waiting
+            // The doorbell of a task that comes is not armed.
+            Next::At(until) | Next::Before(until) => {
+                self.waiting.push(Reverse((until, s)));
+                Phase::Waiting { until, signals: false }
             }
             Next::Round => {
                 self.awake.push(s);

@@ -87,7 +87,48 @@ pub(crate) fn show(port: &proto::Port) -> String {
         .map(|(name, value)| format!("{name:<width$}  {value}").trim_end().to_owned() + "\n")
         .collect();
     out.push('\n');
-    out + &stats(std::slice::from_ref(port), true)
+    out + &stats(std::slice::from_ref(port), true) + &classes(std::slice::from_ref(port))
+}
+
+/// The classes of ports that have some: what has left, waits and was dropped, and how long packets wait.
+fn classes(ports: &[proto::Port]) -> String {
+    let columns = [
+        Column::Left("BRIDGE"),
+        Column::Left("PORT"),
+        Column::Right("CLASS"),
+        Column::Right("PACKETS"),
+        Column::Right("BYTES"),
+        Column::Right("WAITING"),
+        Column::Right("WAITED"),
+        Column::Right("MEAN WAIT"),
+        Column::Right("LONGEST"),
+        Column::Right("DROPPED"),
+        Column::Right("MARKED"),
+    ];
+    let mut rows = Vec::new();
+    for port in ports {
+        for class in &port.classes {
+            let waiting = class.waiting.unwrap_or_default();
+            let time = |seconds: f64| match waiting.waited {
+                0 => "-".to_owned(),
+                _ => units::delay(seconds),
+            };
+            rows.push(vec![
+                port.bridge.clone(),
+                port.name.clone(),
+                class.class.to_string(),
+                units::count(class.packets),
+                units::bytes(class.bytes),
+                units::count(waiting.packets),
+                units::count(waiting.waited),
+                time(waiting.waited_seconds / waiting.waited as f64),
+                time(waiting.longest_seconds),
+                units::count(class.policed + waiting.queue_full + waiting.early_drop),
+                units::count(waiting.marked),
+            ]);
+        }
+    }
+    if rows.is_empty() { String::new() } else { format!("\n{}", table(&columns, rows, "")) }
 }
 
 /// The value of a protection; of a rate, with the burst in effect.
@@ -146,7 +187,8 @@ pub(crate) fn explained_stats(ports: &[proto::Port], queues: bool) -> String {
         true => "\n`mswitch port reasons` explains the reasons for drops.\n",
         false => "",
     };
-    stats(ports, queues) + hint
+    let classes = if queues { classes(ports) } else { String::new() };
+    stats(ports, queues) + &classes + hint
 }
 
 /// `mswitch port reasons`: each with its meaning and the next step.
@@ -211,6 +253,39 @@ mod tests {
                 "BRIDGE PORT DIR PACKETS BYTES BATCHES DROPPED REASONS",
                 "br0 vm1 rx 1,500 87.9 KiB 30 2 2 vlan",
                 "br0 vm1 tx 0 0 B 0 0"
+            ]
+        );
+    }
+
+    #[test]
+    fn classes_are_shown_with_their_queues() {
+        let mut port = port();
+        let waiting = proto::WaitingCounters {
+            packets: 12,
+            queue_full: 3,
+            early_drop: 4,
+            marked: 5,
+            waited: 1000,
+            waited_seconds: 1.5,
+            longest_seconds: 0.02,
+        };
+        let class = |class, waiting| proto::ClassCounters {
+            class,
+            packets: 2000,
+            bytes: 90_000,
+            policed: 1,
+            waiting,
+        };
+        port.classes = vec![class(0, Some(waiting)), class(7, None)];
+        let text = stats(std::slice::from_ref(&port), true) + &classes(std::slice::from_ref(&port));
+        assert_eq!(explained_stats(&[port], true).split_once("\n\n`").unwrap().0, text.trim_end());
+        let rows: Vec<_> = text.lines().map(|l| l.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        assert_eq!(
+            rows[rows.len() - 3..],
+            [
+                "BRIDGE PORT CLASS PACKETS BYTES WAITING WAITED MEAN WAIT LONGEST DROPPED MARKED",
+                "br0 vm1 0 2,000 87.9 KiB 12 1,000 1.50 ms 20.0 ms 8 5",
+                "br0 vm1 7 2,000 87.9 KiB 0 0 - - 1 0"
             ]
         );
     }

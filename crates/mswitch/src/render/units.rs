@@ -77,6 +77,17 @@ pub(crate) fn time_and_age(unix_nanoseconds: u64, now: SystemTime) -> String {
     format!("{} UTC, {} ago", time_of_day(unix_nanoseconds), duration(ago))
 }
 
+/// 12.3 µs, 4.56 ms
+pub(crate) fn delay(seconds: f64) -> String {
+    let (scaled, unit) = match seconds {
+        s if s < 1e-3 => (s * 1e6, "µs"),
+        s if s < 1.0 => (s * 1e3, "ms"),
+        s => (s, "s"),
+    };
+    let digits = if scaled < 9.995 { 2 } else { usize::from(scaled < 99.95) };
+    format!("{scaled:.digits$} {unit}")
+}
+
 /// 3 min 12 s
 pub(crate) fn duration(d: Duration) -> String {
     let s = d.as_secs();
@@ -98,6 +109,12 @@ mod tests {
             ["0", "999", "1,000", "1,234,567"],
             [0, 999, 1000, 1_234_567].map(count).each_ref().map(|s| &**s)
         );
+    }
+
+    #[test]
+    fn delays() {
+        let texts = [0.0, 1.234e-6, 123.4e-6, 0.0456, 2.5, 250.0].map(delay);
+        assert_eq!(texts, ["0.00 µs", "1.23 µs", "123 µs", "45.6 ms", "2.50 s", "250 s"]);
     }
 
     #[test]

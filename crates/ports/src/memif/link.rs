@@ -184,7 +184,7 @@ impl PortState {
         let node = Topology::host().of_memory(pages);
         details.extend(numa::detail(node));
         let placement = numa::near(node);
-        let options = AttachOptions { memory: Some(memory), placement, ..AttachOptions::default() };
+        let options = AttachOptions { memory: Some(memory), placement };
         let (switch, at, closing) = (self.switch.clone(), self.at, self.closing.subscribe());
         // This reads the peer's memory and waits for workers: not on a thread that other ports' sockets need.
         let attached = off_thread(self.closing(), move || {

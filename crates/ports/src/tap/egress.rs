@@ -31,26 +31,66 @@ impl Egress for TapEgress {
         counters: &QueueCounters,
         _tools: &mut Tools,
     ) -> Result<(), Fault> {
-        let mut vector = Vector([libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; PIECES]);
         let mut drops = Drops::default();
+        let down = self.write_all(list, counters, &mut drops);
+        counters.add_drops(&mut drops);
+        down
+    }
+
+    fn deliver_front(
+        &self,
+        list: &mut OutputList<'_>,
+        least: u32,
+        counters: &QueueCounters,
+        _tools: &mut Tools,
+    ) -> Result<u32, Fault> {
+        if least > 0 {
+            // The kernel does not tell how much it would take.
+            return Ok(0);
+        }
+        let mut drops = Drops::default();
+        let all = list.len() as u32;
+        let down = self.write_all(list, counters, &mut drops);
+        // The kernel's queue is full from some output on.
+        let full = drops.take(DropReason::RingFull);
+        counters.add_drops(&mut drops);
+        down.map(|()| all - full)
+    }
+}
+
+impl TapEgress {
+    /// Writes outputs until the kernel's queue is full.
+    #[inline]
+    fn write_all(
+        &self,
+        list: &mut OutputList<'_>,
+        counters: &QueueCounters,
+        drops: &mut Drops,
+    ) -> Result<(), Fault> {
+        let mut vector = Vector([libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; PIECES]);
         let (mut packets, mut bytes) = (0, 0);
-        let mut down = None;
+        let mut stopped: Option<(DropReason, Errno)> = None;
         list.retain(|output| {
-            let reason = match down {
-                Some(_) => DropReason::PortDown,
+            let reason = match stopped {
+                Some((reason, _)) => reason,
                 None => match self.write(output, &mut vector) {
                     Ok(()) => {
                         packets += 1;
                         bytes += u64::from(output.len());
                         return Ok(());
                     }
-                    Err(Errno::AGAIN) => DropReason::RingFull,
-                    // Administratively down, or gone: the rest of the list would fail too.
-                    Err(error @ (Errno::IO | Errno::BADFD)) => {
-                        down = Some(error);
-                        DropReason::PortDown
+                    Err(error) => {
+                        let (reason, stops) = match error {
+                            Errno::AGAIN => (DropReason::RingFull, true),
+                            // Administratively down, or gone: the rest of the list would fail too.
+                            Errno::IO | Errno::BADFD => (DropReason::PortDown, true),
+                            _ => (DropReason::Device, false),
+                        };
+                        if stops {
+                            stopped = Some((reason, error));
+                        }
+                        reason
                     }
-                    Err(_) => DropReason::Device,
                 },
             };
             drops.add(reason, 1);
@@ -59,15 +99,12 @@ impl Egress for TapEgress {
         if packets > 0 {
             counters.add_batch(packets, bytes);
         }
-        counters.add_drops(&mut drops);
-        match down {
-            Some(Errno::BADFD) => Err(Fault::Device(Errno::BADFD)),
+        match stopped {
+            Some((_, Errno::BADFD)) => Err(Fault::Device(Errno::BADFD)),
             _ => Ok(()),
         }
     }
-}
 
-impl TapEgress {
     #[inline]
     fn write(&self, output: &Output<'_>, vector: &mut Vector) -> Result<(), Errno> {
         let head = virtio_net::encode(&output.offload(), 0);

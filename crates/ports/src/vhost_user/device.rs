@@ -227,7 +227,7 @@ impl Rings for Plug {
         let attachment = Attachment { rx: rx_queues, tx: egresses, caps, mtu, on_fault };
         let memory: Arc<dyn SharedMemory> = Arc::new(Memory { guest: memory, log: log.clone() });
         let placement = numa::near(node);
-        let options = AttachOptions { memory: Some(memory), placement, ..AttachOptions::default() };
+        let options = AttachOptions { memory: Some(memory), placement };
         attach(&self.switch, self.at, attachment, options, &self.closing)?;
         self.plugged = Some(Plugged { positions, calls, facts, log });
         Ok(())

@@ -7,7 +7,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use fabric::protection::{EgressLimits, Limit, QueueLimits, Rates, Scheme, Unit};
+use fabric::protection::{
+    EgressLimits, Limit, MAX_WAITING_QUEUES, QueueLimits, Rates, Scheme, Unit, Waiting,
+};
 use ovsdb::Uuid;
 use ovsdb::vswitch::{Port, QoS, Queue};
 
@@ -130,10 +132,24 @@ fn dscp(number: u16, queue: &Queue, faults: &mut Vec<String>) -> Option<u8> {
     dscp.filter(|_| number != 0)
 }
 
-/// A limit with room for what the queue of a shaper would hold beyond the burst: the same packets pass, only earlier.
-fn shaped(rate: u64, burst: u64) -> Limit {
-    let limit = Limit { unit: Unit::Bits, rate, burst: None };
-    Limit { burst: Some(limit.default_burst().saturating_add(burst)), ..limit }
+/// How the rates of `linux-htb` and `linux-hfsc` take effect.
+#[derive(Debug, Clone, Copy)]
+struct Shaping {
+    /// Packets wait, as in Linux; else they are dropped beyond their rate.
+    waits: bool,
+}
+
+impl Shaping {
+    /// The limit of a rate. Where packets do not wait, its bucket has room for what a queue would hold beyond the burst:
+    /// the same packets pass, only earlier.
+    fn limit(self, rate: u64, burst: u64) -> Limit {
+        let limit = Limit { unit: Unit::Bits, rate, burst: None };
+        let burst = match self.waits {
+            true => limit.of_shaper().burst().max(burst),
+            false => limit.default_burst().saturating_add(burst),
+        };
+        Limit { burst: Some(burst), ..limit }
+    }
 }
 
 /// `linux-htb` and `linux-hfsc`.
@@ -143,6 +159,13 @@ fn shares(
     queues: &BTreeMap<u16, &Queue>,
     link: Option<u64>,
 ) -> PlannedQos {
+    let all_queues = queues.len() + usize::from(!queues.contains_key(&0));
+    let shaping = Shaping { waits: all_queues <= MAX_WAITING_QUEUES };
+    if !shaping.waits {
+        reader.faults.push(format!(
+            "{all_queues} queues: packets wait in at most {MAX_WAITING_QUEUES}; with more, those beyond a rate are dropped"
+        ));
+    }
     let given = reader.number("max-rate");
     let total = given.or(link);
     let details = total.map(|rate| ("max-rate", rate)).into_iter().collect();
@@ -164,9 +187,12 @@ fn shares(
         };
         let priority = u32::try_from(priority).unwrap_or(u32::MAX);
         let wanted = QueueLimits {
-            guarantee: total.map(|_| shaped(guarantee, burst)),
-            maximum: maximum.map(|rate| shaped(rate, burst)),
+            guarantee: total.map(|_| shaping.limit(guarantee, burst)),
+            maximum: maximum.map(|rate| shaping.limit(rate, burst)),
             priority,
+            // As the quanta of Linux' classes, which go by their rates.
+            weight: u32::try_from(guarantee / LEAST).unwrap_or(u32::MAX),
+            early: None,
             rates: None,
             dscp: dscp(number, queue, &mut own.faults),
         };
@@ -174,14 +200,15 @@ fn shares(
         let mut details: Details = [("min-rate", guarantee)].into();
         details.extend(maximum.or(total).map(|rate| ("max-rate", rate)));
         // That of the bucket in effect, in bits.
-        let bucket = wanted.maximum.or(total.map(|rate| shaped(rate, 0)));
+        let bucket = wanted.maximum.or(total.map(|rate| shaping.limit(rate, 0)));
         details.extend(bucket.map(|limit| ("burst", limit.burst().saturating_mul(8))));
         details.extend((priority > 0).then_some(("priority", priority.into())));
         shown.insert(number, details);
         limits.insert(number, wanted);
     }
-    let scheme = Scheme::Shares { total: total.map(|rate| shaped(rate, 0)) };
-    let limits = EgressLimits { scheme, queues: limits };
+    let scheme = Scheme::Shares { total: total.map(|rate| shaping.limit(rate, 0)) };
+    let waiting = shaping.waits.then(Waiting::default);
+    let limits = EgressLimits { scheme, queues: limits, waiting };
     PlannedQos { kind, details, queues: shown, limits, follows_link: given.is_none() }
 }
 
@@ -195,7 +222,7 @@ fn policer(reader: &mut Reader<'_>, kind: &'static str) -> Option<PlannedQos> {
     let (cir, cbs) = (reader.number("cir"), reader.number("cbs"));
     let (cir, cbs) = (cir?, cbs?);
     let scheme = Scheme::Marked(Rates { committed: Some(bytes(cir, cbs)), excess: None });
-    let limits = EgressLimits { scheme, queues: BTreeMap::new() };
+    let limits = EgressLimits { scheme, ..EgressLimits::default() };
     let details = [("cir", cir), ("cbs", cbs)].into();
     Some(PlannedQos { kind, details, queues: BTreeMap::new(), limits, follows_link: false })
 }
@@ -238,7 +265,7 @@ fn two_rates(
         shown.insert(*number, of_queue);
         limits.insert(*number, QueueLimits { rates: Some(rates), dscp, ..QueueLimits::default() });
     }
-    let limits = EgressLimits { scheme: Scheme::Marked(port), queues: limits };
+    let limits = EgressLimits { scheme: Scheme::Marked(port), queues: limits, waiting: None };
     Some(PlannedQos { kind, details, queues: shown, limits, follows_link: false })
 }
 
@@ -304,20 +331,34 @@ mod tests {
         assert_eq!(
             queues,
             [
-                "burst=2500000 max-rate=10000000 min-rate=12000",
-                "burst=1330000 max-rate=5000000 min-rate=3000000",
-                "burst=524288 max-rate=12000 min-rate=12000",
-                "burst=2500000 max-rate=10000000 min-rate=10000000 priority=5",
+                "burst=100000 max-rate=10000000 min-rate=12000",
+                "burst=80000 max-rate=5000000 min-rate=3000000",
+                "burst=24224 max-rate=12000 min-rate=12000",
+                "burst=100000 max-rate=10000000 min-rate=10000000 priority=5",
             ]
         );
         let Scheme::Shares { total: Some(total) } = planned.limits.scheme else { panic!("it has a rate") };
-        assert_eq!((total.rate, total.burst()), (10_000_000, 312_500));
+        assert_eq!((total.rate, total.burst()), (10_000_000, 12_500));
+        assert!(planned.limits.waits());
         let of = |number: u16| planned.limits.queues[&number].clone();
-        // A bucket holds a quarter of a second and the burst.
-        assert_eq!(of(1).guarantee.map(|limit| (limit.rate, limit.burst())), Some((3_000_000, 103_750)));
-        assert_eq!(of(1).maximum.map(|limit| (limit.rate, limit.burst())), Some((5_000_000, 166_250)));
+        assert_eq!(of(1).guarantee.map(|limit| (limit.rate, limit.burst())), Some((3_000_000, 10_000)));
+        assert_eq!(of(1).maximum.map(|limit| (limit.rate, limit.burst())), Some((5_000_000, 10_000)));
+        assert_eq!([of(1).weight, of(0).weight, of(61_439).weight], [250, 1, 833]);
         assert_eq!((of(61_439).maximum, of(61_439).priority, of(61_439).dscp), (None, 5, Some(46)));
-        assert_eq!(of(7).maximum.map(|limit| (limit.rate, limit.burst())), Some((12_000, 65_536)));
+        assert_eq!(of(7).maximum.map(|limit| (limit.rate, limit.burst())), Some((12_000, 3028)));
+    }
+
+    #[test]
+    fn more_queues_than_packets_wait_in_police() {
+        let queues: Vec<QueueRow<'_>> = (1..=64).map(|number| (number, &[][..], None)).collect();
+        let max_rate = [("max-rate", "10000000")];
+        let (planned, faults) = plan("linux-htb", &max_rate, &queues, None);
+        assert_eq!(faults.len(), 1);
+        assert!(faults[0].starts_with("65 queues: packets wait in at most 64"), "{faults:?}");
+        let Scheme::Shares { total: Some(total) } = planned.as_ref().unwrap().limits.scheme else { panic!() };
+        // A bucket holds a quarter of a second.
+        assert_eq!((total.burst(), planned.unwrap().limits.waits()), (312_500, false));
+        assert!(plan("linux-htb", &max_rate, &queues[1..], None).0.unwrap().limits.waits());
     }
 
     #[test]

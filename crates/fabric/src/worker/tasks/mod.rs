@@ -56,6 +56,8 @@ pub(crate) enum Next {
     Round,
     /// At this time on the cycle counter; doorbells do not make it earlier.
     At(u64),
+    /// At this time, or when its doorbell rings.
+    Before(u64),
     /// Never: it failed and awaits removal.
     Never,
 }
@@ -185,6 +187,7 @@ impl Context {
             published: false,
             nested: NestedBatches::of_worker(worker, limits, info.activity.clone()),
             activity: info.activity.clone(),
+            sorted: None,
         };
         Ok(Self { worker, counters: Arc::default(), batch, pad, tools })
     }

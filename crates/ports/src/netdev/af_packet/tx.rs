@@ -53,18 +53,52 @@ impl Egress for PacketTx {
         counters: &QueueCounters,
         _tools: &mut Tools,
     ) -> Result<(), Fault> {
+        let mut sending = self.send(list, counters);
+        counters.add_drops(&mut sending.drops);
+        Ok(())
+    }
+
+    fn deliver_front(
+        &self,
+        list: &mut OutputList<'_>,
+        least: u32,
+        counters: &QueueCounters,
+        _tools: &mut Tools,
+    ) -> Result<u32, Fault> {
+        if least > 0 {
+            // The kernel does not tell how much it would take.
+            return Ok(0);
+        }
+        let all = list.len() as u32;
+        let mut sending = self.send(list, counters);
+        let full = sending.full_from.map_or(0, |from| all - from);
+        let without_room = sending.drops.take(DropReason::RingFull);
+        sending.drops.add(DropReason::RingFull, without_room - full);
+        counters.add_drops(&mut sending.drops);
+        Ok(all - full)
+    }
+
+    fn depth(&self, counters: &QueueCounters) -> u32 {
+        let sent = counters.snapshot();
+        let sent = Totals { packets: sent.packets, bytes: sent.bytes };
+        self.backlog.packets(socket::unsent(&self.socket), sent)
+    }
+}
+
+impl PacketTx {
+    /// Sends a list and counts what has left; drops are the caller's to count.
+    #[inline]
+    fn send(&self, list: &mut OutputList<'_>, counters: &QueueCounters) -> Sending {
         let mut sending = Sending::new(self.socket.as_raw_fd());
         list.for_each(|output| sending.add(output));
         sending.flush();
-        let Sending { packets, bytes, mut drops, refused, runs, .. } = sending;
-        if packets > 0 {
-            counters.add_batch(packets, bytes);
+        if sending.packets > 0 {
+            counters.add_batch(sending.packets, sending.bytes);
         }
-        counters.add_drops(&mut drops);
         if let Some(lookout) = &self.lookout {
             lookout.look_if_due();
         }
-        let refused = refused.get(..runs).unwrap_or_default();
+        let refused = sending.refused.get(..sending.runs).unwrap_or_default();
         if !refused.is_empty() {
             let mut number = 0;
             list.retain(|_| {
@@ -73,13 +107,7 @@ impl Egress for PacketTx {
                 run.map_or(Ok(()), |run| Err(run.reason))
             });
         }
-        Ok(())
-    }
-
-    fn depth(&self, counters: &QueueCounters) -> u32 {
-        let sent = counters.snapshot();
-        let sent = Totals { packets: sent.packets, bytes: sent.bytes };
-        self.backlog.packets(socket::unsent(&self.socket), sent)
+        sending
     }
 }
 
@@ -106,6 +134,8 @@ struct Sending {
     next: u32,
     /// Reason for which the rest of the list is dropped.
     stopped: Option<DropReason>,
+    /// The first output for which the socket has no room, nor for any after it.
+    full_from: Option<u32>,
     packets: u64,
     bytes: u64,
     drops: Drops,
@@ -128,6 +158,7 @@ impl Sending {
             used_pieces: 0,
             next: 0,
             stopped: None,
+            full_from: None,
             packets: 0,
             bytes: 0,
             drops: Drops::default(),
@@ -220,6 +251,7 @@ impl Sending {
                 // The socket has no room: other packets have none either.
                 Errno::AGAIN => {
                     self.stopped = Some(DropReason::RingFull);
+                    self.full_from = Some(first + done as u32);
                     break;
                 }
                 Errno::NETDOWN | Errno::NXIO | Errno::NODEV => {

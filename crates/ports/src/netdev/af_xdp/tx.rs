@@ -103,6 +103,18 @@ impl Egress for XdpTx {
         self.send()
     }
 
+    fn deliver_front(
+        &self,
+        list: &mut OutputList<'_>,
+        least: u32,
+        counters: &QueueCounters,
+        tools: &mut Tools,
+    ) -> Result<u32, Fault> {
+        let done = self.ring.deliver_front(list, least, counters, tools)?;
+        fence(Ordering::SeqCst);
+        self.send().map(|()| done)
+    }
+
     fn close(&self) {
         self.ring.close();
     }

@@ -1,0 +1,445 @@
+//! The classes of a port where packets wait: their rates, their order, their counters, shared by all of its transmit
+//! queues; and the choice of the class that sends next.
+//!
+//! The order is that of a hierarchical token bucket (tc-htb(8)):
+//! 1. nothing leaves unless the port's bucket has a token, nor a class above its maximum;
+//! 2. classes within their guarantees come first, by priority and in turns;
+//! 3. then the others share the rest: by priority, and by weight within one priority ([`Order`]).
+//!
+//! A packet leaves while a bucket has any token, and is charged in full: a bucket may be in debt by a packet, which it
+//! pays back. So rates hold over any time, to within a burst and a packet, whatever the packets' lengths.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use crate::clock;
+use crate::lists::output::OutputList;
+use crate::protect::bucket::Bucket;
+use crate::protect::egress_policing::{EgressQueueSnapshot, Scale, WaitingSnapshot, reuse};
+use crate::protection::{EgressLimits, MAX_WAITING_QUEUES, QueueLimits, Scheme};
+use crate::queueing::early::Early;
+use crate::queueing::scheduler::{Order, Scheduler, Set};
+
+/// Numbers below this find their class without a search.
+const DIRECT: usize = 64;
+
+/// The classes of a port. See the module.
+#[derive(Debug)]
+pub(crate) struct Classes {
+    pub(crate) limits: Arc<EgressLimits>,
+    total: Option<Arc<Bucket>>,
+    /// By number.
+    classes: Box<[Class]>,
+    /// The place of a number among them; that of the default class for numbers that are not listed.
+    places: [u8; DIRECT],
+    /// The classes with a maximum.
+    limited: Set,
+    /// The classes with a guarantee.
+    guaranteed: Set,
+    order: Order,
+}
+
+/// A class.
+#[derive(Debug)]
+pub(crate) struct Class {
+    number: u16,
+    guarantee: Option<Arc<Bucket>>,
+    maximum: Option<Arc<Bucket>>,
+    pub(crate) early: Option<Arc<Early>>,
+    pub(crate) counts: Arc<Counts>,
+}
+
+/// Counters of a class.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(crate) struct Counts {
+    packets: AtomicU64,
+    bytes: AtomicU64,
+    /// Packets that wait now; as counts that come and go in any order, modulo 2^64.
+    waiting: AtomicU64,
+    full: AtomicU64,
+    early: AtomicU64,
+    marked: AtomicU64,
+    /// Packets that have waited, and the cycles that they have, together and at most.
+    waited: AtomicU64,
+    waited_cycles: AtomicU64,
+    longest_cycles: AtomicU64,
+    /// Monotonic time, nanoseconds.
+    created: u64,
+}
+
+/// Packets of a class that have waited and left.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Waits {
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+    /// Cycles that they have waited, together,
+    pub(crate) cycles: u64,
+    /// and at most.
+    pub(crate) longest: u64,
+    /// Those that were marked.
+    pub(crate) marked: u64,
+}
+
+/// The class that sends next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// A packet of a class.
+    Packet(Pick),
+    /// None before this time on the cycle counter.
+    At(u64),
+    /// None of those that have packets before this time; others may.
+    Held(u64),
+}
+
+/// The choice of a class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pick {
+    /// Its place.
+    pub(crate) place: usize,
+    /// The classes that the [scheduler](Scheduler) has chosen from; `None`: the class is within its guarantee.
+    from: Option<Set>,
+    /// All classes that had packets.
+    waiting: Set,
+}
+
+/// Packets and bytes of each class in a list.
+pub(crate) struct Shares {
+    /// The classes that have some.
+    pub(crate) present: Set,
+    /// Bytes of all.
+    sum: u64,
+    packets: [u32; MAX_WAITING_QUEUES],
+    bytes: [u64; MAX_WAITING_QUEUES],
+}
+
+impl Class {
+    /// Its number.
+    pub(crate) fn number(&self) -> u16 {
+        self.number
+    }
+}
+
+impl Classes {
+    /// The classes that limits ask for, if packets wait by them. Unchanged classes keep their buckets and counters.
+    pub(crate) fn of(limits: Option<&Arc<EgressLimits>>, before: Option<&Arc<Self>>) -> Option<Arc<Self>> {
+        let limits = limits.filter(|limits| limits.waits())?;
+        if let Some(before) = before.filter(|before| before.limits == *limits) {
+            return Some(before.clone());
+        }
+        let Scheme::Shares { total } = limits.scheme else { return None };
+        let default = QueueLimits::default();
+        let wanted: BTreeMap<u16, &QueueLimits> = limits.with_default(&default).collect();
+        let scale = Scale::of(limits);
+        let make = |(number, wanted): (&u16, &&QueueLimits)| {
+            let before = before.and_then(|before| {
+                let at = before.classes.binary_search_by_key(number, |class| class.number).ok()?;
+                before.classes.get(at)
+            });
+            let same_early = |early: &&Arc<Early>| Some(early.settings()) == wanted.early;
+            let kept = before.and_then(|it| it.early.as_ref()).filter(same_early).cloned();
+            Class {
+                number: *number,
+                // Without a rate of the port, nothing has to be shared.
+                guarantee: total.and(wanted.guarantee).map(|limit| {
+                    reuse(scale.scaled(limit).of_shaper(), before.and_then(|it| it.guarantee.as_ref()))
+                }),
+                maximum: wanted
+                    .maximum
+                    .map(|limit| reuse(limit.of_shaper(), before.and_then(|it| it.maximum.as_ref()))),
+                early: kept.or_else(|| wanted.early.map(|settings| Arc::new(Early::new(settings)))),
+                counts: before.map_or_else(Counts::new, |it| it.counts.clone()),
+            }
+        };
+        let classes: Box<[Class]> = wanted.iter().map(make).collect();
+        let place = |number: u16| classes.binary_search_by_key(&number, |class| class.number).unwrap_or(0);
+        let having = |has: fn(&Class) -> bool| {
+            classes.iter().enumerate().filter(|(_, it)| has(it)).map(|(at, _)| 1 << at).sum()
+        };
+        let order: Vec<_> = wanted.values().map(|it| (it.priority, it.weight.into())).collect();
+        Some(Arc::new(Self {
+            total: total
+                .map(|total| reuse(total.of_shaper(), before.and_then(|before| before.total.as_ref()))),
+            places: std::array::from_fn(|number| place(number as u16) as u8),
+            limited: having(|class| class.maximum.is_some()),
+            guaranteed: having(|class| class.guarantee.is_some()),
+            order: Order::new(&order),
+            limits: limits.clone(),
+            classes,
+        }))
+    }
+
+    /// The classes, by number.
+    pub(crate) fn all(&self) -> &[Class] {
+        &self.classes
+    }
+
+    /// The place of a packet's class.
+    #[inline]
+    pub(crate) fn place(&self, number: u16) -> usize {
+        match self.places.get(usize::from(number)) {
+            Some(place) => usize::from(*place),
+            // The default class is the first.
+            None => self.classes.binary_search_by_key(&number, |class| class.number).unwrap_or(0),
+        }
+    }
+
+    /// A scheduler at its start.
+    pub(crate) fn scheduler(&self) -> Scheduler {
+        Scheduler::new(&self.order)
+    }
+
+    /// The class that sends next, of those that have packets.
+    #[inline]
+    pub(crate) fn next(&self, scheduler: &mut Scheduler, now: u64, waiting: Set) -> Choice {
+        if let Some(total) = &self.total {
+            let opens = total.opens_at();
+            if opens > now {
+                return Choice::At(opens);
+            }
+        }
+        let (mut open, mut earliest) = (waiting, u64::MAX);
+        for class in places(waiting & self.limited) {
+            if let Some(maximum) = self.classes.get(class).and_then(|class| class.maximum.as_ref()) {
+                let opens = maximum.opens_at();
+                if opens > now {
+                    open &= !(1 << class);
+                    earliest = earliest.min(opens);
+                }
+            }
+        }
+        let is_due = |class: &usize| {
+            let guarantee = self.classes.get(*class).and_then(|class| class.guarantee.as_ref());
+            guarantee.is_some_and(|guarantee| guarantee.opens_at() <= now)
+        };
+        let due: Set = places(open & self.guaranteed).filter(is_due).map(|class| 1 << class).sum();
+        if due != 0 {
+            // Guarantees are rates: whichever class is served first, the others are in time.
+            return Choice::Packet(Pick { place: self.order.first(due), from: None, waiting });
+        }
+        match scheduler.pick(&self.order, open, waiting) {
+            Some(place) => Choice::Packet(Pick { place, from: Some(open), waiting }),
+            None => Choice::Held(earliest),
+        }
+    }
+
+    /// A packet of a class leaves, as [`Classes::next`] has chosen.
+    #[inline]
+    pub(crate) fn sent(&self, scheduler: &mut Scheduler, now: u64, pick: Pick, len: u32) {
+        let Some(class) = self.classes.get(pick.place) else { return };
+        for bucket in self.total.iter().chain(&class.maximum) {
+            bucket.charge(now, len.into());
+        }
+        match (pick.from, &class.guarantee) {
+            (None, Some(guarantee)) => guarantee.charge(now, len.into()),
+            _ => scheduler.sent(pick.place, len),
+        }
+    }
+
+    /// Repeats a choice, from the state in which it was made.
+    pub(crate) fn repeat(&self, scheduler: &mut Scheduler, pick: Pick, len: u32) {
+        if let Some(from) = pick.from {
+            let again = scheduler.pick(&self.order, from, pick.waiting);
+            debug_assert_eq!(again, Some(pick.place));
+            scheduler.sent(pick.place, len);
+        }
+    }
+
+    /// A packet that was [sent](Classes::sent) stays after all: its tokens are given back.
+    pub(crate) fn unsent(&self, pick: Pick, len: u32) {
+        let Some(class) = self.classes.get(pick.place) else { return };
+        let guarantee = class.guarantee.as_ref().filter(|_| pick.from.is_none());
+        for bucket in self.total.iter().chain(&class.maximum).chain(guarantee) {
+            bucket.refund(len.into());
+        }
+    }
+
+    /// Packets and bytes of a list by class.
+    #[inline]
+    pub(crate) fn shares(&self, list: &OutputList<'_>) -> Shares {
+        let mut shares =
+            Shares { present: 0, sum: 0, packets: [0; MAX_WAITING_QUEUES], bytes: [0; MAX_WAITING_QUEUES] };
+        let (mut number, mut place) = (0, self.place(0));
+        for output in list.iter() {
+            if output.class() != number {
+                number = output.class();
+                place = self.place(number);
+            }
+            shares.present |= 1 << place;
+            if let (Some(packets), Some(bytes)) = (shares.packets.get_mut(place), shares.bytes.get_mut(place))
+            {
+                let len = u64::from(output.len());
+                *packets += 1;
+                *bytes += len;
+                shares.sum += len;
+            }
+        }
+        shares
+    }
+
+    /// Takes the tokens of a whole list that passes at once, or none.
+    #[inline]
+    pub(crate) fn take(&self, shares: &Shares, now: u64) -> bool {
+        let limited = shares.present & self.limited;
+        if self.total.is_none() && limited == 0 {
+            return true;
+        }
+        if let Some(total) = &self.total
+            && !total.take(now, shares.sum)
+        {
+            return false;
+        }
+        for class in places(limited) {
+            let bytes = shares.bytes(class);
+            let maximum = self.classes.get(class).and_then(|class| class.maximum.as_ref());
+            if maximum.is_some_and(|maximum| !maximum.take(now, bytes)) {
+                self.give_back_before(shares, class);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Gives back the tokens of a list that did not pass after all.
+    #[cold]
+    pub(crate) fn give_back(&self, shares: &Shares) {
+        self.give_back_before(shares, MAX_WAITING_QUEUES);
+    }
+
+    /// Gives back those of the port and of the classes before `end`.
+    fn give_back_before(&self, shares: &Shares, end: usize) {
+        if let Some(total) = &self.total {
+            total.refund(shares.sum);
+        }
+        for class in places(shares.present & self.limited).take_while(|class| *class < end) {
+            if let Some(maximum) = self.classes.get(class).and_then(|class| class.maximum.as_ref()) {
+                maximum.refund(shares.bytes(class));
+            }
+        }
+    }
+
+    /// Counts a list that has left.
+    #[inline]
+    pub(crate) fn count(&self, shares: &Shares) {
+        for class in places(shares.present) {
+            if let Some(it) = self.classes.get(class) {
+                it.counts.left(shares.packets(class).into(), shares.bytes(class));
+            }
+        }
+    }
+
+    /// Counters by class.
+    pub(crate) fn snapshot(&self) -> Vec<EgressQueueSnapshot> {
+        self.classes.iter().map(|class| class.counts.snapshot(class.number)).collect()
+    }
+}
+
+impl Shares {
+    /// Packets of a class.
+    pub(crate) fn packets(&self, class: usize) -> u32 {
+        self.packets.get(class).copied().unwrap_or(0)
+    }
+
+    fn bytes(&self, class: usize) -> u64 {
+        self.bytes.get(class).copied().unwrap_or(0)
+    }
+}
+
+/// The classes of a set.
+#[inline]
+pub(crate) fn places(mut set: Set) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let place = (set != 0).then(|| set.trailing_zeros() as usize)?;
+        set &= set - 1;
+        Some(place)
+    })
+}
+
+impl Counts {
+    fn new() -> Arc<Self> {
+        let zero = || AtomicU64::new(0);
+        Arc::new(Self {
+            packets: zero(),
+            bytes: zero(),
+            waiting: zero(),
+            full: zero(),
+            early: zero(),
+            marked: zero(),
+            waited: zero(),
+            waited_cycles: zero(),
+            longest_cycles: zero(),
+            created: clock::nanoseconds(),
+        })
+    }
+
+    /// Packets have left.
+    #[inline]
+    pub(crate) fn left(&self, packets: u64, bytes: u64) {
+        self.packets.fetch_add(packets, Relaxed);
+        self.bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// Packets have come to wait.
+    pub(crate) fn wait(&self, packets: u32) {
+        self.waiting.fetch_add(packets.into(), Relaxed);
+    }
+
+    /// Packets that were to wait found no room.
+    pub(crate) fn withdraw(&self, packets: u32) {
+        self.waiting.fetch_sub(packets.into(), Relaxed);
+    }
+
+    /// Packets that wait now.
+    pub(crate) fn depth(&self) -> u32 {
+        // A packet may be counted as gone before it is counted as there.
+        u32::try_from((self.waiting.load(Relaxed) as i64).max(0)).unwrap_or(u32::MAX)
+    }
+
+    /// Packets found no room.
+    #[cold]
+    pub(crate) fn refuse(&self, packets: u32) {
+        self.full.fetch_add(packets.into(), Relaxed);
+    }
+
+    /// Packets were dropped early.
+    #[cold]
+    pub(crate) fn drop_early(&self, packets: u32) {
+        self.early.fetch_add(packets.into(), Relaxed);
+    }
+
+    /// Packets that have waited have left.
+    pub(crate) fn end_wait(&self, waits: Waits) {
+        self.left(waits.packets, waits.bytes);
+        self.waiting.fetch_sub(waits.packets, Relaxed);
+        self.waited.fetch_add(waits.packets, Relaxed);
+        self.waited_cycles.fetch_add(waits.cycles, Relaxed);
+        if waits.longest > self.longest_cycles.load(Relaxed) {
+            self.longest_cycles.fetch_max(waits.longest, Relaxed);
+        }
+        if waits.marked > 0 {
+            self.marked.fetch_add(waits.marked, Relaxed);
+        }
+    }
+
+    fn snapshot(&self, queue: u16) -> EgressQueueSnapshot {
+        let waited = self.waited_cycles.load(Relaxed);
+        EgressQueueSnapshot {
+            queue,
+            packets: self.packets.load(Relaxed),
+            bytes: self.bytes.load(Relaxed),
+            policed: 0,
+            waiting: Some(WaitingSnapshot {
+                packets: self.depth().into(),
+                full: self.full.load(Relaxed),
+                early: self.early.load(Relaxed),
+                marked: self.marked.load(Relaxed),
+                waited: self.waited.load(Relaxed),
+                waited_for: clock::to_duration(waited),
+                longest: clock::to_duration(self.longest_cycles.load(Relaxed)),
+            }),
+            age: Duration::from_nanos(clock::nanoseconds().saturating_sub(self.created)),
+        }
+    }
+}
