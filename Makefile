@@ -272,6 +272,8 @@ bench: generator swx ## against the floor, Open vSwitch with DPDK and DPDK's pip
 	bench/interfaces.sh
 	bench/pairs.sh --pairs $(PAIRS) --ports vhost-user --only static --load segments
 	bench/logics.sh --rounds $(PAIRS)
+	bench/queueing.sh --rounds $(PAIRS)
+	bench/shaper.sh
 	bench/hostile.sh --rounds $(PAIRS)
 	bench/p4.sh --rounds $(PAIRS)
 	bench/p4-writes.sh --rounds $(PAIRS)

@@ -40,8 +40,6 @@ use support::model::{Model, Shape};
 const LIMITS: BatchLimits = BatchLimits { packets: 64, bytes: 256 << 10 };
 const SLOT: usize = 2048;
 const METADATA: usize = 12;
-/// Bytes in front of a packet that waits.
-const WAITING_METADATA: usize = 16;
 
 /// A packet on a list.
 type Given = (Vec<u8>, Offload);
@@ -552,7 +550,7 @@ impl Egress for End {
                 let Some(queue) = queue else { panic!("the queue is missing") };
                 queue.deliver(list, counters, tools)?;
                 let mut retained = lock(&self.retained);
-                let needs = |bytes: &Vec<u8>| (bytes.len() + WAITING_METADATA).div_ceil(SLOT);
+                let needs = |bytes: &Vec<u8>| bytes.len().div_ceil(SLOT);
                 let mut free =
                     *buffers as usize - retained.iter().map(|(bytes, _)| needs(bytes)).sum::<usize>();
                 let mut taken = Vec::new();

@@ -3,6 +3,7 @@
 //! ```text
 //! mswitch-instructions cases             prints the names of all cases
 //! mswitch-instructions run CASE ROUNDS   switches PACKETS_PER_ROUND packets a round, and prints their total
+//! mswitch-instructions cycles CASE ROUNDS    the same without callgrind, and prints the worker's cycles per packet
 //! ```
 //!
 //! The clients run in a separate process, which callgrind does not follow. They publish a whole ring of packets at once
@@ -115,14 +116,14 @@ fn limits() -> Arc<EgressLimits> {
 /// Eight classes in strict order, at a rate that a worker does not reach, with this burst.
 fn classes(burst: Option<u64>) -> Arc<EgressLimits> {
     let of = |class: u16| QueueLimits { priority: (7 - class).into(), ..QueueLimits::default() };
-    let total = Limit { unit: Unit::Bits, rate: 1_000_000_000_000, burst };
+    let total = Limit { unit: Unit::Bits, rate: 100_000_000_000, burst };
     let queues = (0..8).map(|class| (class, of(class))).collect();
     let scheme = Scheme::Shares { total: Some(total) };
     Arc::new(EgressLimits { scheme, queues, waiting: Some(Waiting::default()) })
 }
 
-/// Switches this many rounds of a case.
-fn run(case: &Case, rounds: u64) -> Result<()> {
+/// Switches this many rounds of a case. Returns the packets, and the worker's cycles on batches that held some.
+fn run(case: &Case, rounds: u64) -> Result<(u64, u64)> {
     let batch = BatchLimits { packets: case.batch, ..BatchLimits::default() };
     let switch = Arc::new(Switch::start(&SwitchOptions { batch, ..SwitchOptions::default() })?);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
@@ -135,8 +136,8 @@ fn run(case: &Case, rounds: u64) -> Result<()> {
         let egress = match case.extra {
             Extra::Limits => Some(limits()),
             Extra::Classes => Some(classes(None)),
-            // A batch is more than the bucket holds, and a packet is not.
-            Extra::Waiting => Some(classes(Some(PACKET as u64))),
+            // A byte less than a batch: it does not pass at once, but in one go from its queue.
+            Extra::Waiting => Some(classes(Some((case.batch * PACKET) as u64 - 1))),
             Extra::Nothing | Extra::Observer | Extra::NetFlow => None,
         };
         let at = switch.add_port(bridge, PortSettings { egress, ..PortSettings::new(name) })?;
@@ -184,8 +185,7 @@ fn run(case: &Case, rounds: u64) -> Result<()> {
         .into());
     }
     open.iter().for_each(|port| port.close());
-    println!("{expected}");
-    Ok(())
+    Ok((expected, worker.busy_cycles))
 }
 
 /// Makes a packet from a station to the station of the same number on the other side. Sides are 0 and 1.
@@ -258,18 +258,25 @@ fn send(
     Ok(())
 }
 
+fn named(name: &str) -> Result<&'static Case> {
+    CASES.iter().find(|case| case.name == name).ok_or_else(|| format!("no case {name:?}").into())
+}
+
 fn start() -> Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["cases"] => CASES.iter().for_each(|case| println!("{}", case.name)),
         ["run", name, rounds] => {
-            let case = CASES.iter().find(|case| case.name == *name);
-            run(case.ok_or_else(|| format!("no case {name:?}"))?, rounds.parse()?)?;
+            println!("{}", run(named(name)?, rounds.parse()?)?.0);
+        }
+        ["cycles", name, rounds] => {
+            let (packets, cycles) = run(named(name)?, rounds.parse()?)?;
+            println!("{:.2}", cycles as f64 / packets as f64);
         }
         ["clients", socket, stations, rounds, udp] => {
             clients(socket, stations.parse()?, rounds.parse()?, udp.parse()?)?;
         }
-        _ => return Err("usage: mswitch-instructions cases | run CASE ROUNDS".into()),
+        _ => return Err("usage: mswitch-instructions cases | run CASE ROUNDS | cycles CASE ROUNDS".into()),
     }
     Ok(())
 }

@@ -386,9 +386,9 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Sets the traffic class of a version, for queues that use it ([`crate::Gate`],
-    /// [`crate::protection::EgressLimits`]). By default it is 0, or that with which the packet left another bridge. Only
-    /// for a version that no output refers to.
+    /// Sets the traffic class of a version, for ports with classes ([`crate::protection::EgressLimits`]). By default it is
+    /// that of the port where the packet came in ([`crate::protection::Classification`]), or that with which it left
+    /// another bridge, or 0. Only for a version that no output refers to.
     pub fn set_class(&mut self, v: VersionId, class: u16) {
         let record = &mut self.rx.records[usize::from(v.0)];
         if !record.has(state::SENT) {

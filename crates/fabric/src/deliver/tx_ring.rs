@@ -92,6 +92,9 @@ pub unsafe trait RingBacking: Send + Sync {
     /// Writes the [`RingBacking::PREFIX`] bytes in front of a packet that takes so many entries.
     fn prefix(&self, _output: &Output<'_>, _entries: u16, _to: &mut [u8]) {}
 
+    /// Records the metadata of a packet that begins in entry `seq`, for rings that keep it beside the packet.
+    fn describe(&self, _seq: u32, _output: &Output<'_>) {}
+
     /// Records that entry `seq` holds `len` bytes of a packet, which continues in the next entry if `more`.
     fn fill(&self, seq: u32, entry: &mut Self::Entry, len: u32, more: bool);
 
@@ -333,6 +336,7 @@ impl<B: RingBacking> TxRing<B> {
                 });
             }
         }
+        self.backing.describe(seq, output);
         self.backing.fill(seq, &mut slot.entry, len, false);
         seq.wrapping_add(1)
     }
@@ -349,6 +353,7 @@ impl<B: RingBacking> TxRing<B> {
     /// As [`TxRing::fill`], for a packet that takes several buffers.
     #[cold]
     fn fill_pieces(&self, mut seq: u32, output: &Output<'_>) -> u32 {
+        self.backing.describe(seq, output);
         let len = output.len() + B::PREFIX as u32;
         let mut prefix = [0; MAX_PREFIX];
         if B::PREFIX > 0 {

@@ -248,6 +248,30 @@ impl<'a> OutputList<'a> {
         self.batch.longest
     }
 
+    /// The class and the bytes of its outputs, none of which is refused; `None` if they are of several classes.
+    #[inline]
+    pub(crate) fn sum_of_one_class(&self) -> Option<(u16, u64)> {
+        let mut run = self.runs.get(self.head)?;
+        let class = self.batch.records.get(usize::from(run.first))?.class;
+        let mut bytes = 0;
+        loop {
+            let records = self.batch.records.get(usize::from(run.first)..run.end() as usize)?;
+            let (mut sum, mut others) = (0u64, 0);
+            for record in records {
+                sum += u64::from(record.len());
+                others |= record.class ^ class;
+            }
+            if others != 0 {
+                return None;
+            }
+            bytes += sum;
+            match self.runs.get(run.next) {
+                Some(next) => run = next,
+                None => return Some((class, bytes)),
+            }
+        }
+    }
+
     /// Calls `f` with each output not yet refused; outputs that `f` refuses are not shown again.
     pub fn retain(&mut self, mut f: impl FnMut(&Output<'_>) -> Result<(), DropReason>) {
         let mut at = self.head;

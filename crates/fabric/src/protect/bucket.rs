@@ -125,6 +125,15 @@ impl Bucket {
         self.epoch.saturating_add(ticks / TICKS_PER_CYCLE).saturating_add(u64::from(ticks > 0))
     }
 
+    /// Tokens that the bucket holds, rounded up: more than 0 if it [is open](Bucket::opens_at).
+    #[inline]
+    pub fn level(&self, now: u64) -> u64 {
+        let now = now.saturating_sub(self.epoch).saturating_mul(TICKS_PER_CYCLE);
+        let ahead = self.full_at.load(Relaxed).saturating_sub(now);
+        let ticks = u128::from(self.depth.saturating_sub(ahead)) << FRACTION;
+        u64::try_from(ticks.div_ceil(u128::from(self.token.max(1)))).unwrap_or(u64::MAX)
+    }
+
     /// Moves the instant of being full by `ticks` if at least `needed` of them are available.
     #[inline]
     fn advance(&self, now: u64, ticks: u64, needed: u64) -> bool {
@@ -192,6 +201,9 @@ mod tests {
             now = opens;
         }
         assert!((1_000_000..=1_000_000 + 3000 + 1514).contains(&sent), "{sent}");
+        assert!(bucket.level(now) <= 1);
+        assert!((999..=1001).contains(&bucket.level(now + HZ / 1000)), "{}", bucket.level(now + HZ / 1000));
+        assert_eq!(bucket.level(now + HZ), 3000);
     }
 
     #[test]

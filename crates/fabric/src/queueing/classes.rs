@@ -38,6 +38,7 @@ pub(crate) struct Classes {
     limited: Set,
     /// The classes with a guarantee.
     guaranteed: Set,
+    marks: bool,
     order: Order,
 }
 
@@ -83,11 +84,11 @@ pub(crate) struct Waits {
     pub(crate) marked: u64,
 }
 
-/// The class that sends next.
+/// What is sent next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Choice {
-    /// A packet of a class.
-    Packet(Pick),
+    /// Packets of a class, until so many bytes are exceeded.
+    Class(Pick, u64),
     /// None before this time on the cycle counter.
     At(u64),
     /// None of those that have packets before this time; others may.
@@ -99,20 +100,27 @@ pub(crate) enum Choice {
 pub(crate) struct Pick {
     /// Its place.
     pub(crate) place: usize,
-    /// The classes that the [scheduler](Scheduler) has chosen from; `None`: the class is within its guarantee.
-    from: Option<Set>,
-    /// All classes that had packets.
-    waiting: Set,
+    reason: Reason,
 }
 
-/// Packets and bytes of each class in a list.
-pub(crate) struct Shares {
-    /// The classes that have some.
-    pub(crate) present: Set,
-    /// Bytes of all.
-    sum: u64,
-    packets: [u32; MAX_WAITING_QUEUES],
-    bytes: [u64; MAX_WAITING_QUEUES],
+/// Reason for choosing a class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reason {
+    /// It is within its guarantee.
+    Guarantee,
+    /// None of its priority is beside it.
+    Alone,
+    /// It is its turn, among those that may send (first) of those that have packets.
+    Turn(Set, Set),
+}
+
+/// Packets and bytes of the classes in a list.
+#[expect(clippy::large_enum_variant, reason = "it lives on the stack, and the small one is the usual one")]
+pub(crate) enum Shares {
+    /// All are of one class, at this place.
+    One { place: usize, packets: u32, bytes: u64 },
+    /// They are of several.
+    Several { present: Set, sum: u64, packets: [u32; MAX_WAITING_QUEUES], bytes: [u64; MAX_WAITING_QUEUES] },
 }
 
 impl Class {
@@ -165,6 +173,7 @@ impl Classes {
             places: std::array::from_fn(|number| place(number as u16) as u8),
             limited: having(|class| class.maximum.is_some()),
             guaranteed: having(|class| class.guarantee.is_some()),
+            marks: wanted.values().any(|it| it.early.is_some_and(|early| early.marks)),
             order: Order::new(&order),
             limits: limits.clone(),
             classes,
@@ -186,19 +195,27 @@ impl Classes {
         }
     }
 
+    /// Whether early detection of any class marks.
+    #[inline]
+    pub(crate) fn marks(&self) -> bool {
+        self.marks
+    }
+
     /// A scheduler at its start.
     pub(crate) fn scheduler(&self) -> Scheduler {
         Scheduler::new(&self.order)
     }
 
-    /// The class that sends next, of those that have packets.
+    /// What is sent next, of the classes that have packets.
     #[inline]
     pub(crate) fn next(&self, scheduler: &mut Scheduler, now: u64, waiting: Set) -> Choice {
+        let mut budget = u64::MAX;
         if let Some(total) = &self.total {
             let opens = total.opens_at();
             if opens > now {
                 return Choice::At(opens);
             }
+            budget = total.level(now);
         }
         let (mut open, mut earliest) = (waiting, u64::MAX);
         for class in places(waiting & self.limited) {
@@ -210,92 +227,107 @@ impl Classes {
                 }
             }
         }
+        let level = |of: fn(&Class) -> &Option<Arc<Bucket>>, place: usize| {
+            let bucket = self.classes.get(place).and_then(|class| of(class).as_ref());
+            bucket.map_or(u64::MAX, |bucket| bucket.level(now))
+        };
         let is_due = |class: &usize| {
             let guarantee = self.classes.get(*class).and_then(|class| class.guarantee.as_ref());
             guarantee.is_some_and(|guarantee| guarantee.opens_at() <= now)
         };
         let due: Set = places(open & self.guaranteed).filter(is_due).map(|class| 1 << class).sum();
-        if due != 0 {
+        let (place, reason) = if due != 0 {
             // Guarantees are rates: whichever class is served first, the others are in time.
-            return Choice::Packet(Pick { place: self.order.first(due), from: None, waiting });
+            let place = self.order.first(due);
+            budget = budget.min(level(|class| &class.guarantee, place));
+            (place, Reason::Guarantee)
+        } else {
+            match scheduler.pick(&self.order, open, waiting) {
+                Some((place, Some(bytes))) => {
+                    budget = budget.min(bytes);
+                    (place, Reason::Turn(open, waiting))
+                }
+                Some((place, None)) => (place, Reason::Alone),
+                None => return Choice::Held(earliest),
+            }
+        };
+        if self.limited >> place & 1 != 0 {
+            budget = budget.min(level(|class| &class.maximum, place));
         }
-        match scheduler.pick(&self.order, open, waiting) {
-            Some(place) => Choice::Packet(Pick { place, from: Some(open), waiting }),
-            None => Choice::Held(earliest),
-        }
+        Choice::Class(Pick { place, reason }, budget)
     }
 
-    /// A packet of a class leaves, as [`Classes::next`] has chosen.
+    /// So many bytes of a class leave, as [`Classes::next`] has chosen.
     #[inline]
-    pub(crate) fn sent(&self, scheduler: &mut Scheduler, now: u64, pick: Pick, len: u32) {
+    pub(crate) fn sent(&self, scheduler: &mut Scheduler, now: u64, pick: Pick, bytes: u64) {
         let Some(class) = self.classes.get(pick.place) else { return };
         for bucket in self.total.iter().chain(&class.maximum) {
-            bucket.charge(now, len.into());
+            bucket.charge(now, bytes);
         }
-        match (pick.from, &class.guarantee) {
-            (None, Some(guarantee)) => guarantee.charge(now, len.into()),
-            _ => scheduler.sent(pick.place, len),
-        }
-    }
-
-    /// Repeats a choice, from the state in which it was made.
-    pub(crate) fn repeat(&self, scheduler: &mut Scheduler, pick: Pick, len: u32) {
-        if let Some(from) = pick.from {
-            let again = scheduler.pick(&self.order, from, pick.waiting);
-            debug_assert_eq!(again, Some(pick.place));
-            scheduler.sent(pick.place, len);
+        match (pick.reason, &class.guarantee) {
+            (Reason::Guarantee, Some(guarantee)) => guarantee.charge(now, bytes),
+            (Reason::Turn(..), _) => scheduler.sent(pick.place, bytes),
+            _ => {}
         }
     }
 
-    /// A packet that was [sent](Classes::sent) stays after all: its tokens are given back.
-    pub(crate) fn unsent(&self, pick: Pick, len: u32) {
+    /// Repeats a choice, from the scheduler's state in which it was made.
+    pub(crate) fn repeat(&self, scheduler: &mut Scheduler, pick: Pick, bytes: u64) {
+        if let Reason::Turn(open, waiting) = pick.reason {
+            let again = scheduler.pick(&self.order, open, waiting);
+            debug_assert_eq!(again.map(|(place, _)| place), Some(pick.place));
+            scheduler.sent(pick.place, bytes);
+        }
+    }
+
+    /// Bytes that were [sent](Classes::sent) stay after all: their tokens are given back.
+    pub(crate) fn unsent(&self, pick: Pick, bytes: u64) {
         let Some(class) = self.classes.get(pick.place) else { return };
-        let guarantee = class.guarantee.as_ref().filter(|_| pick.from.is_none());
+        let guarantee = class.guarantee.as_ref().filter(|_| pick.reason == Reason::Guarantee);
         for bucket in self.total.iter().chain(&class.maximum).chain(guarantee) {
-            bucket.refund(len.into());
+            bucket.refund(bytes);
         }
     }
 
     /// Packets and bytes of a list by class.
     #[inline]
     pub(crate) fn shares(&self, list: &OutputList<'_>) -> Shares {
-        let mut shares =
-            Shares { present: 0, sum: 0, packets: [0; MAX_WAITING_QUEUES], bytes: [0; MAX_WAITING_QUEUES] };
-        let (mut number, mut place) = (0, self.place(0));
-        for output in list.iter() {
-            if output.class() != number {
-                number = output.class();
-                place = self.place(number);
+        match list.sum_of_one_class() {
+            Some((class, bytes)) => {
+                Shares::One { place: self.place(class), packets: list.len() as u32, bytes }
             }
-            shares.present |= 1 << place;
-            if let (Some(packets), Some(bytes)) = (shares.packets.get_mut(place), shares.bytes.get_mut(place))
-            {
-                let len = u64::from(output.len());
+            None => self.shares_of_several(list),
+        }
+    }
+
+    #[cold]
+    fn shares_of_several(&self, list: &OutputList<'_>) -> Shares {
+        let (mut present, mut sum) = (0, 0);
+        let (mut packets, mut bytes) = ([0; MAX_WAITING_QUEUES], [0; MAX_WAITING_QUEUES]);
+        for output in list.iter() {
+            let (place, len) = (self.place(output.class()), u64::from(output.len()));
+            if let (Some(packets), Some(bytes)) = (packets.get_mut(place), bytes.get_mut(place)) {
+                present |= 1 << place;
                 *packets += 1;
                 *bytes += len;
-                shares.sum += len;
+                sum += len;
             }
         }
-        shares
+        Shares::Several { present, sum, packets, bytes }
     }
 
     /// Takes the tokens of a whole list that passes at once, or none.
     #[inline]
     pub(crate) fn take(&self, shares: &Shares, now: u64) -> bool {
-        let limited = shares.present & self.limited;
-        if self.total.is_none() && limited == 0 {
-            return true;
-        }
         if let Some(total) = &self.total
-            && !total.take(now, shares.sum)
+            && !total.take(now, shares.sum())
         {
             return false;
         }
-        for class in places(limited) {
-            let bytes = shares.bytes(class);
-            let maximum = self.classes.get(class).and_then(|class| class.maximum.as_ref());
+        for (taken, (place, bytes)) in shares.limited(self.limited).enumerate() {
+            let maximum = self.classes.get(place).and_then(|class| class.maximum.as_ref());
             if maximum.is_some_and(|maximum| !maximum.take(now, bytes)) {
-                self.give_back_before(shares, class);
+                self.give_back_first(shares, taken);
                 return false;
             }
         }
@@ -305,17 +337,17 @@ impl Classes {
     /// Gives back the tokens of a list that did not pass after all.
     #[cold]
     pub(crate) fn give_back(&self, shares: &Shares) {
-        self.give_back_before(shares, MAX_WAITING_QUEUES);
+        self.give_back_first(shares, MAX_WAITING_QUEUES);
     }
 
-    /// Gives back those of the port and of the classes before `end`.
-    fn give_back_before(&self, shares: &Shares, end: usize) {
+    /// Gives back those of the port and of the first classes with a maximum.
+    fn give_back_first(&self, shares: &Shares, classes: usize) {
         if let Some(total) = &self.total {
-            total.refund(shares.sum);
+            total.refund(shares.sum());
         }
-        for class in places(shares.present & self.limited).take_while(|class| *class < end) {
-            if let Some(maximum) = self.classes.get(class).and_then(|class| class.maximum.as_ref()) {
-                maximum.refund(shares.bytes(class));
+        for (place, bytes) in shares.limited(self.limited).take(classes) {
+            if let Some(maximum) = self.classes.get(place).and_then(|class| class.maximum.as_ref()) {
+                maximum.refund(bytes);
             }
         }
     }
@@ -323,9 +355,18 @@ impl Classes {
     /// Counts a list that has left.
     #[inline]
     pub(crate) fn count(&self, shares: &Shares) {
-        for class in places(shares.present) {
-            if let Some(it) = self.classes.get(class) {
-                it.counts.left(shares.packets(class).into(), shares.bytes(class));
+        let left = |place: usize, packets: u32, bytes: u64| {
+            if let Some(class) = self.classes.get(place) {
+                class.counts.left(packets.into(), bytes);
+            }
+        };
+        match shares {
+            Shares::One { place, packets, bytes } => left(*place, *packets, *bytes),
+            Shares::Several { present, packets, bytes, .. } => {
+                for place in places(*present) {
+                    let of = |it: &[u32]| it.get(place).copied().unwrap_or(0);
+                    left(place, of(packets), bytes.get(place).copied().unwrap_or(0));
+                }
             }
         }
     }
@@ -337,13 +378,31 @@ impl Classes {
 }
 
 impl Shares {
-    /// Packets of a class.
-    pub(crate) fn packets(&self, class: usize) -> u32 {
-        self.packets.get(class).copied().unwrap_or(0)
+    /// The classes that have packets.
+    pub(crate) fn present(&self) -> Set {
+        match self {
+            Shares::One { place, .. } => 1 << place,
+            Shares::Several { present, .. } => *present,
+        }
     }
 
-    fn bytes(&self, class: usize) -> u64 {
-        self.bytes.get(class).copied().unwrap_or(0)
+    /// Bytes of all.
+    #[inline]
+    fn sum(&self) -> u64 {
+        match self {
+            Shares::One { bytes, .. } => *bytes,
+            Shares::Several { sum, .. } => *sum,
+        }
+    }
+
+    /// The classes of a set that have packets, with their bytes.
+    #[inline]
+    fn limited(&self, by: Set) -> impl Iterator<Item = (usize, u64)> {
+        let bytes = move |place: usize| match self {
+            Shares::One { bytes, .. } => *bytes,
+            Shares::Several { bytes, .. } => bytes.get(place).copied().unwrap_or(0),
+        };
+        places(self.present() & by).map(move |place| (place, bytes(place)))
     }
 }
 

@@ -15,6 +15,7 @@ use crate::protection::{MAX_WAITING_QUEUES, Waiting};
 use crate::queueing::backlog::Backlog;
 use crate::queueing::classes::{Classes, Shares, places};
 use crate::queueing::retained::{ClassQueue, Put, Retained};
+use crate::queueing::scheduler::Set;
 use crate::wake::doorbell::{Doorbell, EventBell};
 
 /// The queues of a transmit queue, for as long as a client is attached and packets wait at its port.
@@ -148,9 +149,9 @@ impl Queued {
             return Ok(());
         }
         self.lane.backlog.begin(all);
-        let full = match shares.present.is_power_of_two() {
-            true => self.put(shares.present.trailing_zeros() as usize, list, now, tools)?.full,
-            false => self.put_by_class(list, shares, now, tools)?,
+        let full = match shares {
+            Shares::One { place, .. } => self.put(*place, list, now, tools)?.full,
+            Shares::Several { present, .. } => self.put_by_class(list, *present, now, tools)?,
         };
         self.lane.backlog.end(full);
         if full > 0 {
@@ -190,7 +191,7 @@ impl Queued {
     fn put_by_class(
         &self,
         list: &mut OutputList<'_>,
-        shares: &Shares,
+        present: Set,
         now: u64,
         tools: &mut Tools,
     ) -> Result<u32, Fault> {
@@ -210,7 +211,7 @@ impl Queued {
             *tail = run;
         }
         let mut full = 0;
-        for place in places(shares.present) {
+        for place in places(present) {
             let head = heads.get(place).copied().unwrap_or(NIL);
             let mut part = OutputList::new(list.batch(), &mut pool, head);
             if !part.is_empty() {
@@ -232,7 +233,7 @@ impl Queued {
     fn drop_early(&self, list: &mut OutputList<'_>, shares: &Shares) -> u32 {
         let classes = self.plan.classes.all();
         let is_detected = |class: usize| classes.get(class).is_some_and(|it| it.early.is_some());
-        if !places(shares.present).any(is_detected) {
+        if !places(shares.present()).any(is_detected) {
             return 0;
         }
         list.hold(DropReason::EarlyDrop, |output| {

@@ -1,8 +1,8 @@
 //! A class's queue: a ring in the switch's own memory, into which packets are copied once.
 //!
 //! To the fabric the ring is like a client's, filled by [`TxRing`]: by several workers at once, in order, without
-//! waiting. A packet takes as many slots of [`SLOT_LEN`] bytes as it needs, with a [`Prefix`](PREFIX) in front: its
-//! offload metadata as virtio-net's header, its class, and the time at which it came. One reader takes packets out: a
+//! waiting. A packet takes as many slots of [`SLOT_LEN`] bytes as it needs; beside the slots are its class, the time at
+//! which it came and its offload metadata, so that a short packet takes one cache line. One reader takes packets out: a
 //! worker's [drain](crate::worker::tasks).
 //!
 //! Invariants: slots before `taken` and after `published` belong to the workers that fill them, those between to the
@@ -22,7 +22,7 @@ use crate::deliver::tools::Tools;
 use crate::deliver::tx_ring::{Buffer, RingBacking, TxRing};
 use crate::fault::Fault;
 use crate::lists::output::{Output, OutputList};
-use crate::rx::{MAX_PACKET, RxBatch};
+use crate::rx::{MAX_PACKET, MIN_PACKET, RxBatch};
 use crate::slab::Slab;
 use crate::sync::{AtomicU32, Ordering};
 
@@ -30,22 +30,41 @@ use crate::sync::{AtomicU32, Ordering};
 pub(crate) const SLOT_LEN: u32 = 2048;
 /// Bytes from one slot to the next: an odd number of cache lines, so that slots begin in different sets of a cache.
 const STRIDE: usize = SLOT_LEN as usize + 64;
-/// Bytes in front of a packet: virtio-net's header, whose number of buffers has the class, and the time.
-const PREFIX: usize = virtio_net::HEADER_LEN + 4;
 /// Cycles of the unit of [`RetainedPacket::arrival`], as a power of two.
 const TIME_SHIFT: u32 = 10;
 
 /// The highest bit of a slot's length: the packet continues in the next slot.
 const MORE: u32 = 1 << 31;
 
+/// What is beside a slot.
+#[derive(Debug, Default)]
+#[repr(align(16))]
+struct Beside {
+    /// Used bytes of the slot, and [`MORE`].
+    len: AtomicU32,
+    /// Of the packet that begins in the slot: its class, and [`WORK`];
+    class: AtomicU32,
+    /// when it came.
+    arrival: AtomicU32,
+}
+
+/// In [`Beside::class`]: the packet has offload metadata.
+const WORK: u32 = 1 << 16;
+
 /// Ring of retained packets. See the module.
 pub(crate) struct Retained {
     memory: Slab,
-    /// Used bytes of each slot, and [`MORE`].
-    lens: Box<[AtomicU32]>,
-    published: AtomicU32,
-    taken: AtomicU32,
+    beside: Box<[Beside]>,
+    /// Offload metadata, as virtio-net's header, of packets that have some, by their first slot.
+    offloads: Box<[[AtomicU32; virtio_net::HEADER_LEN / 4]]>,
+    published: OwnLine,
+    taken: OwnLine,
 }
+
+/// A number that one side writes and the other one reads, in a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct OwnLine(AtomicU32);
 
 /// A packet in the ring, until it is released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,15 +82,38 @@ pub(crate) struct RetainedPacket {
     arrival: u32,
 }
 
+/// Packets taken out of a ring.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Sum {
+    pub(crate) packets: usize,
+    pub(crate) bytes: u64,
+    /// Cycles that they have waited, together,
+    pub(crate) waited: u64,
+    /// and at most.
+    pub(crate) longest: u64,
+}
+
+impl Sum {
+    #[inline]
+    fn add(&mut self, packet: &RetainedPacket, now: u64) {
+        let waited = packet.waited(now);
+        self.packets += 1;
+        self.bytes += u64::from(packet.len);
+        self.waited += waited;
+        self.longest = self.longest.max(waited);
+    }
+}
+
 impl Retained {
     /// Creates a ring of so many slots, rounded up to a power of two.
     pub(crate) fn new(slots: u32) -> Arc<Self> {
         let slots = Self::slots(slots);
         Arc::new(Self {
             memory: Slab::new(slots as usize * STRIDE),
-            lens: (0..slots).map(|_| AtomicU32::new(0)).collect(),
-            published: AtomicU32::new(0),
-            taken: AtomicU32::new(0),
+            beside: (0..slots).map(|_| Beside::default()).collect(),
+            offloads: (0..slots).map(|_| Default::default()).collect(),
+            published: OwnLine::default(),
+            taken: OwnLine::default(),
         })
     }
 
@@ -87,12 +129,13 @@ impl Retained {
 
     /// Slots of the ring.
     pub(crate) fn size(&self) -> u32 {
-        self.lens.len() as u32
+        self.beside.len() as u32
     }
 
     /// Slots in use.
     pub(crate) fn used(&self) -> u32 {
-        let used = self.published.load(Ordering::Relaxed).wrapping_sub(self.taken.load(Ordering::Relaxed));
+        let used =
+            self.published.0.load(Ordering::Relaxed).wrapping_sub(self.taken.0.load(Ordering::Relaxed));
         // `taken` may have moved beyond the earlier value of `published`.
         if used > self.size() { 0 } else { used }
     }
@@ -100,43 +143,42 @@ impl Retained {
     /// Whether the reader finds a packet at slot `at`.
     #[inline]
     pub(crate) fn has_packet(&self, at: u32) -> bool {
-        self.published.load(Ordering::Acquire) != at
+        self.published.0.load(Ordering::Acquire) != at
     }
 
     /// First byte of slot `seq`.
     fn slot(&self, seq: u32) -> NonNull<u8> {
-        let at = (seq as usize & (self.lens.len() - 1)) * STRIDE;
+        let at = (seq as usize & (self.beside.len() - 1)) * STRIDE;
         // SAFETY: `at` is less than slots * STRIDE, which is the memory's length.
         unsafe { self.memory.at(at) }
     }
 
+    fn index(&self, seq: u32) -> usize {
+        seq as usize & (self.beside.len() - 1)
+    }
+
     fn len_of(&self, seq: u32) -> u32 {
-        let len = self.lens.get(seq as usize & (self.lens.len() - 1));
-        len.map_or(0, |len| len.load(Ordering::Relaxed))
+        self.beside.get(self.index(seq)).map_or(0, |beside| beside.len.load(Ordering::Relaxed))
     }
 
     /// Slot of the next unreleased packet. For the reader.
     pub(crate) fn front(&self) -> u32 {
-        self.taken.load(Ordering::Relaxed)
+        self.taken.0.load(Ordering::Relaxed)
     }
 
     /// The packet that starts in slot `at`, which is [`Retained::front`] or the end of a packet. For the reader.
     pub(crate) fn packet(&self, at: u32) -> Option<RetainedPacket> {
-        let end = self.published.load(Ordering::Acquire);
+        let end = self.published.0.load(Ordering::Acquire);
         let (mut seq, mut len) = (at, 0);
         while seq != end {
             let field = self.len_of(seq);
             len += field & !MORE;
             seq = seq.wrapping_add(1);
             if field & MORE == 0 {
-                // SAFETY: the slot belongs to the reader and starts with so many bytes, which were written.
-                let [header @ .., a, b, c, d] = unsafe { self.slot(at).cast::<[u8; PREFIX]>().read() };
-                // The header was encoded from valid metadata.
-                let offload = virtio_net::decode(&header).unwrap_or(Offload::NONE);
-                let len = len.saturating_sub(PREFIX as u32);
-                let [.., low, high] = header;
-                let class = u16::from_le_bytes([low, high]);
-                let arrival = u32::from_le_bytes([a, b, c, d]);
+                let first = self.beside.get(self.index(at))?;
+                let class = first.class.load(Ordering::Relaxed);
+                let offload = if class & WORK == 0 { Offload::NONE } else { self.offload(at) };
+                let (class, arrival) = (class as u16, first.arrival.load(Ordering::Relaxed));
                 return Some(RetainedPacket {
                     first: at,
                     slots: seq.wrapping_sub(at),
@@ -150,20 +192,103 @@ impl Retained {
         None
     }
 
+    /// Keeps the metadata of the packet that begins in slot `seq`. For the worker that fills it.
+    #[cold]
+    fn keep_offload(&self, seq: u32, offload: &Offload) {
+        let header = virtio_net::encode(offload, 0);
+        let words = self.offloads.get(self.index(seq)).into_iter().flatten();
+        for (word, bytes) in words.zip(header.chunks_exact(4)) {
+            word.store(bytes.first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes)), Ordering::Relaxed);
+        }
+    }
+
+    /// Metadata of the packet that begins in slot `at`.
+    #[cold]
+    fn offload(&self, at: u32) -> Offload {
+        let mut header = [0; virtio_net::HEADER_LEN];
+        let words = self.offloads.get(self.index(at)).into_iter().flatten();
+        for (bytes, word) in header.chunks_exact_mut(4).zip(words) {
+            bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+        }
+        // The header was encoded from valid metadata.
+        virtio_net::decode(&header).unwrap_or(Offload::NONE)
+    }
+
     /// Calls `f` with each piece of a packet's bytes, in order.
     pub(crate) fn for_each_piece(&self, packet: &RetainedPacket, mut f: impl FnMut(NonNull<u8>, u32)) {
         for i in 0..packet.slots {
             let seq = packet.first.wrapping_add(i);
-            let skip = if i == 0 { PREFIX as u32 } else { 0 };
-            let len = (self.len_of(seq) & !MORE).saturating_sub(skip);
-            // SAFETY: at least `skip` bytes of the slot are used.
-            f(unsafe { self.slot(seq).add(skip as usize) }, len);
+            f(self.slot(seq), self.len_of(seq) & !MORE);
         }
     }
 
-    /// Adds a packet to a batch. The reader releases its slots when the batch is delivered.
+    /// Adds packets to a batch, from the one at slot `at` on, which it moves: until it has added more than `budget` bytes,
+    /// or there is none left, or no room, or the next one [does not fit](RetainedPacket::misfit). The reader releases their slots when the batch is
+    /// delivered.
     #[inline]
-    pub(crate) fn add_to(&self, batch: &mut RxBatch, packet: &RetainedPacket) {
+    pub(crate) fn add_run(&self, batch: &mut RxBatch, at: &mut u32, budget: u64, now: u64) -> Sum {
+        let end = self.published.0.load(Ordering::Acquire);
+        let mut sum = Sum::default();
+        while *at != end && sum.bytes < budget && batch.has_room() {
+            self.add_plain(batch, at, end, budget, now, &mut sum);
+            if *at == end || sum.bytes >= budget || !batch.has_room() {
+                break;
+            }
+            // One in several slots, or with metadata.
+            let Some(packet) = self.packet(*at).filter(|packet| packet.misfit().is_none()) else { break };
+            self.add_to(batch, &packet);
+            sum.add(&packet, now);
+            *at = packet.end();
+        }
+        sum
+    }
+
+    /// The same for packets in one slot without metadata.
+    #[inline]
+    fn add_plain(&self, batch: &mut RxBatch, at: &mut u32, end: u32, budget: u64, now: u64, to: &mut Sum) {
+        // In registers.
+        let (mut seq, mut sum) = (*at, *to);
+        let piece = |_| {
+            if seq == end || sum.bytes >= budget {
+                return None;
+            }
+            let (packet, start) = self.plain_packet(seq)?;
+            sum.add(&packet, now);
+            seq = seq.wrapping_add(1);
+            Some((start, packet.len, packet.class))
+        };
+        // SAFETY: the slots of the packets belong to the reader until it releases them, which it does after the batch.
+        unsafe { batch.add_plain_in_class(usize::MAX, piece) };
+        (*at, *to) = (seq, sum);
+    }
+
+    /// The sum of so many packets from slot `at` on, which it moves.
+    pub(crate) fn sum(&self, at: &mut u32, packets: usize, now: u64) -> Sum {
+        let mut sum = Sum::default();
+        for _ in 0..packets {
+            let Some(packet) = self.packet(*at) else { break };
+            sum.add(&packet, now);
+            *at = packet.end();
+        }
+        sum
+    }
+
+    /// The packet that starts in slot `at` and its first byte, if it is published, in one slot and has no metadata.
+    #[inline]
+    fn plain_packet(&self, at: u32) -> Option<(RetainedPacket, NonNull<u8>)> {
+        let beside = self.beside.get(self.index(at))?;
+        let (len, class) = (beside.len.load(Ordering::Relaxed), beside.class.load(Ordering::Relaxed));
+        if len & MORE != 0 || class & WORK != 0 || len < MIN_PACKET {
+            return None;
+        }
+        let (class, arrival) = (class as u16, beside.arrival.load(Ordering::Relaxed));
+        let packet = RetainedPacket { first: at, slots: 1, len, offload: Offload::NONE, class, arrival };
+        Some((packet, self.slot(at)))
+    }
+
+    /// Adds a packet to a batch.
+    #[inline]
+    fn add_to(&self, batch: &mut RxBatch, packet: &RetainedPacket) {
         self.for_each_piece(packet, |piece, len| {
             // SAFETY: the slots of the packet belong to the reader until it releases them, which it does after the
             // batch. A packet has fewer pieces than a batch allows.
@@ -174,7 +299,7 @@ impl Retained {
 
     /// Returns all slots before `to` to the workers. For the reader, when no reference to them is left.
     pub(crate) fn release(&self, to: u32) {
-        self.taken.store(to, Ordering::Release);
+        self.taken.0.store(to, Ordering::Release);
     }
 }
 
@@ -184,9 +309,13 @@ impl RetainedPacket {
         self.first.wrapping_add(self.slots)
     }
 
-    /// Whether it is longer than a packet of a batch may be, as one that a tag was added to.
-    pub(crate) fn is_too_long(&self) -> bool {
-        self.len > MAX_PACKET
+    /// Why it has no place in a batch, if so: a logic may have made it shorter or longer than a received packet can be.
+    pub(crate) fn misfit(&self) -> Option<DropReason> {
+        match self.len {
+            len if len < MIN_PACKET => Some(DropReason::Runt),
+            len if len > MAX_PACKET => Some(DropReason::Oversize),
+            _ => None,
+        }
     }
 
     /// Cycles that it has waited until `now`, to within a thousand.
@@ -208,7 +337,6 @@ unsafe impl RingBacking for Filling {
     type Own = ();
     type Entry = ();
 
-    const PREFIX: usize = PREFIX;
     const FULL: DropReason = DropReason::QueueFull;
 
     fn size(&self) -> u32 {
@@ -217,7 +345,7 @@ unsafe impl RingBacking for Filling {
 
     #[inline]
     fn posted(&self, (): &mut (), _published: u32) -> Result<u32, Fault> {
-        Ok(self.retained.taken.load(Ordering::Acquire).wrapping_add(self.size()))
+        Ok(self.retained.taken.0.load(Ordering::Acquire).wrapping_add(self.size()))
     }
 
     #[inline]
@@ -225,27 +353,27 @@ unsafe impl RingBacking for Filling {
         Ok(Buffer { at: self.retained.slot(seq), capacity: SLOT_LEN })
     }
 
-    #[inline]
-    fn prefix(&self, output: &Output<'_>, _entries: u16, to: &mut [u8]) {
-        if let Some((header, arrival)) = to.split_first_chunk_mut() {
-            // The header's buffer count has room for the class.
-            *header = virtio_net::encode(&output.offload(), output.class());
-            if let Some(to) = arrival.first_chunk_mut() {
-                *to = self.arrival.load(Ordering::Relaxed).to_le_bytes();
-            }
+    #[inline(always)]
+    fn describe(&self, seq: u32, output: &Output<'_>) {
+        let Some(beside) = self.retained.beside.get(self.retained.index(seq)) else { return };
+        let work = if output.is_plain() { 0 } else { WORK };
+        beside.class.store(u32::from(output.class()) | work, Ordering::Relaxed);
+        beside.arrival.store(self.arrival.load(Ordering::Relaxed), Ordering::Relaxed);
+        if work != 0 {
+            self.retained.keep_offload(seq, &output.offload());
         }
     }
 
     #[inline]
     fn fill(&self, seq: u32, (): &mut (), len: u32, more: bool) {
-        if let Some(field) = self.retained.lens.get(seq as usize & (self.retained.lens.len() - 1)) {
-            field.store(if more { len | MORE } else { len }, Ordering::Relaxed);
+        if let Some(beside) = self.retained.beside.get(self.retained.index(seq)) {
+            beside.len.store(if more { len | MORE } else { len }, Ordering::Relaxed);
         }
     }
 
     #[inline]
     fn publish(&self, (): &mut (), seq: u32) {
-        self.retained.published.store(seq, Ordering::Release);
+        self.retained.published.0.store(seq, Ordering::Release);
     }
 
     /// The doorbell of the drain is rung once after the batch.

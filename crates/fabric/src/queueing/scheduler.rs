@@ -76,13 +76,17 @@ impl Scheduler {
         Self { deficits: vec![0; order.quanta.len()].into(), turns: turns.into() }
     }
 
-    /// The class among `open` that sends next. `waiting` are all that have packets, those that may not send now among
-    /// them, which keep their credit.
+    /// The class among `open` that sends next, and the bytes that it may have sent when it begins its last packet; `None`:
+    /// it has the turns of its group for itself. `waiting` are all classes that have packets, those that may not send now
+    /// among them, which keep their credit.
     #[inline]
-    pub(crate) fn pick(&mut self, order: &Order, open: Set, waiting: Set) -> Option<usize> {
+    pub(crate) fn pick(&mut self, order: &Order, open: Set, waiting: Set) -> Option<(usize, Option<u64>)> {
         let groups = order.groups.iter().zip(&mut self.turns);
         let (group, turn) =
             groups.map(|(group, turn)| (*group & open, turn)).find(|(group, _)| *group != 0)?;
+        if group.is_power_of_two() {
+            return Some((group.trailing_zeros() as usize, None));
+        }
         loop {
             // The class whose turn it is, or else the next one that is open.
             let from = group & Set::MAX.checked_shl(turn.class).unwrap_or(0);
@@ -103,18 +107,18 @@ impl Scheduler {
                 // What a class saves in turns that end early is bounded.
                 *deficit = (*deficit + quantum).min(2 * quantum);
             }
-            if *deficit > 0 {
-                return Some(class as usize);
+            if let Ok(bytes @ 1..) = u64::try_from(*deficit) {
+                return Some((class as usize, Some(bytes)));
             }
             *turn = Turn { class: (class + 1) % Set::BITS, begun: false };
         }
     }
 
-    /// A class has sent a packet of `len` bytes in its turn.
+    /// A class has sent so many bytes in its turn.
     #[inline]
-    pub(crate) fn sent(&mut self, class: usize, len: u32) {
+    pub(crate) fn sent(&mut self, class: usize, bytes: u64) {
         if let Some(deficit) = self.deficits.get_mut(class) {
-            *deficit -= i64::from(len);
+            *deficit = deficit.saturating_sub_unsigned(bytes);
         }
     }
 
@@ -139,16 +143,21 @@ mod tests {
 
     use super::*;
 
+    /// The class that sends next.
+    fn next(scheduler: &mut Scheduler, order: &Order, open: Set) -> usize {
+        scheduler.pick(order, open, open).unwrap().0
+    }
+
     /// Bytes of each class in so many picks, with packets of `len(class)` bytes.
     fn shares(order: &Order, open: Set, picks: u32, len: impl Fn(usize, u32) -> u32) -> Vec<u64> {
         let mut scheduler = Scheduler::new(order);
         let mut sent = vec![0; order.quanta.len()];
         for i in 0..picks {
-            let class = scheduler.pick(order, open, open).unwrap();
+            let class = next(&mut scheduler, order, open);
             assert_eq!(open >> class & 1, 1);
-            let len = len(class, i);
+            let len = u64::from(len(class, i));
             scheduler.sent(class, len);
-            sent[class] += u64::from(len);
+            sent[class] += len;
         }
         sent
     }
@@ -185,16 +194,15 @@ mod tests {
         let order = Order::new(&[(0, 1), (0, 1)]);
         let mut scheduler = Scheduler::new(&order);
         // Class 0 alone, and then idle in the middle of its turn.
-        let first = scheduler.pick(&order, 1, 1).unwrap();
+        let first = next(&mut scheduler, &order, 3);
         scheduler.sent(first, 60);
         scheduler.emptied(first);
         for _ in 0..1000 {
-            let class = scheduler.pick(&order, 2, 2).unwrap();
-            scheduler.sent(class, 1514);
+            assert_eq!(scheduler.pick(&order, 2, 2), Some((1, None)), "alone, its turns have no end");
         }
         let mut sent = [0, 0];
         for _ in 0..400 {
-            let class = scheduler.pick(&order, 3, 3).unwrap();
+            let class = next(&mut scheduler, &order, 3);
             scheduler.sent(class, 1000);
             sent[class] += 1;
         }
@@ -210,7 +218,7 @@ mod tests {
             // Eight picks, of which the receiver takes some from the front.
             let before = scheduler.clone();
             let pick = |scheduler: &mut Scheduler| {
-                let class = scheduler.pick(&order, 3, 3).unwrap();
+                let class = next(scheduler, &order, 3);
                 scheduler.sent(class, 500);
                 class
             };

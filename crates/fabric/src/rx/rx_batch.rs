@@ -162,6 +162,20 @@ impl RxBatch {
         most: usize,
         mut piece: impl FnMut(usize) -> Option<(NonNull<u8>, u32)>,
     ) -> usize {
+        // SAFETY: by the caller's promise.
+        unsafe { self.add_plain_in_class(most, |i| piece(i).map(|(at, len)| (at, len, 0))) }
+    }
+
+    /// The same for packets that come in a traffic class, the third of what `piece` returns.
+    ///
+    /// # Safety
+    /// As for [`RxBatch::add_plain`].
+    #[inline(always)]
+    pub(crate) unsafe fn add_plain_in_class(
+        &mut self,
+        most: usize,
+        mut piece: impl FnMut(usize) -> Option<(NonNull<u8>, u32, u16)>,
+    ) -> usize {
         let first = self.packets;
         let end = first + most.min(self.limits.packets.saturating_sub(first));
         let (mut bytes, most_bytes, mut longest) = (self.bytes, self.limits.bytes as u64, self.longest);
@@ -171,11 +185,11 @@ impl RxBatch {
             if bytes >= most_bytes {
                 break;
             }
-            let Some((at, len)) = piece(added) else { break };
+            let Some((at, len, class)) = piece(added) else { break };
             if len.wrapping_sub(MIN_PACKET) > MAX_PACKET - MIN_PACKET {
                 break;
             }
-            *record = Record::plain((first + added) as u16, at.as_ptr(), len);
+            *record = Record { class, ..Record::plain((first + added) as u16, at.as_ptr(), len) };
             copy::prefetch_read(at.as_ptr());
             if len > 64 {
                 copy::prefetch_read(at.as_ptr().wrapping_add(64));

@@ -41,7 +41,7 @@ pub trait Bell: Send + Sync {
 /// Anything that can be rung, whatever wakes its waiter.
 pub trait Ring: Send + Sync {
     /// See [`Doorbell::ring`].
-    fn ring(&self);
+    fn ring(&self) -> bool;
 }
 
 /// A doorbell for one waiter within this process. See the module.
@@ -89,17 +89,20 @@ impl<B> Doorbell<B> {
 
 impl<B: Bell> Doorbell<B> {
     /// Announces the caller's earlier stores. Wakes the waiter if it blocks, or is about to, and was not woken yet.
+    /// Returns whether it was woken.
     #[inline]
-    pub fn ring(&self) {
-        if self.state.swap(RUNG, Ordering::AcqRel) == ARMED {
+    pub fn ring(&self) -> bool {
+        let wakes = self.state.swap(RUNG, Ordering::AcqRel) == ARMED;
+        if wakes {
             self.bell.wake();
         }
+        wakes
     }
 }
 
 impl<B: Bell> Ring for Doorbell<B> {
-    fn ring(&self) {
-        Doorbell::ring(self);
+    fn ring(&self) -> bool {
+        Doorbell::ring(self)
     }
 }
 

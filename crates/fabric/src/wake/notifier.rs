@@ -82,6 +82,8 @@ pub struct Notifier {
     calls: Vec<SystemCall>,
     bells: Vec<Arc<dyn Ring>>,
     notified: u64,
+    /// A doorbell of this process has woken its waiter: see [`Notifier::take_woke`].
+    woke: bool,
     /// Clients whose memory or descriptor the thread is using.
     activity: Arc<Activity>,
     muted: Arc<MutedClients>,
@@ -126,6 +128,7 @@ impl Notifier {
             calls: Vec::with_capacity(MOST),
             bells: Vec::with_capacity(MOST),
             notified: 0,
+            woke: false,
             activity,
             muted,
             clients,
@@ -195,6 +198,12 @@ impl Notifier {
         self.notified
     }
 
+    /// Whether a doorbell of this process has woken its waiter since the last call. The waiter may be another task of
+    /// the calling thread.
+    pub(crate) fn take_woke(&mut self) -> bool {
+        std::mem::take(&mut self.woke)
+    }
+
     pub(crate) fn activity(&self) -> &Arc<Activity> {
         &self.activity
     }
@@ -203,7 +212,7 @@ impl Notifier {
     pub fn flush(&mut self) -> u64 {
         let before = self.notified;
         for bell in self.bells.drain(..) {
-            bell.ring();
+            self.woke |= bell.ring();
         }
         for call in self.calls.drain(..) {
             call.make();

@@ -158,6 +158,10 @@ impl Runner {
                     let (back, ()) = self.relievable(state, Context::ring);
                     state = back.ok_or(End::Relieved(None))?;
                     now = clock::cycles();
+                    if self.context.tools.notifier.take_woke() {
+                        // Perhaps a task of this worker, for which the next packets are to find room.
+                        listened = now.wrapping_sub(state.listen).wrapping_sub(1);
+                    }
                 }
                 if ran.packets > 0 || ran.next != Next::Round {
                     let busy = now.wrapping_sub(start);

@@ -19,7 +19,7 @@ use crate::fault::Fault;
 use crate::lists::output::{OutputList, RunPool};
 use crate::queueing::classes::{Choice, Pick, Waits};
 use crate::queueing::lane::{LaneQueues, Plan};
-use crate::queueing::retained::RetainedPacket;
+use crate::queueing::retained::Sum;
 use crate::queueing::scheduler::{Scheduler, Set};
 use crate::rx::{MAX_BATCH, RxBatch};
 use crate::sync::{Ordering, fence};
@@ -38,39 +38,30 @@ pub(crate) struct Drain {
     client: Arc<Client>,
     token: Token,
     runs: RunPool,
-    /// The packets of the batch, and the scheduler's state before them.
-    leaving: Vec<Leaving>,
+    /// The packets of the batch, the numbers of those that were marked, and the scheduler's state before them.
+    leaving: Vec<Run>,
+    marked: Vec<usize>,
     before: Scheduler,
     /// Cycles before the receiver is asked again, while it has no room.
     retry: u64,
     dead: bool,
 }
 
-/// A packet of the batch.
+/// Packets of the batch, one after the other from one queue.
 #[derive(Debug, Clone, Copy)]
-struct Leaving {
-    /// Its queue's place in the plan.
+struct Run {
+    /// Their queue's place in the plan.
     queue: usize,
-    /// Place of its class among the present ones.
+    /// Place of their class among the present ones.
     class: usize,
-    /// Why it is next; `None` for a packet of a former queue.
+    /// Why they are next; `None` for packets of a former queue.
     pick: Option<Pick>,
-    /// The slot after it.
+    sum: Sum,
+    /// Their first slot, and the one after them.
+    start: u32,
     end: u32,
-    len: u32,
-    /// Cycles that it has waited.
-    waited: u64,
-    /// It was the last of its queue.
+    /// The last one was the last of its queue.
     is_last: bool,
-    /// It was marked.
-    is_marked: bool,
-}
-
-impl Leaving {
-    fn of(packet: &RetainedPacket, queue: usize, class: usize, now: u64) -> Self {
-        let (end, len, waited) = (packet.end(), packet.len, packet.waited(now));
-        Self { queue, class, pick: None, end, len, waited, is_last: false, is_marked: false }
-    }
 }
 
 /// A drain looks for another configuration at least this often.
@@ -85,9 +76,22 @@ impl Drain {
     ) -> Self {
         let (plan, version) = lane.plan();
         let (scheduler, runs) = (plan.classes.scheduler(), RunPool::new(MAX_BATCH));
-        let (leaving, before) = (Vec::with_capacity(MAX_BATCH), scheduler.clone());
-        let (retry, dead) = (0, false);
-        Self { lane, plan, version, scheduler, counters, client, token, runs, leaving, before, retry, dead }
+        let before = scheduler.clone();
+        Self {
+            lane,
+            plan,
+            version,
+            scheduler,
+            counters,
+            client,
+            token,
+            runs,
+            leaving: Vec::with_capacity(MAX_BATCH),
+            marked: Vec::with_capacity(MAX_BATCH),
+            before,
+            retry: 0,
+            dead: false,
+        }
     }
 
     pub(crate) fn client(&self) -> &Client {
@@ -131,17 +135,22 @@ impl Drain {
         batch.clear();
         batch.queue = 0;
         self.leaving.clear();
+        self.marked.clear();
+        self.before.restore(&self.scheduler);
         let next = match self.plan.former_waiting() {
             Some(place) => self.gather_former(batch, now, place),
             None => self.gather(batch, now),
         };
-        if self.leaving.is_empty() {
+        let packets = batch.len();
+        if packets == 0 {
             return Ran { packets: 0, next };
         }
         batch.load_headers();
-        self.mark(batch);
+        if self.plan.classes.marks() {
+            self.mark(batch);
+        }
         context.tools.nested.begin();
-        let done = match self.deliver(context) {
+        let done = match self.deliver(context, packets) {
             Ok(done) => done,
             Err(fault) => {
                 self.dead = true;
@@ -149,9 +158,14 @@ impl Drain {
                 return Ran { packets: 0, next: Next::Never };
             }
         };
-        self.settle(done);
+        self.settle(done, now);
         context.count(done);
-        Ran { packets: done, next: if done < self.leaving.len() { self.retry(done, now) } else { next } }
+        if done < packets {
+            self.go_back();
+            return Ran { packets: done, next: self.retry(done, now) };
+        }
+        self.retry = 0;
+        Ran { packets: done, next }
     }
 
     /// Goes on with the present configuration.
@@ -165,8 +179,7 @@ impl Drain {
     /// Fills the batch in the scheduler's order; returns when to go on if it can take no more now.
     #[inline]
     fn gather(&mut self, batch: &mut RxBatch, now: u64) -> Next {
-        let Self { plan, scheduler, leaving, lane, counters, before, .. } = self;
-        before.restore(scheduler);
+        let Self { plan, scheduler, leaving, lane, counters, .. } = self;
         let mut fronts = [0u32; Set::BITS as usize];
         let mut waiting: Set = 0;
         for (place, (queue, front)) in plan.queues.iter().zip(&mut fronts).enumerate() {
@@ -174,29 +187,32 @@ impl Drain {
             waiting |= Set::from(queue.retained.has_packet(*front)) << place;
         }
         while waiting != 0 && batch.has_room() {
-            let pick = match plan.classes.next(scheduler, now, waiting) {
-                Choice::Packet(pick) => pick,
+            let (pick, budget) = match plan.classes.next(scheduler, now, waiting) {
+                Choice::Class(pick, budget) => (pick, budget),
                 Choice::At(time) => return Next::At(look_before(time, now)),
                 Choice::Held(time) => return Next::Before(look_before(time, now)),
             };
             let place = pick.place;
             let (Some(queue), Some(front)) = (plan.queues.get(place), fronts.get_mut(place)) else { break };
-            let Some(packet) = queue.retained.packet(*front) else { break };
-            if packet.is_too_long() {
-                if leaving.is_empty() {
-                    drop_long(lane, plan, counters, place, &packet);
+            let start = *front;
+            let sum = queue.retained.add_run(batch, front, budget, now);
+            if sum.packets == 0 {
+                // The next packet does not fit a batch. Those before it are released first.
+                if !batch.is_empty() {
+                    break;
                 }
-                break;
+                drop_misfit(lane, plan, counters, place);
+                *front = queue.retained.front();
             }
-            *front = packet.end();
-            let is_last = !queue.retained.has_packet(*front);
-            queue.retained.add_to(batch, &packet);
-            plan.classes.sent(scheduler, now, pick, packet.len);
+            plan.classes.sent(scheduler, now, pick, sum.bytes);
+            let (end, is_last) = (*front, !queue.retained.has_packet(*front));
             if is_last {
                 waiting &= !(1 << place);
                 scheduler.emptied(place);
             }
-            leaving.push(Leaving { is_last, pick: Some(pick), ..Leaving::of(&packet, place, place, now) });
+            if sum.packets > 0 {
+                leaving.push(Run { queue: place, class: place, pick: Some(pick), sum, start, end, is_last });
+            }
         }
         Next::Round
     }
@@ -207,38 +223,50 @@ impl Drain {
         let Self { plan, leaving, lane, counters, .. } = self;
         let Some(queue) = plan.queue(place) else { return Next::Round };
         let mut at = queue.retained.front();
-        while batch.has_room()
-            && let Some(packet) = queue.retained.packet(at)
-        {
-            at = packet.end();
-            if packet.is_too_long() {
-                if leaving.is_empty() {
-                    drop_long(lane, plan, counters, place, &packet);
+        // One by one: their classes may be others now.
+        while let Some(packet) = queue.retained.packet(at).filter(|_| batch.has_room()) {
+            let start = at;
+            let sum = queue.retained.add_run(batch, &mut at, 1, now);
+            if sum.packets == 0 {
+                if !batch.is_empty() {
+                    break;
                 }
-                break;
+                drop_misfit(lane, plan, counters, place);
+                at = queue.retained.front();
+                continue;
             }
-            queue.retained.add_to(batch, &packet);
-            leaving.push(Leaving::of(&packet, place, plan.classes.place(packet.class), now));
+            let class = plan.classes.place(packet.class);
+            leaving.push(Run { queue: place, class, pick: None, sum, start, end: at, is_last: false });
         }
         Next::Round
     }
 
     /// Marks the packets that early detection picks.
-    #[inline]
+    #[cold]
     fn mark(&mut self, batch: &mut RxBatch) {
-        let classes = self.plan.classes.all();
-        for (v, packet) in self.leaving.iter_mut().enumerate() {
-            let early = classes.get(packet.class).and_then(|class| class.early.as_ref());
-            if early.is_some_and(|early| early.settings().marks && early.picks_number(packet.end)) {
-                packet.is_marked = batch.header_mut(v).is_some_and(packet::ecn::mark);
+        let Self { plan, leaving, marked, .. } = self;
+        let mut v = 0;
+        for run in leaving {
+            let early = plan.classes.all().get(run.class).and_then(|class| class.early.as_ref());
+            let Some(early) = early.filter(|early| early.settings().marks) else {
+                v += run.sum.packets;
+                continue;
+            };
+            for number in 0..run.sum.packets as u32 {
+                if early.picks_number(run.start.wrapping_add(number))
+                    && batch.header_mut(v).is_some_and(packet::ecn::mark)
+                {
+                    marked.push(v);
+                }
+                v += 1;
             }
         }
     }
 
     /// Delivers the batch as far as the receiver has room; returns the number of packets that are done with.
-    fn deliver(&mut self, context: &mut Context) -> Result<usize, Fault> {
+    fn deliver(&mut self, context: &mut Context, packets: usize) -> Result<usize, Fault> {
         let Context { batch, tools, .. } = context;
-        let mut list = OutputList::of_all(batch, &mut self.runs, self.leaving.len());
+        let mut list = OutputList::of_all(batch, &mut self.runs, packets);
         tools.published = false;
         let done = self.lane.behind.deliver_front(&mut list, 0, &self.counters, tools);
         if tools.published {
@@ -251,37 +279,45 @@ impl Drain {
 
     /// Releases the first packets of the batch, which are done with, and keeps the others.
     #[inline]
-    fn settle(&mut self, done: usize) {
-        let Self { plan, scheduler, leaving, before, .. } = self;
-        let (left, kept) = leaving.split_at_checked(done).unwrap_or((leaving, &[]));
-        for run in left.chunk_by(|a, b| a.class == b.class) {
-            let (mut bytes, mut cycles, mut longest, mut marked) = (0, 0, 0, 0);
-            for packet in run {
-                bytes += u64::from(packet.len);
-                cycles += packet.waited;
-                longest = longest.max(packet.waited);
-                marked += u64::from(packet.is_marked);
-                if let Some(queue) = plan.queue(packet.queue) {
-                    queue.retained.release(packet.end);
+    fn settle(&mut self, done: usize, now: u64) {
+        let Self { plan, leaving, marked, .. } = self;
+        let (mut v, mut left) = (0, done);
+        for run in leaving.iter_mut() {
+            let Some(retained) = plan.queue(run.queue).map(|queue| &queue.retained) else { continue };
+            let all = run.sum;
+            if left < all.packets {
+                // Some of them stay.
+                let mut at = retained.front();
+                *run = Run { sum: retained.sum(&mut at, left, now), end: at, is_last: false, ..*run };
+                if let Some(pick) = run.pick {
+                    plan.classes.unsent(pick, all.bytes - run.sum.bytes);
                 }
             }
-            let class = run.first().and_then(|packet| plan.classes.all().get(packet.class));
-            if let Some(class) = class {
-                class.counts.end_wait(Waits { packets: run.len() as u64, bytes, cycles, longest, marked });
+            let Sum { packets, bytes, waited, longest } = run.sum;
+            if packets == 0 {
+                continue;
             }
+            retained.release(run.end);
+            let its = v..v + packets;
+            let marked = marked.iter().filter(|v| its.contains(v)).count() as u64;
+            if let Some(class) = plan.classes.all().get(run.class) {
+                let packets = packets as u64;
+                class.counts.end_wait(Waits { packets, bytes, cycles: waited, longest, marked });
+            }
+            (v, left) = (its.end, left - packets);
         }
-        self.lane.backlog.end(left.len() as u32);
-        if kept.is_empty() {
-            return;
-        }
-        for (pick, len) in kept.iter().filter_map(|packet| Some((packet.pick?, packet.len))) {
-            plan.classes.unsent(pick, len);
-        }
-        // The turns are those of the packets that have left.
+        self.lane.backlog.end(done as u32);
+    }
+
+    /// Takes the scheduler to the state after the packets that have left.
+    #[cold]
+    fn go_back(&mut self) {
+        let Self { plan, scheduler, leaving, before, .. } = self;
         scheduler.restore(before);
-        for (packet, pick) in left.iter().filter_map(|packet| Some((packet, packet.pick?))) {
-            plan.classes.repeat(scheduler, pick, packet.len);
-            if packet.is_last {
+        for run in leaving.iter().filter(|run| run.sum.packets > 0) {
+            let Some(pick) = run.pick else { continue };
+            plan.classes.repeat(scheduler, pick, run.sum.bytes);
+            if run.is_last {
                 scheduler.emptied(pick.place);
             }
         }
@@ -326,19 +362,14 @@ fn look_before(time: u64, now: u64) -> u64 {
     time.min(now.saturating_add(clock::from_duration(LOOK)))
 }
 
-/// Drops a packet that a tag made longer than a batch may hold, the next of its queue.
+/// Drops a packet that has no place in a batch, the next of its queue.
 #[cold]
-fn drop_long(
-    lane: &LaneQueues,
-    plan: &Plan,
-    counters: &QueueCounters,
-    place: usize,
-    packet: &RetainedPacket,
-) {
-    counters.add_drop(DropReason::Oversize);
-    if let Some(queue) = plan.queue(place) {
-        queue.retained.release(packet.end());
-    }
+fn drop_misfit(lane: &LaneQueues, plan: &Plan, counters: &QueueCounters, place: usize) {
+    let Some(retained) = plan.queue(place).map(|queue| &queue.retained) else { return };
+    let Some(packet) = retained.packet(retained.front()) else { return };
+    let Some(reason) = packet.misfit() else { return };
+    counters.add_drop(reason);
+    retained.release(packet.end());
     if let Some(class) = plan.classes.all().get(plan.classes.place(packet.class)) {
         class.counts.withdraw(1);
     }
