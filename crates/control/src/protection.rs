@@ -1,4 +1,4 @@
-//! The protections and the [queueing] of a port by name, for the configuration file, the command line and the gRPC
+//! The protections and the queueing of a port by name, for the configuration file, the command line and the gRPC
 //! API.
 //!
 //! [`KEYS`] is the only list: a new protection is one entry. Values are texts; `off` removes any protection.
