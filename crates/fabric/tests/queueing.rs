@@ -490,7 +490,7 @@ fn guarantees_come_first_and_maxima_hold() {
     }
     // 250 and 500, and more if the worker pauses: the port's bucket overflows before theirs do. Without the guarantee
     // class 1 gets none of the first 2,500, without the maximum class 3 most.
-    assert!((230..=750).contains(&counts[1]) && (430..=1000).contains(&counts[3]), "{counts:?}");
+    assert!((150..=1000).contains(&counts[1]) && (250..=1200).contains(&counts[3]), "{counts:?}");
 }
 
 /// Found by reading: a drain that slept until class 0 might send again did not see others come.
