@@ -263,7 +263,7 @@ soak: generator ## the end-to-end tests at full length: 60 s a shape, 1,000 ping
 .PHONY: bench
 bench: generator swx ## against the floor, Open vSwitch with DPDK and DPDK's pipeline for P4, interleaved (PAIRS); idle cost
 	@$(call install-packages,$(BUILD_PACKAGES) $(BENCH_PACKAGES))
-	$(CARGO) build --locked --release -p mswitch -p mswitch-bench -p mswitch-p4-client
+	$(CARGO) build --locked --release -p mswitch -p mswitch-bench -p mswitch-p4-client -p mswitch-instructions
 	bench/floor.sh --rounds 9
 	bench/floor.sh --rounds 9 --burst 8
 	bench/pairs.sh --pairs $(PAIRS)

@@ -20,35 +20,11 @@ while (($#)); do
     *) echo "usage: bench/logics.sh [--rounds N] [--seconds N] [--headers ethernet|udp] [--only REGEX]" >&2; exit 2 ;;
   esac
 done
-mswitch=${MSWITCH:-target/release/mswitch}
-check=${MEMIF_CHECK:-target/release/memif-check}
-for program in "$mswitch" "$check" clang wasm-ld jq; do
-  command -v "$program" >/dev/null || { echo "bench/logics.sh: $program is missing; make bench installs and builds it" >&2; exit 1; }
-done
-
-dir=$(mktemp -d)
-trap '[[ -z ${daemon:-} ]] || kill "$daemon"; rm -rf "$dir"' EXIT
+# shellcheck source=bench/memif-pair.sh
+. bench/memif-pair.sh
+start_pair clang wasm-ld
 clang --target=wasm32 -O2 -nostdlib -mbulk-memory -matomics -Isdk/c -Wl,--no-entry -o "$dir/learning.wasm" examples/modules/learning.c
 cc -O2 -shared -fPIC -Isdk/c -o "$dir/learning.so" examples/modules/learning.c
-cat >"$dir/config.toml" <<CONFIG
-[[bridge]]
-name = "br0"
-logic = "static"
-[[bridge.port]]
-name = "a"
-type = "memif"
-path = "$dir/memif"
-id = 0
-[[bridge.port]]
-name = "b"
-type = "memif"
-path = "$dir/memif"
-id = 1
-CONFIG
-export MSWITCH_SOCKET=$dir/socket
-"$mswitch" daemon --config "$dir/config.toml" --workers 0 2>"$dir/log" &
-daemon=$!
-until "$mswitch" status >/dev/null 2>&1; do kill -0 "$daemon"; sleep 0.05; done
 
 # NAME LOGIC [PARAMETER...]
 logics=(
@@ -83,17 +59,15 @@ for ((round = 1; round <= rounds; round++)); do
     params=()
     for param in "${part[@]:2}"; do params+=(--param "$param"); done
     "$mswitch" logic set br0 "${part[1]}" "${params[@]}" >/dev/null
-    "$check" run --port "$dir/memif,id=0" --port "$dir/memif,id=1" --size 60 --headers "$headers" --rate max --seconds $((seconds + 2)) \
-      --allow-loss --cpu 1 --poll >"$dir/client.log" 2>&1 &
-    client=$!
+    clients --size 60 --headers "$headers" --seconds $((seconds + 2))
     # Packets flow once a worker has switched some.
     cycles=0 batch=0
     until awk -v c="$cycles" 'BEGIN { exit c <= 0 }'; do
       read -r cycles batch < <("$mswitch" worker show --interval "$seconds" --json |
         jq -r '.workers[0] | if .packets > 1000 then "\(.cycles_per_packet) \(.packets / .batches)" else "0 0" end')
-      kill -0 $client || break
+      kill -0 "$client" || break
     done
-    wait $client || { cat "$dir/client.log" >&2; exit 1; }
+    wait "$client" || { cat "$dir/client.log" >&2; exit 1; }
     printf '%s\t%s\t%s\n' "${part[0]}" "$cycles" "$batch" | tee -a "$dir/results" >&2
   done
 done

@@ -5,7 +5,7 @@
 #   bench/shaper.sh [--seconds N] [RATE...]
 #
 # Rates are those of `shape` (default: 1Mbit 10Mbit 100Mbit 1Gbit 10Gbit). Prints the deviation for each. MSWITCH and
-# MEMIF_CHECK name the binaries (default: those of `cargo build --release --workspace --bins`).
+# MEMIF_CHECK: see memif-pair.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -18,36 +18,10 @@ while (($#)); do
   esac
 done
 ((${#rates[@]})) || rates=(1Mbit 10Mbit 100Mbit 1Gbit 10Gbit)
-mswitch=${MSWITCH:-target/release/mswitch}
-check=${MEMIF_CHECK:-target/release/memif-check}
-for program in "$mswitch" "$check" jq; do
-  command -v "$program" >/dev/null || { echo "bench/shaper.sh: $program is missing; cargo build --release --workspace --bins, apt-get install jq" >&2; exit 1; }
-done
-
-dir=$(mktemp -d)
-trap '[[ -z ${client:-} ]] || kill "$client" 2>/dev/null; [[ -z ${daemon:-} ]] || kill "$daemon"; rm -rf "$dir"' EXIT
-cat >"$dir/config.toml" <<CONFIG
-[[bridge]]
-name = "br0"
-logic = "static"
-[[bridge.port]]
-name = "a"
-type = "memif"
-path = "$dir/memif"
-id = 0
-[[bridge.port]]
-name = "b"
-type = "memif"
-path = "$dir/memif"
-id = 1
-CONFIG
-export MSWITCH_SOCKET=$dir/socket
-"$mswitch" daemon --config "$dir/config.toml" --workers 0 2>"$dir/log" &
-daemon=$!
-until "$mswitch" status >/dev/null 2>&1; do kill -0 "$daemon"; sleep 0.05; done
-"$check" run --port "$dir/memif,id=0" --port "$dir/memif,id=1" --size 1514 --rate max \
-  --seconds $(((seconds + 3) * ${#rates[@]} + 5)) --allow-loss --cpu 1 --poll >"$dir/client.log" 2>&1 &
-client=$!
+# shellcheck source=bench/memif-pair.sh
+. bench/memif-pair.sh
+start_pair
+clients --size 1514 --seconds $(((seconds + 3) * ${#rates[@]} + 5))
 sleep 1
 
 # sent: time in nanoseconds, bytes to b.

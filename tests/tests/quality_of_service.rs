@@ -100,7 +100,7 @@ fn commands_show_classes_and_refuse_contradictions() {
     e2e::ping_all(&rig.a, B, 3, "0.05").unwrap();
     assert!(rig.class(6, "packets") >= 3);
     let shown = rig.daemon.run(&["port", "show", "br0", "p2"]).unwrap();
-    for text in ["queueing", "drr", "early-drop", "100..300 10% ecn", "MEAN WAIT"] {
+    for text in ["\nquality of service\n", "queueing", "drr", "early-drop", "100..300 10% ecn", "MEAN WAIT"] {
         assert!(shown.contains(text), "{shown}");
     }
     let stats = rig.daemon.run(&["port", "stats", "br0", "p2", "--queues"]).unwrap();
@@ -111,7 +111,7 @@ fn commands_show_classes_and_refuse_contradictions() {
         String::from_utf8(output.stderr).unwrap()
     };
     assert!(set(&["--class-min", "7:1Mbit"]).contains("add `shape`"));
-    assert!(set(&["--queueing", "1,2"]).contains("found 2 entries"));
+    assert!(set(&["--queueing", "1,2"]).contains("is for 2 of the 8 classes; expected `strict`"));
     let memory = set(&["--queue-buffers", "65536"]);
     assert!(memory.contains("of memory"), "{memory}");
     // What was refused has changed nothing.

@@ -61,7 +61,7 @@ pub mod options;
 pub mod p4;
 pub mod protection;
 pub mod proto;
-mod queueing;
+pub mod queueing;
 pub mod rate;
 pub mod reconcile;
 pub mod refusal;

@@ -407,6 +407,11 @@ mod tests {
     }
 
     #[test]
+    fn the_keys_of_queueing_are_known() {
+        assert!(queueing::KEYS.iter().all(|key| names().contains(key)));
+    }
+
+    #[test]
     fn a_burst_alone_changes_that_of_the_present_rate() {
         let mut settings = PortSettings::new("a");
         let refused = apply(&mut settings, &map(&[("police", "burst 64KiB")])).unwrap_err().to_string();

@@ -20,6 +20,20 @@ use fabric::protection::{
 
 use crate::rate;
 
+/// The keys of this module.
+pub const KEYS: [&str; 10] = [
+    "trust",
+    "class",
+    "pcp-classes",
+    "dscp-classes",
+    "queueing",
+    "shape",
+    "class-max",
+    "class-min",
+    "queue-buffers",
+    "early-drop",
+];
+
 /// Number of classes.
 const CLASSES: u16 = 8;
 
@@ -80,23 +94,27 @@ pub(crate) fn read_order(settings: &mut PortSettings, text: &str) -> Result<(), 
         "strict" => (0..CLASSES).map(|class| (priority(class), 0)).collect(),
         "drr" => (0..CLASSES).map(|_| (SHARED, 1)).collect(),
         list => {
+            let expected = "expected `strict`, `drr`, `off`, or a weight or `strict` for each class from 0 to 7, such as \
+                            `1,1,2,2,4,4,strict,strict`";
             let order = |(class, text): (u16, &str)| match text.trim() {
                 "strict" => Ok((priority(class), 0)),
                 text => {
                     let weight = text.parse().ok().filter(|weight| WEIGHTS.contains(weight));
                     weight.map(|weight| (SHARED, weight)).ok_or_else(|| {
-                        format!("`{text}` is neither `strict` nor a weight of 1 to {}", WEIGHTS.end())
+                        format!(
+                            "`{text}` is neither `strict` nor a weight of 1 to {}; {expected}",
+                            WEIGHTS.end()
+                        )
                     })
                 }
             };
-            let orders = (0..).zip(list.split(',')).map(order).collect::<Result<Vec<_>, _>>()?;
-            if orders.len() != usize::from(CLASSES) {
-                let found = orders.len();
-                return Err(format!(
-                    "found {found} {}; expected one for each class from 0 to 7, such as \
-                     `1,1,2,2,4,4,strict,strict`, or `strict`, `drr` or `off`",
-                    if found == 1 { "entry" } else { "entries" }
-                ));
+            let texts: Vec<_> = list.split(',').collect();
+            if texts.len() > usize::from(CLASSES) {
+                return Err(format!("`{text}` has {} entries; {expected}", texts.len()));
+            }
+            let orders = (0..).zip(texts).map(order).collect::<Result<Vec<_>, _>>()?;
+            if orders.len() < usize::from(CLASSES) {
+                return Err(format!("`{text}` is for {} of the 8 classes; {expected}", orders.len()));
             }
             orders
         }
@@ -127,12 +145,11 @@ pub(crate) fn write_order(settings: &PortSettings) -> Option<String> {
 
 /// A rate of bits.
 fn bits(text: &str) -> Result<Option<Limit>, String> {
-    let limit = rate::parse(text).map_err(|error| error.to_string())?;
-    match limit {
-        Some(Limit { unit: Unit::Packets, .. }) => {
-            Err(format!("`{text}` counts packets; expected bits a second, such as `100Mbit`"))
-        }
-        limit => Ok(limit),
+    let expected = "expected bits a second, such as `100Mbit` or `100Mbit burst 64KiB`";
+    match rate::parse(text) {
+        Ok(Some(Limit { unit: Unit::Packets, .. })) => Err(format!("`{text}` counts packets; {expected}")),
+        Ok(limit) => Ok(limit),
+        Err(error) => Err(format!("{}; {expected}", error.problem())),
     }
 }
 
@@ -189,9 +206,19 @@ fn write_by_class(values: impl Iterator<Item = Option<String>>) -> Option<String
     {
         return Some(first.clone());
     }
-    let entries =
-        values.iter().enumerate().filter_map(|(class, value)| Some(format!("{class}:{}", value.as_ref()?)));
-    let entries: Vec<_> = entries.collect();
+    let mut entries = Vec::new();
+    let mut first = 0;
+    for run in values.chunk_by(|a, b| a == b) {
+        let last = first + run.len() - 1;
+        if let Some(Some(value)) = run.first() {
+            entries.push(if first == last {
+                format!("{first}:{value}")
+            } else {
+                format!("{first}-{last}:{value}")
+            });
+        }
+        first = last + 1;
+    }
     (!entries.is_empty()).then(|| entries.join(","))
 }
 
@@ -479,7 +506,7 @@ mod tests {
         assert_eq!(of("queueing", "strict"), [strict.clone()].into());
         assert_eq!(of("queueing", "1, 1,1,1,1,1,1,1")["queueing"], "drr");
         assert_eq!(of("shape", "1Gbit"), [strict.clone(), ("shape".to_owned(), "1Gbit".to_owned())].into());
-        assert_eq!(of("class-max", "0-3:1Mbit")["class-max"], "0:1Mbit,1:1Mbit,2:1Mbit,3:1Mbit");
+        assert_eq!(of("class-max", "0-3:1Mbit")["class-max"], "0-3:1Mbit");
         assert_eq!(of("class-max", "0-7:1Mbit")["class-max"], "1Mbit");
         assert_eq!(of("early-drop", "10..20 5% ecn")["early-drop"], "10..20 5% ecn");
         assert_eq!(of("dscp-classes", "0:1,46:5"), BTreeMap::new(), "as by default");
@@ -506,10 +533,25 @@ mod tests {
     #[test]
     fn wrong_values_are_explained() {
         for (key, text, expected) in [
-            ("queueing", "1,2", "found 2 entries; expected one for each class from 0 to 7"),
+            (
+                "queueing",
+                "1,2",
+                "`1,2` is for 2 of the 8 classes; expected `strict`, `drr`, `off`, or a weight",
+            ),
+            ("queueing", "1,1,1,1,1,1,1,1,1", "has 9 entries; expected `strict`"),
+            (
+                "queueing",
+                "strikt",
+                "`strikt` is neither `strict` nor a weight of 1 to 255; expected `strict`, `drr`",
+            ),
             ("queueing", "1,1,1,1,1,1,1,0", "`0` is neither `strict` nor a weight of 1 to 255"),
             ("shape", "1000pps", "`1000pps` counts packets; expected bits a second, such as `100Mbit`"),
-            ("shape", "0bit", "out of range"),
+            ("shape", "0bit", "a rate of `0bit` is out of range, 1kbit to 1000Gbit; expected bits a second"),
+            (
+                "shape",
+                "1GB",
+                "`1GB` is not a rate; expected bits a second, such as `100Mbit` or `100Mbit burst 64KiB`",
+            ),
             ("class-max", "8:1Mbit", "`8` is neither a class, 0 to 7, nor a range of them"),
             ("class-max", "3-1:1Mbit", "`3-1` is neither a class"),
             ("class-max", "0:1Mbit,0-3:2Mbit", "class 0 has two values"),

@@ -17,6 +17,13 @@ pub struct RateError {
     problem: String,
 }
 
+impl RateError {
+    /// What is wrong, without what is expected.
+    pub fn problem(&self) -> &str {
+        &self.problem
+    }
+}
+
 fn error(problem: String) -> RateError {
     RateError { problem }
 }

@@ -936,7 +936,7 @@ fn packets_that_pass_at_once_do_not_overtake() {
 fn put(queue: &ClassQueue, packets: &Packets) {
     with_tools(|(tools, runs)| {
         let mut list = OutputList::of_all(&packets.0, runs, packets.0.len());
-        assert_eq!(queue.put(&mut list, 0, tools).unwrap().full, 0);
+        assert_eq!(queue.put(&mut list, 0, tools).unwrap(), 0);
     });
 }
 

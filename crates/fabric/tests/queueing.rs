@@ -603,7 +603,8 @@ fn memory_is_bounded_for_the_whole_switch() {
     let second = switch.add_port(bridge, settings).unwrap();
     let attach = || switch.attach(second, rig::attachment(vec![], vec![Taker::with_room(0)]).0);
     let Err(SwitchError::QueueMemory { needed, left, most }) = attach() else { panic!("there is no room") };
-    assert_eq!((needed, most), (1024 * (2048 + 64), 3 << 20));
+    // A buffer, a cache line apart, and what is beside it.
+    assert_eq!((needed, most), (1024 * (2048 + 64 + 16 + 12 + 16), 3 << 20));
     assert_eq!(left, most - needed);
     // A change that does not fit leaves everything as it is.
     let settings =
@@ -612,6 +613,34 @@ fn memory_is_bounded_for_the_whole_switch() {
     assert_eq!(switch.settings(first).unwrap().egress, Some(Arc::new(limits())));
     limit(&switch, first, Some(waiting(256, [])));
     attach().unwrap();
+}
+
+/// Found by reading: the queues of each former configuration of a port with a stuck receiver stayed, uncounted.
+#[test]
+fn former_queues_count_while_packets_wait_in_them() {
+    let options = SwitchOptions { queue_memory: 3 << 20, pace: rig::quick(), ..SwitchOptions::default() };
+    let switch = Switch::start(&options).unwrap();
+    let bridge = switch.add_bridge("b", Arc::new(Classes)).unwrap();
+    let out = Taker::with_room(0);
+    let (to, _) = plug(&switch, bridge, vec![out.clone()], waiting(512, []));
+    let feed = sender(&switch, bridge, "a");
+    let set = |buffers, id| {
+        let settings =
+            PortSettings { egress: Some(Arc::new(waiting(buffers, []))), ..switch.settings(to).unwrap() };
+        let result = switch.set_port(to, settings);
+        feed.send([Sent::whole(&packet(to, id, 100))]);
+        wait_until("the sender has its packet back", || feed.returned() == id + 1);
+        result
+    };
+    // Packets wait in queues of 1, 0.5 and 1 MiB and a bit.
+    assert_eq!([set(512, 0), set(256, 1), set(512, 2)], [Ok(()), Ok(()), Ok(())]);
+    assert!(matches!(set(256, 3), Err(SwitchError::QueueMemory { .. })));
+    out.give(4);
+    assert_eq!(ids(&out.take(4)), [0, 1, 2, 3]);
+    wait_until("nothing waits", || switch.counters(to).unwrap().egress[0].waiting.unwrap().packets == 0);
+    assert_eq!(set(1024, 4), Ok(()));
+    out.give(1);
+    assert_eq!(ids(&out.take(1)), [4]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //!
 //! The order is that of a hierarchical token bucket (tc-htb(8)):
 //! 1. nothing leaves unless the port's bucket has a token, nor a class above its maximum;
-//! 2. classes within their guarantees come first, by priority and in turns;
+//! 2. classes within their guarantees come first, by priority;
 //! 3. then the others share the rest: by priority, and by weight within one priority ([`Order`]).
 //!
 //! A packet leaves while a bucket has any token, and is charged in full: a bucket may be in debt by a packet, which it
@@ -500,5 +500,100 @@ impl Counts {
             }),
             age: Duration::from_nanos(clock::nanoseconds().saturating_sub(self.created)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protection::{Limit, Unit, Waiting};
+
+    /// Sends packets of 1,000 bytes of classes that always have some, for so long on a clock that the test moves; returns
+    /// the packets of each.
+    fn sent(limits: EgressLimits, waiting: Set, time: Duration) -> Vec<u64> {
+        let classes = Classes::of(Some(&Arc::new(limits)), None).unwrap();
+        let mut scheduler = classes.scheduler();
+        let mut sent = vec![0; classes.all().len()];
+        let mut now = clock::cycles();
+        let end = now + clock::from_duration(time);
+        while now < end {
+            match classes.next(&mut scheduler, now, waiting) {
+                Choice::Class(pick, budget) => {
+                    let packets = budget.div_ceil(1000).min(64);
+                    classes.sent(&mut scheduler, now, pick, packets * 1000);
+                    sent[pick.place] += packets;
+                }
+                Choice::At(time) | Choice::Held(time) => {
+                    assert!(time > now, "time does not pass");
+                    now = time;
+                }
+            }
+        }
+        sent
+    }
+
+    fn bits(rate: u64) -> Option<Limit> {
+        Some(Limit { unit: Unit::Bits, rate, burst: Some(3000) })
+    }
+
+    fn limits(total: Option<Limit>, queues: impl IntoIterator<Item = (u16, QueueLimits)>) -> EgressLimits {
+        let waiting = Some(Waiting::default());
+        EgressLimits { scheme: Scheme::Shares { total }, queues: queues.into_iter().collect(), waiting }
+    }
+
+    /// Within 1 %, and a burst with the packets that go into debt.
+    #[track_caller]
+    fn assert_near(found: u64, expected: u64) {
+        assert!(found.abs_diff(expected) <= expected / 100 + 5, "{found} instead of {expected}");
+    }
+
+    #[test]
+    fn guarantees_come_first_maxima_hold_and_priorities_share_the_rest() {
+        let queue = |guarantee, maximum, priority| QueueLimits {
+            guarantee: bits(guarantee),
+            maximum,
+            priority,
+            ..QueueLimits::default()
+        };
+        // 80 Mbit/s: class 1 has 8 guaranteed; of the rest, class 3 comes first, with 16 at most; class 2 is next.
+        let queues = [
+            (1, queue(8_000_000, None, 5)),
+            (2, queue(8_000, None, 1)),
+            (3, queue(8_000, bits(16_000_000), 0)),
+        ];
+        let second = Duration::from_secs(1);
+        let of = |waiting| sent(limits(bits(80_000_000), queues.clone()), waiting, second);
+        let all = of(0b1110);
+        assert_near(all[1], 1000);
+        assert_near(all[3], 2000);
+        assert_near(all[2], 7000);
+        // Without class 2, class 1 has what class 3 leaves.
+        let two = of(0b1010);
+        assert_near(two[1], 8000);
+        assert_near(two[3], 2000);
+        // A class above its maximum waits although the port is free.
+        assert_near(of(0b1000)[3], 2000);
+    }
+
+    #[test]
+    fn a_shaper_keeps_its_rate_and_weights_share_it() {
+        let queue = |weight| QueueLimits { weight, ..QueueLimits::default() };
+        for rate in [1_000_000, 1_000_000_000, 10_000_000_000] {
+            let queues = [(0, queue(1)), (1, queue(3))];
+            let found = sent(limits(bits(rate), queues), 0b11, Duration::from_secs(1));
+            assert_near(found[0], rate / 8000 / 4);
+            assert_near(found[1], rate / 8000 * 3 / 4);
+        }
+    }
+
+    #[test]
+    fn what_stays_gives_its_tokens_back() {
+        let classes = Classes::of(Some(&Arc::new(limits(bits(8_000_000), []))), None).unwrap();
+        let (mut scheduler, now) = (classes.scheduler(), clock::cycles());
+        let Choice::Class(pick, budget) = classes.next(&mut scheduler, now, 1) else { panic!("it is open") };
+        classes.sent(&mut scheduler, now, pick, budget);
+        assert!(matches!(classes.next(&mut scheduler, now, 1), Choice::At(_)));
+        classes.unsent(pick, budget);
+        assert_eq!(classes.next(&mut scheduler, now, 1), Choice::Class(pick, budget));
     }
 }

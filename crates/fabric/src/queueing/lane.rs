@@ -14,7 +14,7 @@ use crate::lists::output::{NIL, OutputList, RunPool, verdicts};
 use crate::protection::{MAX_WAITING_QUEUES, Waiting};
 use crate::queueing::backlog::Backlog;
 use crate::queueing::classes::{Classes, Shares, places};
-use crate::queueing::retained::{ClassQueue, Put, Retained};
+use crate::queueing::retained::{ClassQueue, Retained};
 use crate::queueing::scheduler::Set;
 use crate::wake::doorbell::{Doorbell, EventBell};
 
@@ -39,6 +39,16 @@ pub(crate) struct Plan {
     pub(crate) former: Vec<Arc<ClassQueue>>,
 }
 
+/// A configuration that is not in effect yet.
+pub(crate) struct Planned(Arc<Plan>);
+
+impl Planned {
+    /// Bytes of memory that its queues may take.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.bytes()
+    }
+}
+
 impl Plan {
     /// Queues for these classes; those of `before` are kept where class and room are the same.
     fn new(classes: &Arc<Classes>, before: Option<&Plan>) -> Self {
@@ -61,6 +71,12 @@ impl Plan {
         Self { classes: classes.clone(), queues, former }
     }
 
+    /// Bytes of memory that the queues may take: those of former configurations while packets wait in them.
+    fn bytes(&self) -> u64 {
+        let former = self.former.iter().filter(|queue| queue.retained.used() > 0);
+        self.queues.iter().chain(former).map(|queue| Retained::bytes(queue.retained.size())).sum()
+    }
+
     /// The queue at a place: those of former configurations are behind the present ones.
     #[inline]
     pub(crate) fn queue(&self, place: usize) -> Option<&Arc<ClassQueue>> {
@@ -76,7 +92,7 @@ impl Plan {
     }
 }
 
-/// Bytes of memory that the queues of one transmit queue take.
+/// Bytes of memory that new queues of one transmit queue take.
 pub(crate) fn bytes(classes: &Classes) -> u64 {
     let Waiting { buffers } = classes.limits.waiting.unwrap_or_default();
     Retained::bytes(buffers) * classes.all().len() as u64
@@ -94,11 +110,23 @@ impl LaneQueues {
         }))
     }
 
+    /// Bytes of memory that they may take.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.plan().0.bytes()
+    }
+
+    /// The plan for another configuration.
+    pub(crate) fn planned(&self, classes: &Arc<Classes>) -> Planned {
+        let (before, _) = self.plan();
+        let is_same = Arc::ptr_eq(&before.classes, classes);
+        Planned(if is_same { before } else { Arc::new(Plan::new(classes, Some(&before))) })
+    }
+
     /// Changes the configuration: for lists of workers that see the bridge's next state.
-    pub(crate) fn configure(&self, classes: &Arc<Classes>) {
+    pub(crate) fn configure(&self, Planned(planned): Planned) {
         let mut plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
-        if !Arc::ptr_eq(&plan.classes, classes) {
-            *plan = Arc::new(Plan::new(classes, Some(&plan)));
+        if !Arc::ptr_eq(&plan, &planned) {
+            *plan = planned;
             self.version.fetch_add(1, Ordering::Release);
         }
     }
@@ -150,7 +178,7 @@ impl Queued {
         }
         self.lane.backlog.begin(all);
         let full = match shares {
-            Shares::One { place, .. } => self.put(*place, list, now, tools)?.full,
+            Shares::One { place, .. } => self.put(*place, list, now, tools)?,
             Shares::Several { present, .. } => self.put_by_class(list, *present, now, tools)?,
         };
         self.lane.backlog.end(full);
@@ -164,26 +192,26 @@ impl Queued {
         Ok(())
     }
 
-    /// Copies a list of one class into its queue.
+    /// Copies a list of one class into its queue; returns the packets without room.
     fn put(
         &self,
         class: usize,
         list: &mut OutputList<'_>,
         now: u64,
         tools: &mut Tools,
-    ) -> Result<Put, Fault> {
+    ) -> Result<u32, Fault> {
         let all = list.len() as u32;
         let (Some(queue), Some(class)) = (self.plan.queues.get(class), self.plan.classes.all().get(class))
         else {
-            return Ok(Put { packets: 0, full: all });
+            return Ok(all);
         };
         class.counts.wait(all);
-        let put = queue.put(list, now, tools)?;
-        if put.full > 0 {
-            class.counts.withdraw(put.full);
-            class.counts.refuse(put.full);
+        let full = queue.put(list, now, tools)?;
+        if full > 0 {
+            class.counts.withdraw(full);
+            class.counts.refuse(full);
         }
-        Ok(put)
+        Ok(full)
     }
 
     /// Sorts a list by class, and copies each class's part into its queue; returns the packets without room.
@@ -215,7 +243,7 @@ impl Queued {
             let head = heads.get(place).copied().unwrap_or(NIL);
             let mut part = OutputList::new(list.batch(), &mut pool, head);
             if !part.is_empty() {
-                full += self.put(place, &mut part, now, tools)?.full;
+                full += self.put(place, &mut part, now, tools)?;
             }
         }
         if full > 0 {

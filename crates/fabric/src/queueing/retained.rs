@@ -122,9 +122,10 @@ impl Retained {
         wanted.clamp(1, 1 << 20).next_power_of_two()
     }
 
-    /// Bytes of memory that a ring of so many slots takes.
+    /// Bytes of memory that a ring of so many slots takes, what is beside the slots and [`TxRing`]'s view of them included.
     pub(crate) fn bytes(slots: u32) -> u64 {
-        u64::from(Self::slots(slots)) * STRIDE as u64
+        let beside = size_of::<Beside>() + virtio_net::HEADER_LEN + size_of::<Buffer>();
+        u64::from(Self::slots(slots)) * (STRIDE + beside) as u64
     }
 
     /// Slots of the ring.
@@ -222,9 +223,9 @@ impl Retained {
         }
     }
 
-    /// Adds packets to a batch, from the one at slot `at` on, which it moves: until it has added more than `budget` bytes,
-    /// or there is none left, or no room, or the next one [does not fit](RetainedPacket::misfit). The reader releases their slots when the batch is
-    /// delivered.
+    /// Adds packets to a batch, from the one at slot `at` on, which it moves: until it has added `budget` bytes or more, or
+    /// there is none left, or no room, or the next one [does not fit](RetainedPacket::misfit). The reader releases their
+    /// slots when the batch is delivered.
     #[inline]
     pub(crate) fn add_run(&self, batch: &mut RxBatch, at: &mut u32, budget: u64, now: u64) -> Sum {
         let end = self.published.0.load(Ordering::Acquire);
@@ -393,15 +394,6 @@ pub(crate) struct ClassQueue {
     pub(crate) retained: Arc<Retained>,
 }
 
-/// What became of a list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Put {
-    /// Packets that wait now.
-    pub(crate) packets: u32,
-    /// Packets without room.
-    pub(crate) full: u32,
-}
-
 impl ClassQueue {
     /// A queue of so many slots, rounded up to a power of two.
     pub(crate) fn new(slots: u32) -> Self {
@@ -410,15 +402,15 @@ impl ClassQueue {
         Self { ring: TxRing::new(filling, (), 0), retained }
     }
 
-    /// Copies the packets of a list, as far as there is room. The caller rings the drain.
-    pub(crate) fn put(&self, list: &mut OutputList<'_>, now: u64, tools: &mut Tools) -> Result<Put, Fault> {
+    /// Copies the packets of a list, as far as there is room; returns the number of those without. The caller rings the
+    /// drain.
+    pub(crate) fn put(&self, list: &mut OutputList<'_>, now: u64, tools: &mut Tools) -> Result<u32, Fault> {
         self.ring.backing().arrival.store((now >> TIME_SHIFT) as u32, Ordering::Relaxed);
         let counters = QueueCounters::default();
         let wanted = list.len() as u32;
         self.ring.deliver(list, &counters, tools)?;
         tools.published = false;
         // A list has at most as many outputs as a batch may have.
-        let packets = counters.packets() as u32;
-        Ok(Put { packets, full: wanted - packets })
+        Ok(wanted.saturating_sub(counters.packets() as u32))
     }
 }

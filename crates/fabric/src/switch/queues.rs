@@ -1,8 +1,8 @@
 //! The queues of ports where packets wait: made and removed with clients and settings, from memory that is bounded for
 //! the whole switch.
 //!
-//! Each port has its share for itself, by the room of its queues: a port whose receiver is stuck takes nothing from the
-//! others.
+//! Each port has its share for itself, by the room of its queues, those of former configurations included while packets
+//! wait in them: a port whose receiver is stuck takes nothing from the others, however often it is configured.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::counters::QueueCounters;
 use crate::deliver::client::Client;
 use crate::deliver::egress::Egress;
 use crate::queueing::classes::Classes;
-use crate::queueing::lane::{self, LaneQueues};
+use crate::queueing::lane::{self, LaneQueues, Planned};
 use crate::worker::tasks::drain::Drain;
 use crate::worker::tasks::{Task, Token};
 
@@ -24,8 +24,6 @@ pub(super) struct Queues {
     pub(super) lanes: Vec<Arc<LaneQueues>>,
     /// Worker and token of the drain of each.
     pub(super) drains: Vec<(usize, Token)>,
-    /// Memory that they may take, bytes.
-    bytes: u64,
 }
 
 /// The memory that queues may have.
@@ -42,17 +40,16 @@ impl Memory {
             bridges.iter().flat_map(|(bridge, it)| (0..).zip(&it.ports).map(|(i, port)| (*bridge, i, port)));
         let others = ports.filter(|(bridge, i, _)| (*bridge, PortIndex(*i)) != (except.bridge, except.port));
         let queues = others.filter_map(|(_, _, port)| port.as_ref()?.attached.as_ref()?.queues.as_ref());
-        Self { most, used: queues.map(|queues| queues.bytes).sum() }
+        Self { most, used: queues.map(Queues::bytes).sum() }
     }
 
-    /// The bytes that queues for so many transmit queues need, if there are as many.
-    fn allows(self, classes: &Classes, lanes: usize) -> Result<u64, SwitchError> {
-        let needed = lane::bytes(classes).saturating_mul(lanes as u64);
+    /// Refuses queues that need more than there is.
+    fn check(self, needed: u64) -> Result<(), SwitchError> {
         let left = self.most.saturating_sub(self.used);
         if needed > left {
             return Err(SwitchError::QueueMemory { needed, left, most: self.most });
         }
-        Ok(needed)
+        Ok(())
     }
 }
 
@@ -63,16 +60,22 @@ impl Queues {
         tx: &[Arc<dyn Egress>],
         memory: Memory,
     ) -> Result<Self, SwitchError> {
-        let bytes = memory.allows(classes, tx.len())?;
+        memory.check(lane::bytes(classes).saturating_mul(tx.len() as u64))?;
         let lanes = tx.iter().map(|egress| LaneQueues::new(classes, egress.clone()));
         let lanes = lanes.collect::<std::io::Result<_>>().map_err(doorbell)?;
-        Ok(Self { lanes, drains: Vec::new(), bytes })
+        Ok(Self { lanes, drains: Vec::new() })
     }
 
-    /// Changes the configuration.
+    /// Bytes of memory that they may take.
+    fn bytes(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.bytes()).sum()
+    }
+
+    /// Changes the configuration, or leaves it as it is.
     pub(super) fn configure(&mut self, classes: &Arc<Classes>, memory: Memory) -> Result<(), SwitchError> {
-        self.bytes = memory.allows(classes, self.lanes.len())?;
-        self.lanes.iter().for_each(|lane| lane.configure(classes));
+        let planned: Vec<_> = self.lanes.iter().map(|lane| lane.planned(classes)).collect();
+        memory.check(planned.iter().map(Planned::bytes).sum())?;
+        self.lanes.iter().zip(planned).for_each(|(lane, planned)| lane.configure(planned));
         Ok(())
     }
 

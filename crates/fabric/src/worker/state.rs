@@ -34,8 +34,8 @@ enum Phase {
     Watched(u64),
     /// Not run until signalled.
     Asleep,
-    /// Not run before this time, unless it is signalled, if its sender signals.
-    Waiting { until: u64, signals: bool },
+    /// Not run before its time, unless it is signalled, if its sender signals.
+    Waiting { signals: bool },
     /// Failed: never run again, awaits removal.
     Dead,
 }
@@ -174,12 +174,11 @@ impl WorkerState {
             && time <= now
         {
             self.waiting.pop();
-            if let Some(Some(slot)) = self.slots.get_mut(s)
-                // A task that was signalled before its time has another phase by now, or waits for another time.
-                && let Phase::Waiting { until, signals } = slot.phase
-                && until == time
-            {
-                slot.phase = if signals { Phase::Watched(now) } else { Phase::Polled };
+            if let Some(Some(slot)) = self.slots.get_mut(s) {
+                slot.phase = match slot.phase {
+                    Phase::Waiting { signals: true } => Phase::Watched(now),
+                    _ => Phase::Polled,
+                };
                 slot.last_packets = now;
                 self.awake.push(s);
             }
@@ -210,7 +209,11 @@ impl WorkerState {
             Phase::Asleep => self.awake.push(s),
             // The signal may have cleared the sender's notification request; it is renewed before the task sleeps.
             Phase::Watched(_) => {}
-            Phase::Waiting { signals: true, .. } => self.awake.push(s),
+            Phase::Waiting { signals: true } => {
+                // Its time no longer counts; tasks that wait are few.
+                self.waiting.retain(|Reverse((_, waiting))| *waiting != s);
+                self.awake.push(s);
+            }
             Phase::Polled | Phase::Waiting { .. } | Phase::Dead => return false,
         }
         slot.phase = Phase::Polled;
@@ -248,12 +251,12 @@ impl WorkerState {
         let (stays, signals) = match ran.next {
             Next::At(time) => {
                 let watched = matches!(slot.phase, Phase::Watched(_));
-                slot.phase = Phase::Waiting { until: time, signals: false };
+                slot.phase = Phase::Waiting { signals: false };
                 self.waiting.push(Reverse((time, s)));
                 (false, watched.then_some(false))
             }
             Next::Before(time) => {
-                slot.phase = Phase::Waiting { until: time, signals: true };
+                slot.phase = Phase::Waiting { signals: true };
                 self.waiting.push(Reverse((time, s)));
                 (false, Some(true))
             }
@@ -317,9 +320,9 @@ impl WorkerState {
         slot.phase = match next {
             Next::Never => Phase::Dead,
             // The doorbell of a task that comes is not armed.
-            Next::At(until) | Next::Before(until) => {
-                self.waiting.push(Reverse((until, s)));
-                Phase::Waiting { until, signals: false }
+            Next::At(time) | Next::Before(time) => {
+                self.waiting.push(Reverse((time, s)));
+                Phase::Waiting { signals: false }
             }
             Next::Round => {
                 self.awake.push(s);

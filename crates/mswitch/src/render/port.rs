@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use control::drops::Reason;
 use control::proto::{self, Port};
-use control::rate;
+use control::{queueing, rate};
 
 use super::table::{Column, table};
 use super::{drops, units};
@@ -50,9 +50,13 @@ pub(crate) fn show(port: &proto::Port) -> String {
     let options_at = lines.len();
     let options = port.options.iter().filter(|(key, value)| !is_shown(key, value));
     lines.extend(options.map(|(key, value)| (format!("  {key}"), value.clone())));
-    if !port.protection.is_empty() {
-        lines.push(("protection".into(), String::new()));
-        lines.extend(port.protection.iter().map(|(key, value)| (format!("  {key}"), protection(key, value))));
+    let is_queueing = |key: &String| queueing::KEYS.contains(&key.as_str());
+    for (title, of_title) in [("protection", false), ("quality of service", true)] {
+        let mut its = port.protection.iter().filter(|(key, _)| is_queueing(key) == of_title).peekable();
+        if its.peek().is_some() {
+            lines.push((title.into(), String::new()));
+        }
+        lines.extend(its.map(|(key, value)| (format!("  {key}"), protection(key, value))));
     }
     if !port.details.is_empty() {
         lines.push(("details".into(), String::new()));
@@ -355,6 +359,15 @@ mod tests {
         let protection = [text("police", "20Mbit"), text("sticky", "on"), text("max-stations", "3")].into();
         let text = show(&proto::Port { protection, ..port() });
         let lines = "protection\n  max-stations  3\n  police        20Mbit (burst 625kB, default)\n  sticky        on\n";
+        assert!(text.contains(lines), "{text}");
+    }
+
+    #[test]
+    fn queueing_is_shown_beside_protection() {
+        let text = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let protection = [text("shape", "1Gbit"), text("sticky", "on"), text("queueing", "strict")].into();
+        let text = show(&proto::Port { protection, ..port() });
+        let lines = "protection\n  sticky            on\nquality of service\n  queueing          strict\n  shape             1Gbit\n";
         assert!(text.contains(lines), "{text}");
     }
 

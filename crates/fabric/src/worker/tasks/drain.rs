@@ -197,11 +197,11 @@ impl Drain {
             let start = *front;
             let sum = queue.retained.add_run(batch, front, budget, now);
             if sum.packets == 0 {
-                // The next packet does not fit a batch. Those before it are released first.
-                if !batch.is_empty() {
+                // The next packet does not fit a batch: those before it are released first. Or another worker has just
+                // taken the tokens.
+                if !batch.is_empty() || !drop_misfit(lane, plan, counters, place) {
                     break;
                 }
-                drop_misfit(lane, plan, counters, place);
                 *front = queue.retained.front();
             }
             plan.classes.sent(scheduler, now, pick, sum.bytes);
@@ -228,10 +228,9 @@ impl Drain {
             let start = at;
             let sum = queue.retained.add_run(batch, &mut at, 1, now);
             if sum.packets == 0 {
-                if !batch.is_empty() {
+                if !batch.is_empty() || !drop_misfit(lane, plan, counters, place) {
                     break;
                 }
-                drop_misfit(lane, plan, counters, place);
                 at = queue.retained.front();
                 continue;
             }
@@ -362,16 +361,17 @@ fn look_before(time: u64, now: u64) -> u64 {
     time.min(now.saturating_add(clock::from_duration(LOOK)))
 }
 
-/// Drops a packet that has no place in a batch, the next of its queue.
+/// Drops the next packet of a queue if it has no place in a batch; returns whether it is dropped.
 #[cold]
-fn drop_misfit(lane: &LaneQueues, plan: &Plan, counters: &QueueCounters, place: usize) {
-    let Some(retained) = plan.queue(place).map(|queue| &queue.retained) else { return };
-    let Some(packet) = retained.packet(retained.front()) else { return };
-    let Some(reason) = packet.misfit() else { return };
+fn drop_misfit(lane: &LaneQueues, plan: &Plan, counters: &QueueCounters, place: usize) -> bool {
+    let Some(retained) = plan.queue(place).map(|queue| &queue.retained) else { return false };
+    let Some(packet) = retained.packet(retained.front()) else { return false };
+    let Some(reason) = packet.misfit() else { return false };
     counters.add_drop(reason);
     retained.release(packet.end());
     if let Some(class) = plan.classes.all().get(plan.classes.place(packet.class)) {
         class.counts.withdraw(1);
     }
     lane.backlog.end(1);
+    true
 }

@@ -73,7 +73,7 @@ impl Egress for PacketTx {
         let mut sending = self.send(list, counters);
         let full = sending.full_from.map_or(0, |from| all - from);
         let without_room = sending.drops.take(DropReason::RingFull);
-        sending.drops.add(DropReason::RingFull, without_room - full);
+        sending.drops.add(DropReason::RingFull, without_room.saturating_sub(full));
         counters.add_drops(&mut sending.drops);
         Ok(all - full)
     }
