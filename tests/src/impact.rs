@@ -385,6 +385,8 @@ impl Pair {
             let late = asleep.elapsed().saturating_sub(timeout);
             if late > LATE {
                 self.late += late;
+                // To send in a burst what was due meanwhile would take time of its own.
+                due += late;
             }
         }
     }

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use fabric::protection::{EgressLimits, Limit, QueueLimits, Scheme, Unit, Waiting};
 use fabric::rx::BatchLimits;
+use fabric::worker::Pace;
 use fabric::{Interest, Observer, PortIndex, PortSettings, Sightings, Switch, SwitchLogic, SwitchOptions};
 use logic::{Learning, StaticPairs};
 use memif::client::{Client, ClientConfig};
@@ -125,7 +126,9 @@ fn classes(burst: Option<u64>) -> Arc<EgressLimits> {
 /// Switches this many rounds of a case. Returns the packets, and the worker's cycles on batches that held some.
 fn run(case: &Case, rounds: u64) -> Result<(u64, u64)> {
     let batch = BatchLimits { packets: case.batch, ..BatchLimits::default() };
-    let switch = Arc::new(Switch::start(&SwitchOptions { batch, ..SwitchOptions::default() })?);
+    // Under valgrind each batch takes long.
+    let pace = Pace { turn: Duration::MAX, ..Pace::default() };
+    let switch = Arc::new(Switch::start(&SwitchOptions { batch, pace, ..SwitchOptions::default() })?);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let env = Environment::new(switch.clone(), runtime.handle().clone());
     let bridge = switch.add_bridge("br0", (case.logic)()?)?;

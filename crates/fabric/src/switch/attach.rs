@@ -13,6 +13,7 @@ use crate::rx::RxQueue;
 use crate::worker::request::PendingTask;
 use crate::worker::tasks::Task;
 use crate::worker::tasks::take_in::TakeIn;
+use crate::worker::tasks::turn::Turn;
 
 /// The queues of one client, which a port type attaches to a port.
 pub struct Attachment {
@@ -81,6 +82,7 @@ impl Switch {
                 number,
                 counters: counters.clone(),
                 client: client.clone(),
+                turn: Turn::default(),
                 token: next(next_token),
                 dead: false,
             };

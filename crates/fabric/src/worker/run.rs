@@ -37,7 +37,7 @@ use crate::worker::state::{AfterRun, WorkerState};
 use crate::worker::tasks::{Context, Next, Task};
 use crate::worker::thread_info::ThreadInfo;
 
-/// When a worker stops polling.
+/// When a worker stops polling, and turns to other queues.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
     /// Time a dry queue is polled before its sender is asked to signal.
@@ -46,6 +46,8 @@ pub struct Pace {
     pub watch: Duration,
     /// Interval at which a busy worker asks which sleeping queues were signalled.
     pub listen: Duration,
+    /// Time of a batch above which later ones of the same queue are smaller, so that others do not wait.
+    pub turn: Duration,
     /// Longest time for which a worker lets packets gather under a light but steady load; zero: never. At most this is
     /// added to a packet's way.
     pub rest: Duration,
@@ -59,6 +61,7 @@ impl Default for Pace {
             linger: Duration::from_micros(20),
             watch: Duration::from_micros(20),
             listen: Duration::from_micros(20),
+            turn: Duration::from_micros(500),
             rest: Duration::from_micros(60),
             poll_forever: false,
         }
@@ -137,7 +140,7 @@ impl Runner {
                     now = clock::slow_down(start, now);
                 }
                 if ran.packets > 0 {
-                    task.count_cycles(now.wrapping_sub(start));
+                    task.took(ran.packets, now.wrapping_sub(start), state.turn);
                 }
                 match state.put_back(s, task, ran, now) {
                     AfterRun::StayAwake => i += 1,

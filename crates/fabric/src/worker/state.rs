@@ -73,6 +73,7 @@ pub(crate) struct WorkerState {
     linger: u64,
     watch: u64,
     pub(crate) listen: u64,
+    pub(crate) turn: u64,
     pub(crate) poll_forever: bool,
     pub(crate) moderation: Moderation,
 }
@@ -119,6 +120,7 @@ impl WorkerState {
             linger: clock::from_duration(pace.linger),
             watch: clock::from_duration(pace.watch),
             listen: clock::from_duration(pace.listen),
+            turn: clock::from_duration(pace.turn),
             poll_forever: pace.poll_forever,
             moderation: Moderation::new(&pace),
         }))

@@ -19,7 +19,7 @@ pub(crate) const BAD: u32 = 2;
 /// Packets in a burst of the partner.
 const BURST: usize = 32;
 /// Length of a baseline round.
-const BASELINE: Duration = Duration::from_millis(300);
+const BASELINE: Duration = Duration::from_millis(200);
 /// Time allowed for the switch to free a port.
 const LIMIT: Duration = Duration::from_secs(20);
 

@@ -1,5 +1,6 @@
 //! Missing memory: files that shrink while the switch uses them, and files without pages.
 
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use e2e::{Error, Result};
@@ -65,6 +66,10 @@ pub(crate) fn punch_while_sending(setup: &Setup) -> Result<()> {
 /// Makes the switch touch memory without pages, another page for each packet, throughout the file.
 pub(crate) fn touch_sparse(setup: &Setup, size: u64) -> Result<()> {
     setup.feed()?;
+    if setup.baseline {
+        let own = setup.file(size, false)?;
+        std::thread::spawn(move || allocate_own(&own, size));
+    }
     loop {
         let mut client = setup.connect(size, false)?;
         let mut at = BUFFERS;
@@ -74,6 +79,17 @@ pub(crate) fn touch_sparse(setup: &Setup, size: u64) -> Result<()> {
             let end = if setup.baseline { NEEDED } else { size };
             (0..2_000).try_for_each(|_| sweep(&mut client, &mut at, end).map(drop))?;
         }
+    }
+}
+
+/// Allocates and frees as many pages of an own file. A hypervisor may have to find each page, for which it stops the CPU
+/// or slows the whole machine; a client needs no switch for that.
+fn allocate_own(file: &OwnedFd, size: u64) -> Result<()> {
+    loop {
+        for at in (0..size).step_by((64 * PAGE) as usize) {
+            populate(file, at, at + 64 * PAGE)?;
+        }
+        punch(file, 0, size)?;
     }
 }
 

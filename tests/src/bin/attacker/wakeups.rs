@@ -1,6 +1,7 @@
 //! Expensive wake-ups: each write to and read from an eventfd wakes all its watchers, at the expense of the caller.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use e2e::{Error, Result};
@@ -24,6 +25,8 @@ const OTHERS: u64 = 1_000;
 const THREADS: usize = 500;
 /// Pause of a round whose effect continues by itself.
 const PAUSE: Duration = Duration::from_millis(300);
+/// Time between two kicks of a client, about.
+const KICK: Duration = Duration::from_millis(1);
 
 /// Watched end of a port.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -43,8 +46,8 @@ pub(crate) fn watch_eventfd(setup: &Setup, end: End, depth: u32) -> Result<()> {
     let copies = COPIES.min(room / 2);
     let mut watching: Option<(Vec<OwnedFd>, Vec<OwnedFd>)> = None;
     setup.feed()?;
-    if setup.baseline && end == End::Call && depth == 1 {
-        std::thread::spawn(move || signal_own(copies));
+    if setup.baseline && depth == 1 {
+        std::thread::spawn(move || signal_own(end, copies));
     }
     let prepare = |_: &Target| Ok(());
     setup.attack_clients(NEEDED, false, end == End::Kick, prepare, |target| {
@@ -59,14 +62,28 @@ pub(crate) fn watch_eventfd(setup: &Setup, end: End, depth: u32) -> Result<()> {
     })
 }
 
-/// Signals own eventfds that have as many watches, as the switch does under attack. The kernel signals with interrupts
-/// disabled, so every process loses the CPU meanwhile; a client needs no switch for that.
-fn signal_own(copies: u64) -> Result<()> {
+/// Signals own eventfds that have as many watches: at the end, as the switch does under attack, or all the time, as the
+/// attacker does who kicks the switch. The kernel signals with interrupts disabled, so every process loses the CPU
+/// meanwhile; a client needs no switch for that.
+fn signal_own(end: End, copies: u64) -> Result<()> {
     loop {
         let own = eventfd(0, EventfdFlags::NONBLOCK).map_err(Error::while_doing("eventfd"))?;
-        let _watching = watch(&own, copies, 1)?;
-        std::thread::sleep(PAUSE);
-        rustix::io::write(&own, &1u64.to_ne_bytes()).map_err(Error::while_doing("write"))?;
+        let signal = || rustix::io::write(&own, &1u64.to_ne_bytes()).map_err(Error::while_doing("write"));
+        let watched = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let kicks = scope.spawn(|| {
+                while end == End::Kick && !watched.load(Ordering::Relaxed) {
+                    signal()?;
+                    std::thread::sleep(KICK);
+                }
+                Ok(())
+            });
+            let watching = watch(&own, copies, 1);
+            std::thread::sleep(PAUSE);
+            watched.store(true, Ordering::Relaxed);
+            let kicked = kicks.join().unwrap_or_else(|_| Err(Error::new("the kicking thread panicked")));
+            signal().and(kicked).and(watching.map(drop))
+        })?;
     }
 }
 

@@ -13,6 +13,7 @@ pub(crate) mod alarm;
 pub(crate) mod drain;
 pub(crate) mod inject;
 pub(crate) mod take_in;
+pub(crate) mod turn;
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -140,11 +141,13 @@ impl Task {
         }
     }
 
-    /// Counts the cycles that a batch with packets took, for the balancing of receive queues.
+    /// Learns how many cycles a batch with packets took, of [`Pace::turn`](crate::worker::run::Pace::turn): for the balancing of
+    /// receive queues and the next batch.
     #[inline]
-    pub(crate) fn count_cycles(&self, cycles: u64) {
+    pub(crate) fn took(&mut self, packets: usize, cycles: u64, turn: u64) {
         if let Self::TakeIn(task) = self {
             task.counters.add_cycles_alone(cycles);
+            task.turn.took(packets, cycles, turn);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::turn::Turn;
 use super::{Context, Next, PAUSE, Ran, Token};
 use crate::bridge::port::PortIndex;
 use crate::bridge::published::PublishedBridge;
@@ -20,6 +21,7 @@ pub(crate) struct TakeIn {
     pub(crate) number: u16,
     pub(crate) counters: Arc<QueueCounters>,
     pub(crate) client: Arc<Client>,
+    pub(crate) turn: Turn,
     pub(crate) token: Token,
     /// The client broke the rules: the queue is never used again, on any worker.
     pub(crate) dead: bool,
@@ -36,7 +38,10 @@ impl TakeIn {
         let batch = &mut context.batch;
         batch.clear();
         batch.queue = self.number;
+        let usual = batch.limits.packets;
+        batch.limits.packets = usual.min(self.turn.packets());
         let received = self.queue.receive(batch);
+        batch.limits.packets = usual;
         let packets = batch.len();
         if packets > 0 {
             // SAFETY: the worker that runs this is awake, and `bridge` does not outlive this function.
