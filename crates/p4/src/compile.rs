@@ -13,7 +13,7 @@ use crate::lower::{lower, runs};
 use crate::parse::{self, Parsed};
 use crate::preprocess::Options;
 use crate::source::Sources;
-use crate::{hir, info, place};
+use crate::{ast, hir, info, place};
 
 /// A program as far as it came.
 #[derive(Debug, Default)]
@@ -24,6 +24,8 @@ pub struct Front {
     pub diagnostics: Diagnostics,
     /// The program behind the preprocessor.
     pub tokens: Vec<Token>,
+    /// Syntax tree.
+    pub tree: ast::Program,
     /// Checked program; none if there are errors.
     pub program: Option<hir::Program>,
     /// What controllers can address in a program for an architecture that the switch runs.
@@ -44,10 +46,10 @@ pub fn text(name: &str, text: &str, options: &Options) -> Front {
 }
 
 fn checked(parsed: Parsed) -> Front {
-    let Parsed { tokens, program, sources, mut diagnostics } = parsed;
+    let Parsed { tokens, program: tree, sources, mut diagnostics } = parsed;
     let program = match diagnostics.errors() {
         // What could not be parsed is missing everywhere else.
-        0 => check(&program, &mut diagnostics),
+        0 => check(&tree, &mut diagnostics),
         _ => None,
     };
     let program = program.filter(|_| diagnostics.errors() == 0);
@@ -55,7 +57,7 @@ fn checked(parsed: Parsed) -> Front {
     let runs = program.as_ref().filter(|program| runs(program));
     let info = runs.map(|program| info::of(program, &sources, &mut diagnostics));
     let program = program.filter(|_| diagnostics.errors() == 0);
-    Front { sources, diagnostics, tokens, program, info }
+    Front { sources, diagnostics, tokens, tree, program, info }
 }
 
 impl Front {

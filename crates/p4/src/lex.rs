@@ -60,6 +60,23 @@ impl Token {
     }
 }
 
+/// The text of tokens, on lines as they were.
+pub fn text<'t>(tokens: impl IntoIterator<Item = &'t Token>) -> String {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let mut text = String::new();
+    for token in tokens.into_iter().filter(|token| token.kind != TokenKind::End) {
+        let words = text.ends_with(is_word) && token.text.starts_with(is_word);
+        if token.starts_line {
+            text.push('\n');
+        } else if !token.joined || words {
+            text.push(' ');
+        }
+        text.push_str(&token.text);
+    }
+    text.push('\n');
+    text
+}
+
 /// Reserved words.
 pub(crate) const KEYWORDS: &[&str] = &[
     "_",

@@ -16,6 +16,7 @@
 //! | [`info`]       | P4Info: what a controller can address                                       |
 //! | [`lower`]      | from checked programs to the pipeline's                                     |
 //! | [`compile`]    | all steps in a row                                                          |
+//! | [`split`]      | programs of line cards from the program of a switch                         |
 //! | [`stf`]        | test cases: commands, packets and the packets expected                      |
 #![forbid(unsafe_code)]
 
@@ -35,4 +36,5 @@ mod place;
 pub mod preprocess;
 pub mod similar;
 pub mod source;
+pub mod split;
 pub mod stf;

@@ -44,11 +44,18 @@ pub(crate) struct Ports {
     remembered: BTreeMap<String, u32>,
     /// A number that no port gets.
     cpu_port: u32,
+    /// Number of the port behind which all ports are that the bridge does not have: a line card's link.
+    link: Option<u32>,
 }
 
 impl Ports {
-    pub(crate) fn new(cpu_port: u32) -> Self {
-        Self { entries: BTreeMap::new(), early: BTreeMap::new(), remembered: BTreeMap::new(), cpu_port }
+    pub(crate) fn new(cpu_port: u32, link: Option<u32>) -> Self {
+        Self { entries: BTreeMap::new(), early: BTreeMap::new(), remembered: BTreeMap::new(), cpu_port, link }
+    }
+
+    /// Sets the number of the port behind which all others are.
+    pub(crate) fn set_link(&mut self, link: Option<u32>) {
+        self.link = link;
     }
 
     /// Sets the number that no port gets; the port that has it gets another one.
@@ -162,6 +169,7 @@ impl Ports {
             set(&mut map.by_index, usize::from(index.0), Some(number), None);
             set(&mut map.by_number, number as usize, index, PortIndex::NONE);
         }
+        map.link = self.link.and_then(|link| map.index(link)).unwrap_or(PortIndex::NONE);
         map
     }
 }
@@ -177,10 +185,18 @@ fn set<T: Copy>(list: &mut Vec<T>, at: usize, value: T, none: T) {
 }
 
 /// The ports as packets see them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct PortMap {
     by_index: Vec<Option<u32>>,
     by_number: Vec<PortIndex>,
+    /// The port behind which all others are; none without one.
+    link: PortIndex,
+}
+
+impl Default for PortMap {
+    fn default() -> Self {
+        Self { by_index: Vec::new(), by_number: Vec::new(), link: PortIndex::NONE }
+    }
 }
 
 impl PortMap {
@@ -190,10 +206,11 @@ impl PortMap {
         self.by_index.get(usize::from(index.0)).copied().flatten()
     }
 
-    /// The port with a number.
+    /// The port with a number, or that which leads to it.
     #[inline]
     pub(crate) fn index(&self, number: u32) -> Option<PortIndex> {
-        self.by_number.get(number as usize).copied().filter(|index| *index != PortIndex::NONE)
+        let own = self.by_number.get(number as usize).copied().filter(|index| *index != PortIndex::NONE);
+        own.or_else(|| Some(self.link).filter(|link| *link != PortIndex::NONE && number != DROP_PORT))
     }
 }
 
@@ -219,7 +236,7 @@ mod tests {
 
     #[test]
     fn requested_numbers_come_first_and_others_are_the_lowest_free_ones() {
-        let mut ports = Ports::new(2);
+        let mut ports = Ports::new(2, None);
         ports.set_existing(&existing(&[(0, "a"), (1, "b"), (2, "c"), (3, "d")]));
         ports.set_facts(&[facts(0, None), facts(1, Some(1)), facts(2, Some(0)), facts(3, Some(2))]);
         // 1 is asked for, 2 is the CPU port.
@@ -235,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_name_keeps_its_number() {
-        let mut ports = Ports::new(510);
+        let mut ports = Ports::new(510, None);
         // Facts before the ports exist hold when they do.
         ports.set_facts(&[facts(0, None), facts(1, None)]);
         ports.set_existing(&existing(&[(0, "a"), (1, "b")]));
@@ -253,7 +270,7 @@ mod tests {
 
     #[test]
     fn the_drop_port_is_not_given_unasked() {
-        let mut ports = Ports::new(510);
+        let mut ports = Ports::new(510, None);
         let all: Vec<(u16, String)> = (0..600).map(|n| (n, format!("p{n}"))).collect();
         let names: Vec<(u16, &str)> = all.iter().map(|(n, name)| (*n, name.as_str())).collect();
         ports.set_existing(&existing(&names));

@@ -2,7 +2,7 @@
 
 use logic::{LogicDescription, LogicError, ParamDescription, ParamKind};
 
-use super::{CPU_PORT, DEFINE, FUNCTIONS, INCLUDE, LOGIC, P4INFO, is_p4};
+use super::{CPU_PORT, DEFINE, FUNCTIONS, INCLUDE, LINK, LOGIC, P4INFO, is_p4};
 use crate::suggest;
 
 /// Describes the logic.
@@ -17,6 +17,12 @@ pub(crate) fn describe() -> LogicDescription {
                 "P4 port number of the controllers: packets sent to it become PacketIn, PacketOut comes from it",
             )
             .optional("510, or 4294967293 for PSA"),
+            ParamDescription::new(
+                LINK,
+                ParamKind::Number { min: 1, max: u16::MAX.into(), unit: String::new() },
+                "P4 port number of a line card's link: packets to ports that the bridge does not have leave there",
+            )
+            .optional("none"),
             ParamDescription::new(INCLUDE, text(), "folders of included files, with `:` between them")
                 .optional("the folder of the program's file"),
             ParamDescription::new(DEFINE, text(), "macros such as `DEBUG` or `SIZE=64`, with `,` between them")

@@ -9,7 +9,7 @@ use p4logic::ProgramSettings;
 use p4switch::{LoadError, Program};
 use pipeline::env::Functions;
 
-use super::{CPU_PORT, DEFINE, FUNCTIONS, INCLUDE, P4INFO, describe, program};
+use super::{CPU_PORT, DEFINE, FUNCTIONS, INCLUDE, LINK, P4INFO, describe, program};
 
 /// Most bytes of an error in a program.
 const MOST_TEXT: usize = 4000;
@@ -29,9 +29,10 @@ pub(crate) struct Loaded {
 /// What is wrong with them.
 pub(crate) fn load(name: &str, params: &[(String, String)]) -> Result<Loaded, LogicError> {
     let values = params::check(&describe(), params)?;
-    let cpu_port = u32::try_from(values.number(CPU_PORT)).ok().filter(|number| *number > 0);
+    let port = |name| u32::try_from(values.number(name)).ok().filter(|number| *number > 0);
+    let (cpu_port, link) = (port(CPU_PORT), port(LINK));
     let functions = functions(values.text(FUNCTIONS))?;
-    let program_settings = ProgramSettings { cpu_port, functions, params: params.to_vec() };
+    let program_settings = ProgramSettings { cpu_port, link, functions, params: params.to_vec() };
     let Some(file) = program(name) else { return Ok(Loaded { program: None, program_settings }) };
     let refused = |error| LogicError::Module { file: name.into(), message: reason(error) };
     let program = read(Path::new(file), &values).map_err(refused)?;

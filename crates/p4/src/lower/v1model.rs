@@ -101,6 +101,12 @@ impl<'h> Lower<'h> {
 
         self.bind(*parser, &[Binding::Packet, h.clone(), m.clone(), s.clone()]);
         let parser = self.parser(*parser, declared, vec![]);
+        // What the parser has used of it.
+        let before_parser = self.apart(Scope::Control, |lower| lower.fill(INGRESS));
+        let states = self.out.parsers.get_mut(parser.index()).map(|parser| &mut parser.states);
+        if let Some(first) = states.and_then(|states| states.first_mut()) {
+            first.ops.splice(..0, before_parser.into_iter().map(ir::ParserOp::Do));
+        }
 
         let verify = self.control(*verify, &[h.clone(), m.clone()], Scope::Control);
         let ingress_code = self.control(*ingress, &[h.clone(), m.clone(), s.clone()], Scope::Control);

@@ -18,8 +18,10 @@ use super::stack::CODE_STACK;
 
 /// Most bytes of machine code.
 const CODE: usize = 256 << 20;
+/// Seed of random numbers.
+const SEED: u64 = 1;
 /// Most cells of an array that are compared.
-const CELLS: u32 = 1 << 16;
+pub(super) const CELLS: u32 = 1 << 16;
 
 /// Surroundings: a clock that the runner moves, queues, random numbers from a seed, and functions.
 #[derive(Debug, Clone)]
@@ -33,7 +35,12 @@ pub(super) struct World {
 
 impl World {
     fn new(options: &Options) -> Self {
-        Self { now: 0, queue: Queue::default(), seed: 1, functions: options.functions.clone() }
+        Self { now: 0, queue: Queue::default(), seed: SEED, functions: options.functions.clone() }
+    }
+
+    /// Whether random numbers have been drawn.
+    pub(super) fn has_drawn(&self) -> bool {
+        self.seed != SEED
     }
 
     /// Whether as many random numbers have been drawn at the same time.

@@ -20,7 +20,7 @@ use super::stack::with_stack;
 
 /// Time between commands and the next packet, and between packets.
 pub(super) const AFTER_COMMAND: u64 = 1_000_000_000;
-const AFTER_PACKET: u64 = 1_000;
+pub(super) const AFTER_PACKET: u64 = 1_000;
 
 /// How a case is run.
 #[derive(Debug, Clone)]

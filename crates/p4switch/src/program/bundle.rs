@@ -4,11 +4,9 @@
 //! its P4Info. It needs no folders for includes. It is JSON since controllers made for BMv2, which takes JSON, read the
 //! file that they push as text, and some check that it is JSON.
 
-use std::fmt::Write;
-
 use p4::compile::Front;
 use p4::info::Form;
-use p4::lex::{Token, TokenKind};
+use p4::lex;
 use p4runtime_proto::P4Info;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -69,27 +67,9 @@ pub(super) fn of(front: &Front, info: &P4Info) -> Result<Vec<u8>, LoadError> {
     let info = p4::info::print(info, Form::Json).map_err(LoadError::Program)?;
     let info: Value = serde_json::from_slice(&info).map_err(|error| LoadError::Program(error.to_string()))?;
     let bundle = json!({
-        "format": FORMAT, "version": VERSION, "name": name, "text": text(&front.tokens), "p4info": info,
+        "format": FORMAT, "version": VERSION, "name": name, "text": lex::text(&front.tokens), "p4info": info,
     });
     Ok(format!("{bundle:#}\n").into_bytes())
-}
-
-/// The text of tokens.
-fn text(tokens: &[Token]) -> String {
-    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let mut text = String::new();
-    for token in tokens.iter().filter(|token| token.kind != TokenKind::End) {
-        let words = text.ends_with(is_word) && token.text.starts_with(is_word);
-        if token.starts_line {
-            text.push('\n');
-        } else if !token.joined || words {
-            text.push(' ');
-        }
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{}", token.text);
-    }
-    text.push('\n');
-    text
 }
 
 #[cfg(test)]

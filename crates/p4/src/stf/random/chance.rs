@@ -10,13 +10,13 @@ use pipeline::text;
 const CONSTANTS: usize = 64;
 
 /// A source of choices. Values are often small, extreme, or constants that the program has.
-pub(super) struct Chance {
+pub(in crate::stf) struct Chance {
     seed: u64,
     constants: BTreeMap<u16, Vec<Bits>>,
 }
 
 impl Chance {
-    pub(super) fn new(program: &Program, seed: u64) -> Self {
+    pub(in crate::stf) fn new(program: &Program, seed: u64) -> Self {
         let mut constants: BTreeMap<u16, Vec<Bits>> = BTreeMap::new();
         // The text form writes a constant as its width, `w` and its value: `16w0x800`.
         let text = text::print(program);
@@ -42,7 +42,7 @@ impl Chance {
     }
 
     /// A number below `n`, or 0.
-    pub(super) fn below(&mut self, n: usize) -> usize {
+    pub(in crate::stf) fn below(&mut self, n: usize) -> usize {
         (self.next() % n.max(1) as u64) as usize
     }
 
@@ -51,7 +51,7 @@ impl Chance {
         self.below(n) == 0
     }
 
-    pub(super) fn pick<'l, T>(&mut self, list: &'l [T]) -> Option<&'l T> {
+    pub(in crate::stf) fn pick<'l, T>(&mut self, list: &'l [T]) -> Option<&'l T> {
         let index = self.below(list.len());
         list.get(index)
     }

@@ -6,8 +6,8 @@
 //!
 //! - `chance.rs`: choices; `packets.rs`: packets that parsers accept; `updates.rs`: entries that packets hit.
 
-mod chance;
-mod packets;
+pub(super) mod chance;
+pub(super) mod packets;
 mod updates;
 
 use std::fmt;

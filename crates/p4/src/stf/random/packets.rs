@@ -19,24 +19,24 @@ const PAYLOAD: usize = 48;
 const KNOWN: usize = 64;
 
 /// Random packets for a program.
-pub(super) struct Packets<'p> {
+pub(in crate::stf) struct Packets<'p> {
     program: &'p Program,
     /// Packets of a case and of earlier walks.
     known: Vec<Vec<u8>>,
 }
 
 impl<'p> Packets<'p> {
-    pub(super) fn new(program: &'p Program) -> Self {
+    pub(in crate::stf) fn new(program: &'p Program) -> Self {
         Self { program, known: vec![] }
     }
 
     /// Adds a packet that is worth being changed.
-    pub(super) fn learn(&mut self, bytes: Vec<u8>) {
+    pub(in crate::stf) fn learn(&mut self, bytes: Vec<u8>) {
         self.known.push(bytes);
     }
 
     /// A packet.
-    pub(super) fn packet(&mut self, chance: &mut Chance) -> Vec<u8> {
+    pub(in crate::stf) fn packet(&mut self, chance: &mut Chance) -> Vec<u8> {
         let known = match self.known.is_empty() || chance.once_in(2) {
             true => None,
             false => chance.pick(&self.known).cloned(),
