@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::card_ports::CardPorts;
 use crate::protection::Protection;
 
 /// End of a command's help: shell lines that tests/examples.rs runs in the order of the commands, with a daemon that
@@ -249,6 +250,32 @@ pub(crate) enum P4Command {
         /// File to write
         #[arg(short, long, value_name = "FILE")]
         output: PathBuf,
+        #[command(flatten)]
+        source: P4Source,
+    },
+    /// Split a switch's program into programs of line cards around a fabric
+    ///
+    /// Each card runs parser, ingress and egress for packets of its ports; to ports of other cards they go through the
+    /// fabric. Writes a program for each card, one for the CPU if ports share registers or meters, and a configuration.
+    #[command(after_help = examples!(
+        "mswitch p4 split /etc/mswitch/router.p4 --cards 1-2 3-4 --output /tmp/cards",
+        "mswitch p4 split /etc/mswitch/router.p4 --cards 1 2 3 --output /tmp/cards --test /etc/mswitch/router.stf",
+    ))]
+    Split {
+        /// Program, for v1model
+        program: PathBuf,
+        /// P4 ports of each card: numbers and ranges with `,` between them
+        #[arg(long, required = true, num_args = 1.., value_name = "PORTS")]
+        cards: Vec<CardPorts>,
+        /// P4 port of each card that leads to the fabric
+        #[arg(long, default_value_t = 500, value_name = "PORT")]
+        link: u32,
+        /// Folder to write to
+        #[arg(short, long, value_name = "FOLDER")]
+        output: PathBuf,
+        /// Test cases (STF): cards and fabric must do what the program does, with random packets, too
+        #[arg(long, num_args = 1.., value_name = "CASE.stf")]
+        test: Vec<PathBuf>,
         #[command(flatten)]
         source: P4Source,
     },

@@ -13,6 +13,7 @@
 //!
 //! Exit codes: 0 done, 1 refused or failed, 2 wrong usage. `config diff` has the exit codes of diff(1).
 
+mod card_ports;
 mod cli;
 mod commands;
 mod completion;

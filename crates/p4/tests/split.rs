@@ -1,5 +1,6 @@
 //! Line cards around a fabric do what the program does that they were split from: for the cases in `tests/cases` and
 //! those of the examples, followed by random packets, over 2 to 5 cards.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,6 +1,8 @@
 //! `mswitch p4`: P4 programs are checked and tested in this process, without a daemon; those that run on bridges have
 //! commands of the logic `p4`.
 
+mod split;
+
 use std::fs;
 use std::io::{IsTerminal, stderr};
 use std::path::{Path, PathBuf};
@@ -18,6 +20,7 @@ use p4switch::{LoadError, Program};
 use pipeline::env::check_functions;
 use serde::Serialize;
 
+use self::split::Arguments;
 use super::{answer, print, print_bytes};
 use crate::cli::{Output, P4Command, P4Read, P4Source, P4Write};
 use crate::failure::Failure;
@@ -41,6 +44,10 @@ pub(super) fn run(command: P4Command) -> Result<(), Failure> {
             test(&program, &cases, &options, &source)
         }
         P4Command::Compile { program, output, source } => compile(&program, &output, &source),
+        P4Command::Split { program, cards, link, output, test, source } => {
+            let cards = cards.into_iter().map(|ports| ports.0).collect();
+            split::run(Arguments { program, cards, link, output, cases: test }, &source)
+        }
         // Asked of a daemon.
         _ => Ok(()),
     }
@@ -48,8 +55,8 @@ pub(super) fn run(command: P4Command) -> Result<(), Failure> {
 
 /// Whether a command needs no daemon.
 pub(super) fn is_local(command: &P4Command) -> bool {
-    use P4Command::{Check, Compile, Info, Test};
-    matches!(command, Check { .. } | Info { .. } | Test { .. } | Compile { .. })
+    use P4Command::{Check, Compile, Info, Split, Test};
+    matches!(command, Check { .. } | Info { .. } | Test { .. } | Compile { .. } | Split { .. })
 }
 
 /// Runs a command on a program that a bridge runs.
@@ -74,6 +81,7 @@ pub(super) async fn ask(client: &mut Client, command: P4Command) -> Result<(), F
         P4Command::Check { .. }
         | P4Command::Info { .. }
         | P4Command::Test { .. }
+        | P4Command::Split { .. }
         | P4Command::Compile { .. } => {
             return Ok(());
         }
@@ -183,15 +191,7 @@ fn test(program: &Path, cases: &[PathBuf], options: &stf::Options, source: &P4So
     let mut failed = 0;
     for path in cases {
         let name = path.display().to_string();
-        let text = fs::read_to_string(path).map_err(|error| Failure::from(error).about(&name))?;
-        let case = match Case::parse(&text) {
-            Ok(case) => case,
-            Err(problems) => {
-                let lines: Vec<_> =
-                    problems.iter().map(|p| format!("{name}:{}: {}", p.line, p.message)).collect();
-                return Err(Failure::new(lines.join("\n")));
-            }
-        };
+        let case = case(path)?;
         let report = stf::run(&lowered, &case, options);
         for (line, note) in &report.notes {
             print(&format!("{name}:{line}: {note}\n"))?;
@@ -206,6 +206,16 @@ fn test(program: &Path, cases: &[PathBuf], options: &stf::Options, source: &P4So
         }
     }
     if failed > 0 { Err(Failure::differs()) } else { Ok(()) }
+}
+
+/// Reads a test case.
+fn case(path: &Path) -> Result<Case, Failure> {
+    let name = path.display().to_string();
+    let text = fs::read_to_string(path).map_err(|error| Failure::from(error).about(&name))?;
+    Case::parse(&text).map_err(|problems| {
+        let lines: Vec<_> = problems.iter().map(|p| format!("{name}:{}: {}", p.line, p.message)).collect();
+        Failure::new(lines.join("\n"))
+    })
 }
 
 /// A diagnostic for editors.

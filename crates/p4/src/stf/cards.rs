@@ -33,6 +33,8 @@ const PASSES: usize = 1000;
 pub struct Comparison {
     /// Packets sent.
     pub packets: usize,
+    /// Packets of the case at ports that no card has, which were not sent.
+    pub left_out: usize,
     /// Packets that left.
     pub outputs: usize,
     /// Packets that passed from card to card, or to the CPU and back.
@@ -296,7 +298,9 @@ impl<'p> Pair<'p> {
         let mut waits = true;
         for step in &case.steps {
             match &step.command {
-                Command::Packet(port, _) if self.switch.layout.card_of(*port).is_none() => {}
+                Command::Packet(port, _) if self.switch.layout.card_of(*port).is_none() => {
+                    self.result.left_out += 1;
+                }
                 Command::Packet(port, bytes) => {
                     let passed = if std::mem::take(&mut waits) { AFTER_COMMAND } else { AFTER_PACKET };
                     self.packet(bytes, *port, passed, &format!("line {}", step.line))?;
