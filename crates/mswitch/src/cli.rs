@@ -259,7 +259,7 @@ pub(crate) enum P4Command {
     /// fabric. Writes a program for each card, one for the CPU if ports share registers or meters, and a configuration.
     #[command(after_help = examples!(
         "mswitch p4 split /etc/mswitch/router.p4 --cards 1-2 3-4 --output /tmp/cards",
-        "mswitch p4 split /etc/mswitch/router.p4 --cards 1 2 3 --output /tmp/cards --test /etc/mswitch/router.stf",
+        "mswitch p4 split /etc/mswitch/router.p4 --cards 0 1 -o /tmp/c --test /etc/mswitch/router.stf",
     ))]
     Split {
         /// Program, for v1model

@@ -26,6 +26,7 @@ pub(super) fn press(model: &mut Model, key: KeyEvent) -> Next {
         KeyCode::Char('S') | KeyCode::Left => model.next_order(Order::ALL.len() - 1),
         KeyCode::Char('r') => model.reversed = !model.reversed,
         KeyCode::Char('b') => model.next_bridge(),
+        KeyCode::Char('c') => model.turn(),
         KeyCode::Down | KeyCode::Char('j') => model.scroll = model.scroll.saturating_add(1),
         KeyCode::Up | KeyCode::Char('k') => model.scroll = model.scroll.saturating_sub(1),
         KeyCode::PageDown => model.scroll = model.scroll.saturating_add(PAGE),
@@ -45,12 +46,12 @@ mod tests {
     fn keys_do_what_the_footer_says() {
         let mut model = model(&[("a", "x", 1, 1, 0), ("b", "y", 1, 1, 0)]);
         let mut press = |code| super::press(&mut model, KeyEvent::new(code, KeyModifiers::NONE));
-        for code in ['p', 's', 'r', 'b'] {
+        for code in ['p', 's', 'r', 'b', 'c'] {
             assert_eq!(press(KeyCode::Char(code)), Next::Stay);
         }
         assert_eq!(press(KeyCode::Down), Next::Stay);
         assert_eq!(press(KeyCode::Char('q')), Next::Quit);
-        assert!(model.paused && model.reversed);
+        assert!(model.paused && model.reversed && model.by_class);
         assert_eq!((model.order, model.bridge.as_deref(), model.scroll), (Order::RxBits, Some("a"), 1));
         let end = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
         assert_eq!(super::press(&mut model, end), Next::Quit);

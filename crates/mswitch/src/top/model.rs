@@ -28,6 +28,8 @@ pub(super) struct Port {
     pub(super) tx: Flow,
     /// Drops in both directions since the port was added.
     pub(super) dropped: u64,
+    /// Its classes, if packets wait at it.
+    pub(super) classes: Vec<Class>,
 }
 
 impl Port {
@@ -43,6 +45,21 @@ pub(super) struct Flow {
     pub(super) bits_per_second: f64,
     pub(super) packets_per_batch: f64,
     pub(super) drops_per_second: f64,
+}
+
+/// A class of a port, in which packets wait, over an interval.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub(super) struct Class {
+    pub(super) class: u32,
+    pub(super) packets_per_second: f64,
+    pub(super) bits_per_second: f64,
+    /// Packets that wait now.
+    pub(super) waiting: u64,
+    /// Mean time that packets which have left have waited; 0 if none has.
+    pub(super) mean_wait_seconds: f64,
+    pub(super) drops_per_second: f64,
+    /// Packets that were marked instead (ECN).
+    pub(super) marks_per_second: f64,
 }
 
 /// A worker over an interval.
@@ -102,6 +119,8 @@ pub(super) struct Model {
     pub(super) order: Order,
     /// Smallest first (for names: Z first) instead of largest first.
     pub(super) reversed: bool,
+    /// Classes are shown instead of ports.
+    pub(super) by_class: bool,
     /// The bridge whose ports are shown; `None` shows all.
     pub(super) bridge: Option<String>,
     pub(super) paused: bool,
@@ -127,6 +146,7 @@ impl Model {
             seconds: 0.0,
             order: Order::RxPackets,
             reversed: false,
+            by_class: false,
             bridge,
             paused: false,
             scroll: 0,
@@ -168,6 +188,20 @@ impl Model {
         ports
     }
 
+    /// Returns the classes of these ports, each with its port.
+    pub(super) fn classes(&self) -> Vec<(&Port, &Class)> {
+        self.visible()
+            .into_iter()
+            .flat_map(|port| port.classes.iter().map(move |class| (port, class)))
+            .collect()
+    }
+
+    /// Shows classes instead of ports, or ports again.
+    pub(super) fn turn(&mut self) {
+        self.by_class = !self.by_class;
+        self.scroll = 0;
+    }
+
     /// Filters by the next bridge; after the last bridge shows all ports.
     pub(super) fn next_bridge(&mut self) {
         self.bridge = match &self.bridge {
@@ -203,7 +237,29 @@ fn rates(before: Option<&proto::Port>, now: &proto::Port, per_second: f64) -> Po
         rx: flow(was.rx.as_ref(), is.rx.as_ref(), per_second),
         tx: flow(was.tx.as_ref(), is.tx.as_ref(), per_second),
         dropped,
+        classes: now.classes.iter().filter_map(|is| class(before, is, per_second)).collect(),
     }
+}
+
+/// A class, if packets wait in it.
+fn class(before: Option<&proto::Port>, now: &proto::ClassCounters, per_second: f64) -> Option<Class> {
+    let is = now.waiting.as_ref()?;
+    let then = before.and_then(|port| port.classes.iter().find(|then| then.class == now.class));
+    let none = proto::ClassCounters::default();
+    let then = then.unwrap_or(&none);
+    let was = then.waiting.unwrap_or_default();
+    let rate = |then: u64, now: u64| now.saturating_sub(then) as f64 * per_second;
+    let waited = is.waited.saturating_sub(was.waited) as f64;
+    let seconds = (is.waited_seconds - was.waited_seconds).max(0.0);
+    Some(Class {
+        class: now.class,
+        packets_per_second: rate(then.packets, now.packets),
+        bits_per_second: rate(then.bytes, now.bytes) * 8.0,
+        waiting: is.packets,
+        mean_wait_seconds: if waited > 0.0 { seconds / waited } else { 0.0 },
+        drops_per_second: rate(was.queue_full + was.early_drop, is.queue_full + is.early_drop),
+        marks_per_second: rate(was.marked, is.marked),
+    })
 }
 
 fn flow(was: Option<&proto::QueueCounters>, is: Option<&proto::QueueCounters>, per_second: f64) -> Flow {
@@ -307,6 +363,52 @@ pub(super) mod tests {
         assert_eq!((worker.busy_share, worker.packets_per_second), (0.25, 16_000.0));
         assert_eq!((worker.wakeups_per_second, worker.notifications_per_second), (40.0, 900.0));
         assert_eq!((worker.cycles_per_packet, worker.packets_per_batch), (31_250.0, 16.0));
+    }
+
+    /// A model of a port whose class 5 has sent, dropped, marked and delayed packets for two seconds.
+    pub(in crate::top) fn with_classes() -> Model {
+        let at = |seconds, packets: u64| {
+            let mut sample = sample(seconds, &[("b", "p", 8, 0, 0)]);
+            let waiting = proto::WaitingCounters {
+                packets: 40,
+                queue_full: packets / 10,
+                early_drop: packets / 10,
+                marked: packets / 100,
+                waited: packets / 2,
+                waited_seconds: packets as f64 / 2.0 * 0.000_25,
+                ..Default::default()
+            };
+            let class = |class, waiting| proto::ClassCounters {
+                class,
+                packets,
+                bytes: packets * 1000,
+                waiting,
+                ..Default::default()
+            };
+            sample.ports.ports[0].classes = vec![class(5, Some(waiting)), class(6, None)];
+            sample
+        };
+        let mut model = Model::new(None);
+        model.update(&at(1, 0), &at(3, 2000));
+        model
+    }
+
+    #[test]
+    fn classes_in_which_packets_wait_have_rates() {
+        let model = with_classes();
+        let classes = model.classes();
+        let [(port, class)] = &classes[..] else { panic!("{classes:?}") };
+        assert_eq!(port.port, "p");
+        let expected = Class {
+            class: 5,
+            packets_per_second: 1000.0,
+            bits_per_second: 8_000_000.0,
+            waiting: 40,
+            mean_wait_seconds: 0.000_25,
+            drops_per_second: 200.0,
+            marks_per_second: 10.0,
+        };
+        assert_eq!(**class, expected);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use ratatui::Frame;
 use ratatui::style::{Modifier, Style};
 
 use super::layout::{Cells, Column, shorten, table};
-use super::model::{Model, Order, Port, Worker};
+use super::model::{Class, Model, Order, Port, Worker};
 use crate::render::units;
 
 const WORKERS: [Column; 9] = [
@@ -35,6 +35,18 @@ const PORTS: [Column; 13] = [
     Column { title: "RX/BATCH", cells: Cells::Number, rank: 5 },
     Column { title: "TX/BATCH", cells: Cells::Number, rank: 5 },
     Column { title: "REASON", cells: Cells::Words(16), rank: 8 },
+];
+
+const CLASSES: [Column; 9] = [
+    Column { title: "BRIDGE", cells: Cells::Words(6), rank: 3 },
+    Column { title: "PORT", cells: Cells::Words(12), rank: 0 },
+    Column { title: "CLASS", cells: Cells::Number, rank: 0 },
+    Column { title: "PKT/S", cells: Cells::Number, rank: 0 },
+    Column { title: "BIT/S", cells: Cells::Number, rank: 1 },
+    Column { title: "WAITING", cells: Cells::Number, rank: 0 },
+    Column { title: "MEAN WAIT", cells: Cells::Number, rank: 2 },
+    Column { title: "DROPS/S", cells: Cells::Number, rank: 0 },
+    Column { title: "MARKS/S", cells: Cells::Number, rank: 3 },
 ];
 
 /// Returns the column of [`PORTS`] that an order sorts by.
@@ -92,10 +104,16 @@ pub(super) fn plain(model: &Model) -> String {
     lines.extend(workers(&model.workers, width));
     lines.push(String::new());
     lines.extend(ports(model, &model.visible(), width));
+    let waiting = model.classes();
+    if !waiting.is_empty() {
+        lines.push(String::new());
+        lines.extend(classes(&waiting, width));
+    }
     lines.join("\n") + "\n"
 }
 
-/// Returns at most `height` lines of at most `width` characters: summary, workers, as many ports as fit, keys.
+/// Returns at most `height` lines of at most `width` characters: summary, workers, as many ports or classes as fit,
+/// keys.
 fn lines(model: &mut Model, width: usize, height: usize) -> Vec<(String, Role)> {
     let mut top = vec![(shorten(&summary(model), width), Role::Text), (String::new(), Role::Text)];
     // Workers get at most a third of the screen; ports matter more.
@@ -110,19 +128,27 @@ fn lines(model: &mut Model, width: usize, height: usize) -> Vec<(String, Role)> 
     }
     top.push((String::new(), Role::Text));
 
-    let all = model.visible().len();
+    let (visible, waiting) = (model.visible(), model.classes());
+    let all = if model.by_class { waiting.len() } else { visible.len() };
     // Header and footer.
     let room = height.saturating_sub(top.len() + 2);
     let scroll = model.scroll.min(all.saturating_sub(room));
-    let visible = model.visible();
-    let page: Vec<&Port> = visible.iter().skip(scroll).take(room).copied().collect();
-    let mut table = ports(model, &page, width).into_iter();
-    top.extend(table.next().map(|header| (header, Role::Header)));
-    top.extend(table.zip(&page).map(|(line, port)| (line, role(port))));
-    if visible.is_empty() {
-        top.push((shorten("no ports", width), Role::Text));
+    let shown = room.min(all - scroll);
+    let mut of_page: Vec<(String, Role)> = if model.by_class {
+        let page: Vec<_> = waiting.into_iter().skip(scroll).take(room).collect();
+        let roles = page.iter().map(|(_, class)| class_role(class));
+        classes(&page, width).into_iter().zip([Role::Header].into_iter().chain(roles)).collect()
+    } else {
+        let page: Vec<&Port> = visible.into_iter().skip(scroll).take(room).collect();
+        let roles = page.iter().map(|port| role(port));
+        ports(model, &page, width).into_iter().zip([Role::Header].into_iter().chain(roles)).collect()
+    };
+    top.append(&mut of_page);
+    if all == 0 {
+        let nothing = if model.by_class { "no classes: packets wait at no port" } else { "no ports" };
+        top.push((shorten(nothing, width), Role::Text));
     }
-    let footer = shorten(&footer(model, scroll, page.len(), all, width), width);
+    let footer = shorten(&footer(model, scroll, shown, all, width), width);
     top.truncate(height.saturating_sub(1));
     top.resize(height.saturating_sub(1), (String::new(), Role::Text));
     top.push((footer, Role::Text));
@@ -136,6 +162,10 @@ fn role(port: &Port) -> Role {
         _ if port.drops_per_second() > 0.0 => Role::Dropping,
         _ => Role::Text,
     }
+}
+
+fn class_role(class: &Class) -> Role {
+    if class.drops_per_second > 0.0 { Role::Dropping } else { Role::Text }
 }
 
 fn summary(model: &Model) -> String {
@@ -168,6 +198,7 @@ fn footer(model: &Model, scroll: usize, shown: usize, all: usize, width: usize) 
     if shown < all {
         parts.push(format!("↑↓ {}-{} of {all}", scroll + 1, scroll + shown));
     }
+    parts.push(format!("c {}", if model.by_class { "ports" } else { "classes" }));
     let mut text = String::new();
     for part in parts {
         let more = if text.is_empty() { part } else { format!("  {part}") };
@@ -225,12 +256,31 @@ fn ports(model: &Model, ports: &[&Port], width: usize) -> Vec<String> {
     table(&PORTS, &titles, &ports.iter().map(row).collect::<Vec<_>>(), width)
 }
 
+fn classes(classes: &[(&Port, &Class)], width: usize) -> Vec<String> {
+    let row = |(port, class): &(&Port, &Class)| {
+        vec![
+            port.bridge.clone(),
+            port.port.clone(),
+            class.class.to_string(),
+            units::short(class.packets_per_second),
+            units::short(class.bits_per_second),
+            units::count(class.waiting),
+            // None has left that waited.
+            Some(class.mean_wait_seconds).filter(|mean| *mean > 0.0).map_or_else(|| "-".into(), units::delay),
+            units::short(class.drops_per_second),
+            units::short(class.marks_per_second),
+        ]
+    };
+    let titles = CLASSES.map(|column| column.title.to_owned());
+    table(&CLASSES, &titles, &classes.iter().map(row).collect::<Vec<_>>(), width)
+}
+
 #[cfg(test)]
 mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
-    use super::super::model::tests::model;
+    use super::super::model::tests::{model, with_classes};
     use super::*;
 
     /// Draws the screen; returns its lines without trailing blanks.
@@ -266,7 +316,7 @@ mod tests {
                 "upstream-…  uplink        down          0         0         0         0        0",
                 "",
                 "",
-                "q quit  p pause  s sort: RX PKT/S  r reverse  b bridge: all",
+                "q quit  p pause  s sort: RX PKT/S  r reverse  b bridge: all  c classes",
             ]
         );
     }
@@ -290,14 +340,40 @@ mod tests {
                 "upstream-bridge  uplink                              memif  down          0         0         0         \
                  0        0        0         -         -  no client has connected yet",
                 "",
-                "q quit  p pause  s sort: RX PKT/S  r reverse  b bridge: all",
+                "q quit  p pause  s sort: RX PKT/S  r reverse  b bridge: all  c classes",
             ]
         );
     }
 
     #[test]
+    fn classes_instead_of_ports() {
+        let mut model = with_classes();
+        model.turn();
+        let lines = screen(&mut model, 100, 12);
+        assert_eq!(
+            lines[5..7],
+            [
+                "BRIDGE  PORT  CLASS   PKT/S   BIT/S  WAITING  MEAN WAIT  DROPS/S  MARKS/S",
+                "b       p         5  1.00 k  8.00 M       40     250 µs      200       10",
+            ]
+        );
+        assert!(lines[11].ends_with("b bridge: all  c ports"), "{lines:#?}");
+        assert!(plain(&model).contains("DROPPED") && plain(&model).contains("MEAN WAIT"));
+        let mut none = busy();
+        none.turn();
+        assert_eq!(screen(&mut none, 80, 12)[6], "no classes: packets wait at no port");
+        assert!(!plain(&none).contains("MEAN WAIT"));
+    }
+
+    #[test]
     fn lines_fit_any_size() {
-        let mut model = busy();
+        let mut with_classes = with_classes();
+        with_classes.turn();
+        fits_any_size(with_classes);
+        fits_any_size(busy());
+    }
+
+    fn fits_any_size(mut model: Model) {
         model.paused = true;
         for width in 1..120 {
             for height in 1..30 {
