@@ -1,10 +1,9 @@
 //! A program beside what it was split into: line cards around a fabric must do what the whole switch does.
 //!
-//! [`Switch`] is the switch of line cards: a packet enters the card that has its port, and a carrier that leaves the
-//! card's link goes to all other cards and the CPU, as in a fabric that has learned nothing, until it leaves through a
-//! port. Commands of a case go to
-//! all programs that have tables. [`compare`] runs both and reports the first difference: packets by port, in order,
-//! digests, and at the end what was counted. Random packets may follow those of the case.
+//! In the switch of line cards, a packet enters the card that has its port, and a carrier that leaves the card's link
+//! goes to all other cards and the CPU, as in a fabric that has learned nothing, until it leaves through a port. Commands
+//! of a case go to all programs that have tables. [`compare`] runs both and reports the first difference: packets by
+//! port, in order, digests, and at the end what was counted. Random packets may follow those of the case.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -44,8 +43,7 @@ pub struct Comparison {
 }
 
 /// Programs of cards and CPU, ready to run.
-#[derive(Debug, Clone)]
-pub struct Programs {
+struct Programs {
     layout: Layout,
     cards: Vec<Checked>,
     cpu: Option<Checked>,
@@ -53,10 +51,7 @@ pub struct Programs {
 
 impl Programs {
     /// Compiles what a program was split into.
-    ///
-    /// # Errors
-    /// A program that is wrong: the diagnostics.
-    pub fn of(split: &Split, layout: &Layout) -> Result<Self, String> {
+    fn of(split: &Split, layout: &Layout) -> Result<Self, String> {
         let cards = split.cards.iter().map(|text| checked("card.p4", text)).collect::<Result<_, _>>()?;
         let cpu = split.cpu.as_deref().map(|text| checked("cpu.p4", text)).transpose()?;
         Ok(Self { layout: layout.clone(), cards, cpu })
