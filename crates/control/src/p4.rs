@@ -21,6 +21,7 @@ pub const LOGIC: &str = "p4";
 /// Parameters of the logic.
 const CPU_PORT: &str = "cpu-port";
 const LINK: &str = "link";
+const BEHIND_LINK: &str = "behind-link";
 const INCLUDE: &str = "include";
 const DEFINE: &str = "define";
 const FUNCTIONS: &str = "functions";

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use p4::split::CPU;
+use p4::split::LAST_PORT;
 
 /// P4 ports of a line card.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,8 +26,8 @@ impl FromStr for CardPorts {
 }
 
 fn number(text: &str) -> Result<u32, String> {
-    let number = text.trim().parse().ok().filter(|number| *number < CPU);
-    number.ok_or_else(|| format!("`{text}` is no port: ports have numbers from 0 to {}", CPU - 1))
+    let number = text.trim().parse().ok().filter(|number| *number <= LAST_PORT);
+    number.ok_or_else(|| format!("`{text}` is no port: ports have numbers from 0 to {LAST_PORT}"))
 }
 
 #[cfg(test)]
@@ -40,7 +40,7 @@ mod tests {
         assert_eq!(parse("1"), Ok(vec![1]));
         assert_eq!(parse("1,3-5, 9"), Ok(vec![1, 3, 4, 5, 9]));
         assert_eq!(parse("5-3"), Err("`5-3` contains no port".into()));
-        assert_eq!(parse("eth0"), Err("`eth0` is no port: ports have numbers from 0 to 510".into()));
-        assert_eq!(parse("511"), Err("`511` is no port: ports have numbers from 0 to 510".into()));
+        assert_eq!(parse("eth0"), Err("`eth0` is no port: ports have numbers from 0 to 509".into()));
+        assert_eq!(parse("511"), Err("`511` is no port: ports have numbers from 0 to 509".into()));
     }
 }

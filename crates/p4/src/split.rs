@@ -29,10 +29,13 @@ mod text;
 
 use std::fmt;
 
+use pipeline::Checked;
+
 use crate::ast::{self, DeclarationKind, ExprKind};
-use crate::compile::Front;
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::compile::{self, Front};
+use crate::diagnostic::{Diagnostic, Diagnostics, render};
 use crate::lex::{self, Token};
+use crate::preprocess;
 use crate::source::Span;
 
 /// EtherType of carriers: the second one for local experiments (IEEE 802, clause 9.2.4).
@@ -41,6 +44,8 @@ pub const ETHERTYPE: u16 = 0x88b6;
 pub const CARRIER: usize = 14;
 /// Number by which carriers address the CPU; no port has it, since v1model drops packets to it.
 pub const CPU: u32 = 511;
+/// Number of the largest port: the next one leads to controllers.
+pub const LAST_PORT: u32 = 509;
 /// Start of the names that split programs have of their own.
 pub(crate) const OWN: &str = "linecard_";
 
@@ -64,7 +69,7 @@ pub struct Layout {
 pub enum BadLayout {
     /// There are no cards, or one has no ports.
     Empty,
-    /// A port's number does not fit, or is the one to which packets are dropped.
+    /// A number that no port has, or not the link.
     Number(u32),
     /// A port is on several cards, or twice on one.
     Twice(u32),
@@ -76,7 +81,9 @@ impl fmt::Display for BadLayout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => write!(f, "a card has no ports"),
-            Self::Number(port) => write!(f, "port {port}: ports have numbers from 0 to {}", CPU - 1),
+            Self::Number(port) => {
+                write!(f, "port {port}: ports have numbers from 0 to {LAST_PORT}, the link one from 1")
+            }
             Self::Twice(port) => write!(f, "port {port} is there twice"),
             Self::Link(port) => {
                 write!(f, "port {port} is the link to the fabric; give the link another number")
@@ -99,7 +106,9 @@ impl Layout {
             return Err(BadLayout::Empty);
         }
         let mut ports: Vec<u32> = self.cards.iter().flatten().copied().collect();
-        if let Some(port) = ports.iter().chain([&self.link]).find(|port| **port >= CPU) {
+        let is_wrong = |port: &&u32| **port > LAST_PORT;
+        if let Some(port) = ports.iter().chain([&self.link]).find(is_wrong).or((self.link == 0).then_some(&0))
+        {
             return Err(BadLayout::Number(*port));
         }
         if ports.contains(&self.link) {
@@ -117,7 +126,7 @@ impl Layout {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reason {
     /// The state that cards would have to share.
-    pub what: String,
+    pub state: String,
     /// Its declaration.
     pub span: Span,
 }
@@ -223,7 +232,7 @@ impl Parts {
             headers: type_text(front, headers.ty.span),
             metadata: type_text(front, metadata.ty.span),
             recirculates: ["recirculate", "recirculate_preserving_field_list"].into_iter().any(uses),
-            port_type: tree.declarations.iter().any(|d| d.name.text == "PortId_t"),
+            port_type: tree.declarations.iter().any(|d| d.name.text == "PortId_t" && !is_own(front, d.span)),
         })
     }
 }
@@ -248,17 +257,33 @@ fn type_text(front: &Front, span: Span) -> String {
     lex::text(front.tokens.iter().filter(|token| contains(span, token.span))).trim().to_owned()
 }
 
-/// Words that split programs cannot contain.
+/// Uses of words that split programs cannot contain.
 fn refusals(tokens: &[&Token]) -> Diagnostics {
-    let refused = |token: &&&Token| token.is("truncate") || token.is_word() && token.text.starts_with(OWN);
-    let describe = |token: &Token| match token.is("truncate") {
-        true => Diagnostic::error(token.span, "a program with `truncate` cannot be split")
-            .expected("it would count the carrier's bytes, too"),
-        false => Diagnostic::error(token.span, format!("`{}` is a name of split programs", token.text))
-            .expected(format!("expected one that does not begin with `{OWN}`")),
-    };
     let mut refusals = Diagnostics::default();
-    tokens.iter().filter(refused).for_each(|token| refusals.push(describe(token)));
+    let behind = tokens.iter().skip(1).map(Some).chain([None]);
+    for (token, next) in tokens.iter().zip(behind) {
+        let followed_by = |text: &str| next.is_some_and(|next| next.is(text));
+        let (message, expected): (String, String) = match &*token.text {
+            "truncate" if followed_by("(") => (
+                "a program with `truncate` cannot be split".into(),
+                "it would count the carrier's bytes, too".into(),
+            ),
+            "controller_header" => (
+                "a program with headers for controllers cannot be split".into(),
+                "cards would put carriers in front of them".into(),
+            ),
+            port @ ("ingress_port" | "egress_port") if followed_by("=") => (
+                format!("a program that sets `{port}` cannot be split"),
+                "the carrier says where a packet comes from and goes to".into(),
+            ),
+            name if token.is_word() && name.starts_with(OWN) => (
+                format!("`{name}` is a name of split programs"),
+                format!("expected one that does not begin with `{OWN}`"),
+            ),
+            _ => continue,
+        };
+        refusals.push(Diagnostic::error(token.span, message).expected(expected));
+    }
     refusals
 }
 
@@ -268,4 +293,14 @@ fn part(front: &Front, value: &ast::Expr) -> Option<Part> {
     let ExprKind::Name { name, .. } = &callee.kind else { return None };
     let call = lex::text(front.tokens.iter().filter(|token| contains(value.span, token.span)));
     Some(Part { name: name.text.clone(), call: call.trim().to_owned() })
+}
+
+/// Lowers the text of a split program.
+///
+/// # Errors
+/// It is wrong: the diagnostics.
+pub fn lower(name: &str, text: &str) -> Result<Checked, String> {
+    let mut front = compile::text(name, text, &preprocess::Options::default());
+    let lowered = front.lower();
+    lowered.ok_or_else(|| render(&front.sources, &front.diagnostics, false))
 }

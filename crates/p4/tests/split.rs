@@ -105,7 +105,7 @@ fn a_wrong_card_is_noticed() {
 #[test]
 fn shared_state_goes_to_the_cpu_and_is_named() {
     let (front, split, _) = thirds("heavy_hitters.p4");
-    let places: Vec<_> = split.reasons.iter().map(|reason| reason.what.as_str()).collect();
+    let places: Vec<_> = split.reasons.iter().map(|reason| reason.state.as_str()).collect();
     assert!(!places.is_empty() && places.iter().all(|what| what.starts_with("register `")), "{places:?}");
     assert!(split.reasons.iter().all(|reason| front.sources.text(reason.span).contains("register<")));
     assert!(split.cpu.is_some_and(|text| text.contains("register<")));
@@ -144,6 +144,10 @@ fn what_cannot_be_split_is_refused_at_its_place() {
     };
     let text = refusal(&router.replace("next_hops", "linecard_next_hops"));
     assert!(text.contains("`linecard_next_hops` is a name of split programs"), "{text}");
+    let text = refusal(&router.replace("meta.next_hop = next_hop;", "std.egress_port = 3;"));
+    assert!(text.contains("a program that sets `egress_port` cannot be split"), "{text}");
+    let text = refusal(&router.replace("header vlan_t", "@controller_header(\"packet_in\")\nheader vlan_t"));
+    assert!(text.contains("a program with headers for controllers cannot be split"), "{text}");
 }
 
 #[test]
@@ -157,6 +161,8 @@ fn layouts_are_checked() {
     assert_eq!(check(&[&[1], &[2, 1]], 500), Err(BadLayout::Twice(1)));
     assert_eq!(check(&[&[1], &[511]], 500), Err(BadLayout::Number(511)));
     assert_eq!(check(&[&[1], &[2]], 600), Err(BadLayout::Number(600)));
+    assert_eq!(check(&[&[1], &[510]], 500), Err(BadLayout::Number(510)));
+    assert_eq!(check(&[&[1], &[2]], 0), Err(BadLayout::Number(0)));
     assert_eq!(check(&[&[1], &[2]], 2), Err(BadLayout::Link(2)));
     assert_eq!(BadLayout::Twice(7).to_string(), "port 7 is there twice");
 }

@@ -49,6 +49,6 @@ mod upcalls;
 mod window;
 
 pub use commands::list as commands;
-pub use ports::PortFacts;
+pub use ports::{Link, PortFacts};
 pub use running::ProgramSettings;
 pub use switch_logic::{P4, Settings, StartError};

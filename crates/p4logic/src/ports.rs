@@ -21,6 +21,15 @@ pub struct PortFacts {
     pub number: Option<u16>,
 }
 
+/// The link of a line card: a port that leads to the ports of other cards.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Link {
+    /// Its number.
+    pub number: Option<u32>,
+    /// Numbers of the ports behind it.
+    pub behind: BTreeSet<u32>,
+}
+
 /// Names of removed ports whose numbers are remembered.
 const REMEMBERED: usize = 4096;
 /// The port to which programs for v1model send packets that are to be dropped.
@@ -44,18 +53,23 @@ pub(crate) struct Ports {
     remembered: BTreeMap<String, u32>,
     /// A number that no port gets.
     cpu_port: u32,
-    /// Number of the port behind which all ports are that the bridge does not have: a line card's link.
-    link: Option<u32>,
+    /// The link of a line card, and what is behind it: numbers that no port of the bridge gets.
+    link: Link,
 }
 
 impl Ports {
-    pub(crate) fn new(cpu_port: u32, link: Option<u32>) -> Self {
+    pub(crate) fn new(cpu_port: u32, link: Link) -> Self {
         Self { entries: BTreeMap::new(), early: BTreeMap::new(), remembered: BTreeMap::new(), cpu_port, link }
     }
 
-    /// Sets the number of the port behind which all others are.
-    pub(crate) fn set_link(&mut self, link: Option<u32>) {
+    /// Sets the link. Ports that have numbers behind it get others.
+    pub(crate) fn set_link(&mut self, link: Link) {
+        let behind = &link.behind;
+        self.remembered.retain(|_, number| !behind.contains(number));
+        let lost = |entry: &&mut Entry| entry.number.is_some_and(|number| behind.contains(&number));
+        self.entries.values_mut().filter(lost).for_each(|entry| entry.number = None);
         self.link = link;
+        self.set_facts(&[]);
     }
 
     /// Sets the number that no port gets; the port that has it gets another one.
@@ -110,11 +124,13 @@ impl Ports {
         let mut used: BTreeSet<u32> =
             self.entries.values().filter_map(|entry| entry.number).chain(remembered).collect();
         used.extend([self.cpu_port, DROP_PORT]);
+        used.extend(&self.link.behind);
         indexes.iter().for_each(|index| self.number(*index, &mut used));
     }
 
     fn is_free(&self, number: u32, index: PortIndex) -> bool {
         number != self.cpu_port
+            && !self.link.behind.contains(&number)
             && !self.entries.iter().any(|(other, entry)| *other != index && entry.number == Some(number))
     }
 
@@ -169,7 +185,11 @@ impl Ports {
             set(&mut map.by_index, usize::from(index.0), Some(number), None);
             set(&mut map.by_number, number as usize, index, PortIndex::NONE);
         }
-        map.link = self.link.and_then(|link| map.index(link)).unwrap_or(PortIndex::NONE);
+        if let Some(link) = self.link.number.and_then(|number| map.index(number)) {
+            for number in &self.link.behind {
+                set(&mut map.by_number, *number as usize, link, PortIndex::NONE);
+            }
+        }
         map
     }
 }
@@ -185,18 +205,10 @@ fn set<T: Copy>(list: &mut Vec<T>, at: usize, value: T, none: T) {
 }
 
 /// The ports as packets see them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct PortMap {
     by_index: Vec<Option<u32>>,
     by_number: Vec<PortIndex>,
-    /// The port behind which all others are; none without one.
-    link: PortIndex,
-}
-
-impl Default for PortMap {
-    fn default() -> Self {
-        Self { by_index: Vec::new(), by_number: Vec::new(), link: PortIndex::NONE }
-    }
 }
 
 impl PortMap {
@@ -206,11 +218,10 @@ impl PortMap {
         self.by_index.get(usize::from(index.0)).copied().flatten()
     }
 
-    /// The port with a number, or that which leads to it.
+    /// The port with a number, or the link to it.
     #[inline]
     pub(crate) fn index(&self, number: u32) -> Option<PortIndex> {
-        let own = self.by_number.get(number as usize).copied().filter(|index| *index != PortIndex::NONE);
-        own.or_else(|| Some(self.link).filter(|link| *link != PortIndex::NONE && number != DROP_PORT))
+        self.by_number.get(number as usize).copied().filter(|index| *index != PortIndex::NONE)
     }
 }
 
@@ -236,7 +247,7 @@ mod tests {
 
     #[test]
     fn requested_numbers_come_first_and_others_are_the_lowest_free_ones() {
-        let mut ports = Ports::new(2, None);
+        let mut ports = Ports::new(2, Link::default());
         ports.set_existing(&existing(&[(0, "a"), (1, "b"), (2, "c"), (3, "d")]));
         ports.set_facts(&[facts(0, None), facts(1, Some(1)), facts(2, Some(0)), facts(3, Some(2))]);
         // 1 is asked for, 2 is the CPU port.
@@ -252,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_name_keeps_its_number() {
-        let mut ports = Ports::new(510, None);
+        let mut ports = Ports::new(510, Link::default());
         // Facts before the ports exist hold when they do.
         ports.set_facts(&[facts(0, None), facts(1, None)]);
         ports.set_existing(&existing(&[(0, "a"), (1, "b")]));
@@ -270,7 +281,7 @@ mod tests {
 
     #[test]
     fn the_drop_port_is_not_given_unasked() {
-        let mut ports = Ports::new(510, None);
+        let mut ports = Ports::new(510, Link::default());
         let all: Vec<(u16, String)> = (0..600).map(|n| (n, format!("p{n}"))).collect();
         let names: Vec<(u16, &str)> = all.iter().map(|(n, name)| (*n, name.as_str())).collect();
         ports.set_existing(&existing(&names));

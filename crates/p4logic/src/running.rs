@@ -9,6 +9,7 @@ use pipeline::env::{Functions, check_functions};
 use pipeline::interp::Limits;
 use pipeline::ir::Slot;
 
+use crate::ports::Link;
 use crate::window::window;
 
 /// What is compiled.
@@ -40,8 +41,8 @@ pub(crate) const CPU_PORT: u32 = 510;
 pub struct ProgramSettings {
     /// Number of the port that leads to controllers; `None`: the architecture's.
     pub cpu_port: Option<u32>,
-    /// Number of the port to which packets for ports go that the bridge does not have: a line card's link.
-    pub link: Option<u32>,
+    /// The link of a line card. Ports follow it at once, whatever runs.
+    pub link: Link,
     /// Functions that programs may declare as `extern`.
     pub functions: Option<Arc<dyn Functions>>,
     /// The parameters that say so, for people.

@@ -118,7 +118,7 @@ impl Core {
     /// Changes these. Returns whether they are others than before.
     pub(crate) fn set_program_settings(&self, program_settings: ProgramSettings) -> bool {
         self.change_ports(|ports| {
-            ports.set_link(program_settings.link);
+            ports.set_link(program_settings.link.clone());
             ports.set_cpu_port(program_settings.cpu_port.unwrap_or(CPU_PORT));
         });
         let mut before = self.program_settings();

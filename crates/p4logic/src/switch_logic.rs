@@ -85,7 +85,7 @@ impl P4 {
             locals: PerThread::default(),
             bell: Doorbell::new(ThreadBell::new()),
         };
-        let ports = Ports::new(program_settings.cpu_port.unwrap_or(CPU_PORT), program_settings.link);
+        let ports = Ports::new(program_settings.cpu_port.unwrap_or(CPU_PORT), program_settings.link.clone());
         let core = Arc::new(Core::new(plane, ports, code, program_settings, seed));
         let configured = program.map(Loaded::new);
         if let Some(loaded) = &configured {

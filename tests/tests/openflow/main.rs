@@ -103,8 +103,7 @@ impl Rig {
         found.unwrap_or_else(|error| panic!("{error}: {:?}", read()));
     }
 
-    /// Whether `a` reaches the guest with this number.
-    /// Whether a guest answers.
+    /// Whether `a` reaches the guest with this number within a second.
     fn pings(&self, number: u8) -> bool {
         self.pings_within(number, "1")
     }

@@ -2,7 +2,7 @@
 
 use logic::{LogicDescription, LogicError, ParamDescription, ParamKind};
 
-use super::{CPU_PORT, DEFINE, FUNCTIONS, INCLUDE, LINK, LOGIC, P4INFO, is_p4};
+use super::{BEHIND_LINK, CPU_PORT, DEFINE, FUNCTIONS, INCLUDE, LINK, LOGIC, P4INFO, is_p4};
 use crate::suggest;
 
 /// Describes the logic.
@@ -20,7 +20,13 @@ pub(crate) fn describe() -> LogicDescription {
             ParamDescription::new(
                 LINK,
                 ParamKind::Number { min: 1, max: u16::MAX.into(), unit: String::new() },
-                "P4 port number of a line card's link: packets to ports that the bridge does not have leave there",
+                "P4 port number of the port that leads to other line cards",
+            )
+            .optional("none"),
+            ParamDescription::new(
+                BEHIND_LINK,
+                text(),
+                "P4 port numbers of ports on other line cards, such as `3-4,8`; what is sent to them leaves through `link`",
             )
             .optional("none"),
             ParamDescription::new(INCLUDE, text(), "folders of included files, with `:` between them")

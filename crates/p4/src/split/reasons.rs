@@ -18,7 +18,7 @@ pub(super) fn of(front: &Front) -> Vec<Reason> {
             "direct_meter" => "meter",
             _ => return None,
         };
-        Some(Reason { what: format!("{kind} `{}`", object.name), span: object.instance.span })
+        Some(Reason { state: format!("{kind} `{}`", object.name), span: object.instance.span })
     });
     shared.collect()
 }

@@ -17,7 +17,13 @@ pub(super) fn card(parts: &Parts, ports: &[u32], link: u32) -> String {
     format!(
         "{head}{text}
 {carrier}
+// Valid in packets from the link, and never sent.
+header linecard_arrival_t {{
+    bit<8> unused;
+}}
+
 struct linecard_headers_t {{
+    linecard_arrival_t arrival;
     linecard_carrier_t carrier;
     {headers} inner;
 }}
@@ -32,6 +38,7 @@ parser linecard_Parser(packet_in packet, out linecard_headers_t hdr, inout {meta
         }}
     }}
     state arrived {{
+        hdr.arrival.setValid();
         packet.extract(hdr.carrier);
         transition accept;
     }}{again}
@@ -44,7 +51,9 @@ parser linecard_Parser(packet_in packet, out linecard_headers_t hdr, inout {meta
 control linecard_Verify(inout linecard_headers_t hdr, inout {metadata} meta) {{
     {verify}
     apply {{
-        inner.apply(hdr.inner, meta);
+        if (!hdr.arrival.isValid()) {{
+            inner.apply(hdr.inner, meta);
+        }}
     }}
 }}
 
@@ -53,7 +62,7 @@ control linecard_Ingress(inout linecard_headers_t hdr, inout {metadata} meta, in
     {ingress}
 {arrivals}
     apply {{
-        if ((bit<9>) std.ingress_port == {link}) {{
+        if (hdr.arrival.isValid()) {{
             linecard_arrivals.apply();
         }} else {{
             inner.apply(hdr.inner, meta, std);
@@ -86,7 +95,7 @@ control linecard_Egress(inout linecard_headers_t hdr, inout {metadata} meta, ino
     }}
 
     apply {{
-        if ((bit<9>) std.ingress_port == {link}) {{
+        if (hdr.arrival.isValid()) {{
             hdr.carrier.setInvalid();
         }} else {{
             // First, for the egress may end in `exit`.
@@ -99,7 +108,9 @@ control linecard_Egress(inout linecard_headers_t hdr, inout {metadata} meta, ino
 control linecard_Compute(inout linecard_headers_t hdr, inout {metadata} meta) {{
     {compute}
     apply {{
-        inner.apply(hdr.inner, meta);
+        if (!hdr.arrival.isValid()) {{
+            inner.apply(hdr.inner, meta);
+        }}
     }}
 }}
 
@@ -107,7 +118,9 @@ control linecard_Deparser(packet_out packet, in linecard_headers_t hdr) {{
     {deparser}
     apply {{
         packet.emit(hdr.carrier);
-        inner.apply(packet, hdr.inner);
+        if (!hdr.arrival.isValid()) {{
+            inner.apply(packet, hdr.inner);
+        }}
     }}
 }}
 
@@ -120,17 +133,21 @@ control linecard_Deparser(packet_out packet, in linecard_headers_t hdr) {{
     )
 }
 
-/// A packet that passes again as it was deparsed, perhaps with a carrier: recirculated.
+/// A packet that passes again as it was deparsed, perhaps with a carrier: it was recirculated (4), and then perhaps
+/// cloned from ingress (1) or resubmitted (6).
 const AGAIN: &str = "
     state again {
         transition select(std.instance_type, std.packet_length) {
+            (1, 14 .. 0xffffffff): deparsed;
             (4, 14 .. 0xffffffff): deparsed;
+            (6, 14 .. 0xffffffff): deparsed;
             default: own;
         }
     }
     state deparsed {
-        transition select(packet.lookahead<linecard_carrier_t>().type) {
-            linecard_type: peel;
+        linecard_carrier_t first = packet.lookahead<linecard_carrier_t>();
+        transition select(first.type, first.source == linecard_address + (bit<48>) (bit<9>) std.ingress_port) {
+            (linecard_type, true): peel;
             default: own;
         }
     }

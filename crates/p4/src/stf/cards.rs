@@ -19,9 +19,8 @@ use super::random::chance::Chance;
 use super::random::packets::Packets;
 use super::run::{AFTER_COMMAND, AFTER_PACKET, Options};
 use super::stack::with_stack;
-use crate::compile::{self, Front};
+use crate::compile::Front;
 use crate::diagnostic::render;
-use crate::preprocess;
 use crate::split::{self, CARRIER, Layout, OWN, Split};
 
 /// Most passes through programs that one packet causes, copies included.
@@ -52,16 +51,10 @@ struct Programs {
 impl Programs {
     /// Compiles what a program was split into.
     fn of(split: &Split, layout: &Layout) -> Result<Self, String> {
-        let cards = split.cards.iter().map(|text| checked("card.p4", text)).collect::<Result<_, _>>()?;
-        let cpu = split.cpu.as_deref().map(|text| checked("cpu.p4", text)).transpose()?;
+        let cards = split.cards.iter().map(|text| split::lower("card.p4", text)).collect::<Result<_, _>>()?;
+        let cpu = split.cpu.as_deref().map(|text| split::lower("cpu.p4", text)).transpose()?;
         Ok(Self { layout: layout.clone(), cards, cpu })
     }
-}
-
-fn checked(name: &str, text: &str) -> Result<Checked, String> {
-    let mut front = compile::text(name, text, &preprocess::Options::default());
-    let lowered = front.lower();
-    lowered.ok_or_else(|| render(&front.sources, &front.diagnostics, false))
 }
 
 /// One program, and what commands have made of it.

@@ -197,6 +197,12 @@ pub(crate) fn spin(time: Duration) {
     }
 }
 
+/// Ends the process if a thread that was to go on has ended: the test notices.
+pub(crate) fn ended(result: Result<()>) {
+    eprintln!("a thread has ended: {result:?}");
+    std::process::exit(1);
+}
+
 /// Allocates pages for a range of a memory file.
 pub(crate) fn populate(file: &OwnedFd, from: u64, to: u64) -> Result<()> {
     fallocate(file, FallocateFlags::empty(), from, to - from).map_err(Error::while_doing("fallocate"))

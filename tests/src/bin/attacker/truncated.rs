@@ -8,7 +8,7 @@ use memif::Descriptor;
 use rustix::fs::ftruncate;
 
 use crate::client::{BUFFERS, Client, NEEDED};
-use crate::setup::{Setup, populate, punch};
+use crate::setup::{Setup, ended, populate, punch};
 use crate::stalled::{available, free_huge_pages};
 
 const GIB: u64 = 1 << 30;
@@ -68,7 +68,7 @@ pub(crate) fn touch_sparse(setup: &Setup, size: u64) -> Result<()> {
     setup.feed()?;
     if setup.baseline {
         let own = setup.file(size, false)?;
-        std::thread::spawn(move || allocate_own(&own, size));
+        std::thread::spawn(move || ended(allocate_own(&own, size)));
     }
     loop {
         let mut client = setup.connect(size, false)?;

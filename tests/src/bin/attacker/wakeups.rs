@@ -11,7 +11,7 @@ use rustix::io::dup;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::client::NEEDED;
-use crate::setup::{Setup, Target};
+use crate::setup::{Setup, Target, ended};
 
 /// Watches of one eventfd.
 const WATCHES: u64 = 500_000;
@@ -47,7 +47,7 @@ pub(crate) fn watch_eventfd(setup: &Setup, end: End, depth: u32) -> Result<()> {
     let mut watching: Option<(Vec<OwnedFd>, Vec<OwnedFd>)> = None;
     setup.feed()?;
     if setup.baseline && depth == 1 {
-        std::thread::spawn(move || signal_own(end, copies));
+        std::thread::spawn(move || ended(signal_own(end, copies)));
     }
     let prepare = |_: &Target| Ok(());
     setup.attack_clients(NEEDED, false, end == End::Kick, prepare, |target| {
@@ -62,8 +62,8 @@ pub(crate) fn watch_eventfd(setup: &Setup, end: End, depth: u32) -> Result<()> {
     })
 }
 
-/// Signals own eventfds that have as many watches: at the end, as the switch does under attack, or all the time, as the
-/// attacker does who kicks the switch. The kernel signals with interrupts disabled, so every process loses the CPU
+/// Signals own eventfds that have as many watches: at the end, as the switch does under attack, or all the time, as an
+/// attacker that kicks the switch. The kernel signals with interrupts disabled, so every process loses the CPU
 /// meanwhile; a client needs no switch for that.
 fn signal_own(end: End, copies: u64) -> Result<()> {
     loop {

@@ -141,8 +141,8 @@ impl Task {
         }
     }
 
-    /// Learns how many cycles a batch with packets took, of [`Pace::turn`](crate::worker::run::Pace::turn): for the balancing of
-    /// receive queues and the next batch.
+    /// Learns how many cycles a batch with packets took, and how many a turn may take
+    /// ([`Pace::turn`](crate::worker::run::Pace::turn)): for the balancing of receive queues and the next batch.
     #[inline]
     pub(crate) fn took(&mut self, packets: usize, cycles: u64, turn: u64) {
         if let Self::TakeIn(task) = self {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use p4::compile::Front;
 use p4::diagnostic;
-use p4::split::{CPU, Layout, Split, address, split};
+use p4::split::{CPU, Layout, Split, address, lower, split};
 use p4::stf::cards::compare_with;
 use packet::MacAddr;
 
@@ -43,6 +43,9 @@ pub(super) fn run(arguments: Arguments, source: &P4Source) -> Result<(), Failure
             return Err(Failure::differs());
         }
     };
+    for text in split.cards.iter().chain(&split.cpu) {
+        lower("card.p4", text).map_err(Failure::new)?;
+    }
     write(&program, &layout, &split, &output)?;
     print(&report(&front, &layout, &split, &output))?;
     cases.iter().try_for_each(|path| check(&mut front, &split, &layout, path))
@@ -79,9 +82,10 @@ fn report(front: &Front, layout: &Layout, split: &Split, output: &Path) -> Strin
     }
     for reason in &split.reasons {
         let (file, (line, _)) = (front.sources.get(reason.span.file), front.sources.line(reason.span));
-        let _ = writeln!(text, "  {}:{line}: {}", file.map_or("", |file| &file.name), reason.what);
+        let _ = writeln!(text, "  {}:{line}: {}", file.map_or("", |file| &file.name), reason.state);
     }
-    let _ = writeln!(text, "{output}/switch.toml: bridges that run them; the cards' ports are to be added");
+    let _ =
+        writeln!(text, "{output}/switch.toml: bridges that run them; add each card's ports, with `p4-port`");
     text
 }
 
@@ -100,12 +104,16 @@ fn configuration(program: &str, layout: &Layout, split: &Split, folder: &Path) -
         "# The switch of line cards that `mswitch p4 split` made of {program}: `mswitch daemon --config FILE` runs it.\n\
          # A port of a card is a [[bridge.port]] of its bridge, with its number in the program as `p4-port`.\n"
     );
-    for element in &elements {
+    let all: Vec<u32> = layout.cards.iter().flatten().copied().collect();
+    for (at, element) in elements.iter().enumerate() {
+        let own = layout.cards.get(at).map_or(&[][..], Vec::as_slice);
+        let behind = all.iter().filter(|port| !own.contains(port)).map(ToString::to_string);
+        let behind = behind.collect::<Vec<_>>().join(",");
         let program = folder.join(format!("{element}.p4")).display().to_string();
         let logic = toml(&format!("p4:{program}"));
         let _ = write!(
             text,
-            "\n[[bridge]]\nname = \"{element}\"\nlogic = {logic}\nparams = {{ link = {link} }}\n\n\
+            "\n[[bridge]]\nname = \"{element}\"\nlogic = {logic}\nparams = {{ link = {link}, behind-link = \"{behind}\" }}\n\n\
              [[bridge.port]]\nname = \"link\"\ntype = \"patch\"\npeer = \"fabric/{element}\"\np4-port = {link}\n"
         );
     }
