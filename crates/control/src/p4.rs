@@ -1,14 +1,16 @@
 //! Bridges with the logic `p4`: what is theirs besides ports.
 //!
-//! [`settings`] has `[bridge.p4]`, `load` reads the logic's parameters and its program, `running` has the program and the
+//! [`settings`] has `[bridge.p4]`, `load` reads the logic's parameters and its program, `port_numbers` lists of ports, `running` has the program and the
 //! server of a bridge, `describe` the logic's description.
 
 mod describe;
 mod load;
+mod port_numbers;
 mod running;
 pub mod settings;
 
 pub use load::functions;
+pub use port_numbers::port_numbers;
 pub use settings::P4Config;
 
 pub(crate) use describe::{describe, with_p4};

@@ -45,7 +45,7 @@ pub const CARRIER: usize = 14;
 /// Number by which carriers address the CPU; no port has it, since v1model drops packets to it.
 pub const CPU: u32 = 511;
 /// Number of the largest port: the next one leads to controllers.
-pub const LAST_PORT: u32 = 509;
+pub const LAST_PORT: u16 = 509;
 /// Start of the names that split programs have of their own.
 pub(crate) const OWN: &str = "linecard_";
 
@@ -84,7 +84,7 @@ impl fmt::Display for BadLayout {
             Self::Number(port) => {
                 write!(f, "port {port}: ports have numbers from 0 to {LAST_PORT}, the link one from 1")
             }
-            Self::Twice(port) => write!(f, "port {port} is there twice"),
+            Self::Twice(port) => write!(f, "port {port} is there twice; a port belongs to one card"),
             Self::Link(port) => {
                 write!(f, "port {port} is the link to the fabric; give the link another number")
             }
@@ -106,7 +106,7 @@ impl Layout {
             return Err(BadLayout::Empty);
         }
         let mut ports: Vec<u32> = self.cards.iter().flatten().copied().collect();
-        let is_wrong = |port: &&u32| **port > LAST_PORT;
+        let is_wrong = |port: &&u32| **port > LAST_PORT.into();
         if let Some(port) = ports.iter().chain([&self.link]).find(is_wrong).or((self.link == 0).then_some(&0))
         {
             return Err(BadLayout::Number(*port));
@@ -199,22 +199,20 @@ impl Parts {
             return Err(only(Diagnostic::error(main.span, text).expected("expected a `V1Switch`")));
         }
         let own: Vec<&Token> = front.tokens.iter().filter(|token| is_own(front, token.span)).collect();
-        let mut refused = refusals(&own);
+        let refused = refusals(&own);
+        if refused.errors() > 0 {
+            return Err(refused);
+        }
         let mut calls = Vec::new();
         for (at, param) in ["p", "vr", "ig", "eg", "ck", "dep"].into_iter().enumerate() {
             let named = instance.args.iter().find(|arg| arg.name.as_ref().is_some_and(|n| n.text == param));
             let Some(arg) = named.or_else(|| instance.args.get(at)) else { continue };
-            match part(front, &arg.value) {
-                Some(part) => calls.push(part),
-                None => refused.push(
-                    Diagnostic::error(arg.value.span, "split programs construct their parts themselves")
-                        .expected("expected a constructor call, such as `Ingress()`"),
-                ),
-            }
+            calls.extend(part(front, &arg.value));
         }
         let text = lex::text(own.into_iter().filter(|token| !contains(main.span, token.span)));
-        let (Ok(calls), true) = (<[Part; 6]>::try_from(calls), refused.errors() == 0) else {
-            return Err(refused);
+        let Ok(calls) = <[Part; 6]>::try_from(calls) else {
+            let text = "`main` does not construct a parser, four controls and a deparser";
+            return Err(only(Diagnostic::error(main.span, text)));
         };
         let parser = tree.declarations.iter().find_map(|declaration| match &declaration.kind {
             DeclarationKind::Parser(parser) if declaration.name.text == calls[0].name => Some(parser),

@@ -164,5 +164,5 @@ fn layouts_are_checked() {
     assert_eq!(check(&[&[1], &[510]], 500), Err(BadLayout::Number(510)));
     assert_eq!(check(&[&[1], &[2]], 0), Err(BadLayout::Number(0)));
     assert_eq!(check(&[&[1], &[2]], 2), Err(BadLayout::Link(2)));
-    assert_eq!(BadLayout::Twice(7).to_string(), "port 7 is there twice");
+    assert_eq!(BadLayout::Twice(7).to_string(), "port 7 is there twice; a port belongs to one card");
 }

@@ -280,6 +280,26 @@ mod tests {
     }
 
     #[test]
+    fn only_ports_of_other_cards_are_behind_the_link() {
+        let link = Link { number: Some(500), behind: [1, 3].into() };
+        let mut ports = Ports::new(510, link);
+        ports.set_existing(&existing(&[(0, "link"), (1, "a"), (2, "b"), (3, "c")]));
+        // 3 is on another card; the lowest number that is free here is 2.
+        ports.set_facts(&[facts(0, Some(500)), facts(1, Some(4)), facts(2, Some(3)), facts(3, None)]);
+        let map = ports.map();
+        let found = [500, 1, 3, 4, 2, 6].map(|number| map.index(number).map(|index| index.0));
+        assert_eq!(&found[..4], [Some(0), Some(0), Some(0), Some(1)]);
+        assert!(found[4] == Some(2) || found[4] == Some(3), "{found:?}");
+        assert_eq!(found[5], None, "neither here nor there");
+        // A port that is removed is not looked for on other cards.
+        ports.remove(PortIndex(1));
+        assert_eq!(ports.map().index(4), None);
+        // Without a link, its ports are nowhere, and their numbers are free.
+        ports.set_link(Link::default());
+        assert_eq!(ports.map().index(1), None);
+    }
+
+    #[test]
     fn the_drop_port_is_not_given_unasked() {
         let mut ports = Ports::new(510, Link::default());
         let all: Vec<(u16, String)> = (0..600).map(|n| (n, format!("p{n}"))).collect();

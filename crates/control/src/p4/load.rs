@@ -1,6 +1,5 @@
 //! The logic's name and parameters, and the program that they name.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,7 +9,9 @@ use p4logic::{Link, ProgramSettings};
 use p4switch::{LoadError, Program};
 use pipeline::env::Functions;
 
-use super::{BEHIND_LINK, CPU_PORT, DEFINE, FUNCTIONS, INCLUDE, LINK, LOGIC, P4INFO, describe, program};
+use super::{
+    BEHIND_LINK, CPU_PORT, DEFINE, FUNCTIONS, INCLUDE, LINK, LOGIC, P4INFO, describe, port_numbers, program,
+};
 
 /// Most bytes of an error in a program.
 const MOST_TEXT: usize = 4000;
@@ -32,30 +33,18 @@ pub(crate) fn load(name: &str, params: &[(String, String)]) -> Result<Loaded, Lo
     let values = params::check(&describe(), params)?;
     let port = |name| u32::try_from(values.number(name)).ok().filter(|number| *number > 0);
     let cpu_port = port(CPU_PORT);
-    let link = Link { number: port(LINK), behind: numbers(values.text(BEHIND_LINK))? };
+    let behind = port_numbers(values.text(BEHIND_LINK), u16::MAX).map_err(|message| LogicError::Mistake {
+        logic: LOGIC.into(),
+        param: BEHIND_LINK.into(),
+        message,
+    })?;
+    let link = Link { number: port(LINK), behind: behind.into_iter().collect() };
     let functions = functions(values.text(FUNCTIONS))?;
     let program_settings = ProgramSettings { cpu_port, link, functions, params: params.to_vec() };
     let Some(file) = program(name) else { return Ok(Loaded { program: None, program_settings }) };
     let refused = |error| LogicError::Module { file: name.into(), message: reason(error) };
     let program = read(Path::new(file), &values).map_err(refused)?;
     Ok(Loaded { program: Some(Arc::new(program)), program_settings })
-}
-
-/// Port numbers such as `3` or `3-4,8`.
-fn numbers(text: &str) -> Result<BTreeSet<u32>, LogicError> {
-    let wrong = || LogicError::BadValue {
-        logic: LOGIC.into(),
-        param: BEHIND_LINK.into(),
-        value: text.into(),
-        expected: "port numbers from 0 to 65535, such as `3-4,8`".into(),
-    };
-    let mut numbers = BTreeSet::new();
-    for part in text.split(',').filter(|part| !part.is_empty()) {
-        let (from, to) = part.split_once('-').unwrap_or((part, part));
-        let number = |text: &str| text.trim().parse::<u16>().map(u32::from).map_err(|_| wrong());
-        numbers.extend(number(from)?..=number(to)?);
-    }
-    Ok(numbers)
 }
 
 /// Loads a native module with functions for programs; none without a file.

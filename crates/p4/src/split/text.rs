@@ -6,8 +6,8 @@ use super::{CPU, ETHERTYPE, Part, Parts, address};
 
 /// The program of a card that has P.
 pub(super) fn card(parts: &Parts, ports: &[u32], link: u32) -> String {
-    let Parts { headers, metadata, .. } = parts;
-    let [parser, verify, ingress, egress, compute, deparser] = parts.calls.each_ref().map(construct);
+    let Parts { headers, metadata, calls: [parser, _, ingress, egress, ..], .. } = parts;
+    let [parser, ingress, egress] = [parser, ingress, egress].map(construct);
     let (first, again) = if parts.recirculates { ("again", AGAIN) } else { ("own", "") };
     let local = ports.iter().fold(String::new(), |mut text, port| {
         // Writing to a string cannot fail.
@@ -45,15 +45,6 @@ parser linecard_Parser(packet_in packet, out linecard_headers_t hdr, inout {meta
     state own {{
         inner.apply(packet, hdr.inner, meta, std);
         transition accept;
-    }}
-}}
-
-control linecard_Verify(inout linecard_headers_t hdr, inout {metadata} meta) {{
-    {verify}
-    apply {{
-        if (!hdr.arrival.isValid()) {{
-            inner.apply(hdr.inner, meta);
-        }}
     }}
 }}
 
@@ -105,31 +96,12 @@ control linecard_Egress(inout linecard_headers_t hdr, inout {metadata} meta, ino
     }}
 }}
 
-control linecard_Compute(inout linecard_headers_t hdr, inout {metadata} meta) {{
-    {compute}
-    apply {{
-        if (!hdr.arrival.isValid()) {{
-            inner.apply(hdr.inner, meta);
-        }}
-    }}
-}}
-
-control linecard_Deparser(packet_out packet, in linecard_headers_t hdr) {{
-    {deparser}
-    apply {{
-        packet.emit(hdr.carrier);
-        if (!hdr.arrival.isValid()) {{
-            inner.apply(packet, hdr.inner);
-        }}
-    }}
-}}
-
-{main}",
+{rest}",
         head = head(parts.port_type),
         text = parts.text,
         carrier = carrier(),
         arrivals = arrivals(ports, parts.port_type),
-        main = MAIN,
+        rest = rest(parts, "if (!hdr.arrival.isValid()) "),
     )
 }
 
@@ -159,8 +131,8 @@ const AGAIN: &str = "
 
 /// The program of the CPU: P, with carriers around all that comes and goes.
 pub(super) fn cpu(parts: &Parts, link: u32) -> String {
-    let Parts { headers, metadata, .. } = parts;
-    let [parser, verify, ingress, egress, compute, deparser] = parts.calls.each_ref().map(construct);
+    let Parts { headers, metadata, calls: [parser, _, ingress, egress, ..], .. } = parts;
+    let [parser, ingress, egress] = [parser, ingress, egress].map(construct);
     let port = port_cast(parts.port_type);
     format!(
         "{head}{text}
@@ -180,13 +152,6 @@ parser linecard_Parser(packet_in packet, out linecard_headers_t hdr, inout {meta
         std.packet_length = std.packet_length - 14;
         inner.apply(packet, hdr.inner, meta, std);
         transition accept;
-    }}
-}}
-
-control linecard_Verify(inout linecard_headers_t hdr, inout {metadata} meta) {{
-    {verify}
-    apply {{
-        inner.apply(hdr.inner, meta);
     }}
 }}
 
@@ -216,10 +181,30 @@ control linecard_Egress(inout linecard_headers_t hdr, inout {metadata} meta, ino
     }}
 }}
 
+{rest}",
+        head = head(parts.port_type),
+        text = parts.text,
+        carrier = carrier(),
+        rest = rest(parts, ""),
+    )
+}
+
+/// The parts of P beside parser, ingress and egress, on a condition, and `main`.
+fn rest(parts: &Parts, condition: &str) -> String {
+    let Parts { metadata, calls: [_, verify, _, _, compute, deparser], .. } = parts;
+    let [verify, compute, deparser] = [verify, compute, deparser].map(construct);
+    format!(
+        "control linecard_Verify(inout linecard_headers_t hdr, inout {metadata} meta) {{
+    {verify}
+    apply {{
+        {condition}inner.apply(hdr.inner, meta);
+    }}
+}}
+
 control linecard_Compute(inout linecard_headers_t hdr, inout {metadata} meta) {{
     {compute}
     apply {{
-        inner.apply(hdr.inner, meta);
+        {condition}inner.apply(hdr.inner, meta);
     }}
 }}
 
@@ -227,15 +212,11 @@ control linecard_Deparser(packet_out packet, in linecard_headers_t hdr) {{
     {deparser}
     apply {{
         packet.emit(hdr.carrier);
-        inner.apply(packet, hdr.inner);
+        {condition}inner.apply(packet, hdr.inner);
     }}
 }}
 
-{main}",
-        head = head(parts.port_type),
-        text = parts.text,
-        carrier = carrier(),
-        main = MAIN,
+{MAIN}"
     )
 }
 

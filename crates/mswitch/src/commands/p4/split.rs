@@ -55,7 +55,8 @@ pub(super) fn run(arguments: Arguments, source: &P4Source) -> Result<(), Failure
 fn write(program: &Path, layout: &Layout, split: &Split, output: &Path) -> Result<(), Failure> {
     fs::create_dir_all(output).map_err(|error| Failure::from(error).about(output.display()))?;
     let folder = output.canonicalize().map_err(|error| Failure::from(error).about(output.display()))?;
-    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    // It stands in comments, which end with the line.
+    let name = program.file_name().unwrap_or_default().to_string_lossy().escape_debug().to_string();
     let cards = (1..).zip(&split.cards).map(|(number, text)| {
         let ports = ports(layout.cards.get(number - 1).map_or(&[], Vec::as_slice));
         (format!("card{number}.p4"), format!("// Line card {number} of {name}, for {ports}.\n{text}"))
@@ -135,7 +136,8 @@ fn configuration(program: &str, layout: &Layout, split: &Split, folder: &Path) -
 
 /// A string in TOML.
 fn toml(text: &str) -> String {
-    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+    // JSON's escapes are TOML's, too.
+    serde_json::Value::from(text).to_string()
 }
 
 /// Runs a case, and random packets, on the program and on the cards.
