@@ -591,7 +591,7 @@ fn a_detached_xdp_program_is_attached_again() {
     assert!(applied.status.success(), "{applied:?}");
     lab.passes();
     lab.with_bystanders(|| {
-        assert!(xsk::bpf::detach_xdp(program(&lab) as u32).unwrap());
+        assert!(bpf::syscall::detach_xdp(program(&lab) as u32).unwrap());
         // Asking for the port's state makes it look.
         lab.wait_down("interface `va`: somebody has detached its XDP program; retrying");
         lab.wait_up();
@@ -611,7 +611,7 @@ fn an_interface_whose_xdp_program_is_replaced_is_awaited() {
     assert!(applied.status.success(), "{applied:?}");
     let (index, ours) = (index(&lab), program(&lab));
     lab.with_bystanders(|| {
-        assert!(xsk::bpf::detach_xdp(ours as u32).unwrap());
+        assert!(bpf::syscall::detach_xdp(ours as u32).unwrap());
         let thief = lab.machine.enter(|| xsk::Program::attach(index, None)).unwrap().unwrap();
         lab.wait_down(TAKEN);
         assert_eq!(u64::from(thief.id().unwrap()), program(&lab));

@@ -71,6 +71,16 @@ pub fn hash(kind: HashKind, input: &BitString) -> u64 {
     }
 }
 
+/// The remainders of all bytes, for hashes that are cyclic redundancy checks: the table by which others compute them.
+pub fn table(kind: HashKind) -> Option<&'static [u64; 256]> {
+    match kind {
+        HashKind::Crc16 => Some(&CRC16),
+        HashKind::Crc32 => Some(&CRC32),
+        HashKind::Crc32c => Some(&CRC32C),
+        _ => None,
+    }
+}
+
 /// Remainders of all bytes in a cyclic redundancy check with this reflected polynomial.
 const fn remainders(polynomial: u64) -> [u64; 256] {
     let mut table = [0; 256];

@@ -4,8 +4,7 @@
 //! - [`program`] is the XDP program that redirects packets to sockets, and its attachment to an interface;
 //! - [`socket`] opens a socket with its packet memory and rings;
 //! - [`ring`] has the four kinds of ring;
-//! - [`memory`] is the packet memory (UMEM), divided into frames;
-//! - [`bpf`] wraps the system calls that load the program.
+//! - [`memory`] is the packet memory (UMEM), divided into frames.
 //!
 //! The XDP program is a few instructions written here, so neither building nor running needs a compiler for BPF. It is
 //! attached by a BPF link: program and link vanish with their descriptors, so nothing remains after a crash.
@@ -13,7 +12,6 @@
 //! Invariants: the kernel is trusted; rings are accessed by atomic operations only, and indices are masked. Who may use
 //! a ring or a frame is the caller's business.
 
-pub mod bpf;
 mod error;
 pub mod memory;
 pub mod program;

@@ -3,10 +3,10 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use bpf::{Instruction, syscall};
 use rustix::io::Errno;
 
 use crate::Error;
-use crate::bpf::{self, Instruction};
 
 /// Largest number of queues.
 pub const MOST_QUEUES: u32 = 1024;
@@ -70,9 +70,9 @@ impl Program {
     /// Loads the program and attaches it to the interface with this index, in native mode if the driver supports it,
     /// else in generic mode; `only` restricts the choice. Fails with [`Errno::BUSY`] if another program is attached.
     pub fn attach(interface: u32, only: Option<Mode>) -> Result<Program, Error> {
-        let map = bpf::socket_map(MOST_QUEUES).map_err(Error::at("making a BPF map"))?;
+        let map = syscall::socket_map(MOST_QUEUES).map_err(Error::at("making a BPF map"))?;
         let instructions = instructions(map.as_fd());
-        let load = |frags| bpf::load_xdp(&instructions, frags);
+        let load = |frags| syscall::load_xdp(&instructions, frags);
         let modes = match only {
             Some(mode) => vec![mode],
             None => vec![Mode::Native, Mode::Generic],
@@ -87,7 +87,7 @@ impl Program {
                     Err(_) if frags => continue,
                     Err(errno) => return Err(Error { step: "loading the XDP program", errno }),
                 };
-                match bpf::link_xdp(program.as_fd(), interface, flag) {
+                match syscall::link_xdp(program.as_fd(), interface, flag) {
                     Ok(link) => return Ok(Program { map, link, mode, frags }),
                     Err(errno @ (Errno::BUSY | Errno::EXIST | Errno::NODEV | Errno::PERM)) => {
                         return Err(Error { errno, ..refused });
@@ -101,22 +101,23 @@ impl Program {
 
     /// Redirects packets of a queue to a socket.
     pub fn enter(&self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), Error> {
-        bpf::enter(self.map.as_fd(), queue, socket).map_err(Error::at("entering the socket in the BPF map"))
+        syscall::enter(self.map.as_fd(), queue, socket)
+            .map_err(Error::at("entering the socket in the BPF map"))
     }
 
     /// Lets packets of a queue pass to the host's stack again.
     pub fn remove(&self, queue: u32) -> Result<(), Error> {
-        bpf::remove(self.map.as_fd(), queue).map_err(Error::at("removing the socket from the BPF map"))
+        syscall::remove(self.map.as_fd(), queue).map_err(Error::at("removing the socket from the BPF map"))
     }
 
     /// Returns the program's id, as `ip link show` and `bpftool` print it.
     pub fn id(&self) -> Result<u32, Error> {
-        bpf::linked_program(self.link.as_fd()).map_err(Error::at("asking for the XDP program's id"))
+        syscall::linked_program(self.link.as_fd()).map_err(Error::at("asking for the XDP program's id"))
     }
 
     /// Returns whether the program is still attached: an interface that vanishes, and an administrator, detach it.
     pub fn is_attached(&self) -> bool {
-        bpf::linked_interface(self.link.as_fd()).is_ok_and(|interface| interface != 0)
+        syscall::linked_interface(self.link.as_fd()).is_ok_and(|interface| interface != 0)
     }
 
     /// Returns the place where it runs.

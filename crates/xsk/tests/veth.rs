@@ -246,10 +246,10 @@ fn an_interface_has_one_program() {
         let error = Program::attach(index("ours"), None).unwrap_err();
         assert_eq!(error.errno, Errno::BUSY, "{error}");
         let id = first.id().unwrap();
-        assert!(xsk::bpf::detach_xdp(id).unwrap());
+        assert!(bpf::syscall::detach_xdp(id).unwrap());
         assert!(!first.is_attached());
         drop(first);
-        assert!(!xsk::bpf::detach_xdp(id).unwrap());
+        assert!(!bpf::syscall::detach_xdp(id).unwrap());
         let first = Program::attach(index("ours"), None).unwrap();
         ip("link del ours");
         assert!(!first.is_attached());

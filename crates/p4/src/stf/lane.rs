@@ -81,7 +81,7 @@ impl Env for World {
 pub(super) struct Interpreter {
     pub(super) state: State,
     pub(super) world: World,
-    limits: Limits,
+    pub(super) limits: Limits,
 }
 
 impl Interpreter {

@@ -45,12 +45,13 @@
 //! - `parse.rs`: cases; `literal.rs`: numbers and conditions; `names.rs`: what a name means;
 //! - `configure.rs`: commands become updates of a state; `replication.rs`: multicast and mirroring;
 //! - `lane.rs`: one execution of a program; `run.rs`: all of them; `compare.rs`: outputs against expectations;
-//! - `cards.rs`: a program beside what it was split into;
+//! - `cards.rs`: a program beside what it was split into; `kernel.rs`: beside itself as XDP;
 //! - `random/`: random packets and entries instead of a case's; `stack.rs`: the thread of a run.
 
 pub mod cards;
 mod compare;
 mod configure;
+pub mod kernel;
 mod lane;
 mod literal;
 mod names;

@@ -57,7 +57,7 @@ impl Chance {
     }
 
     /// One of a few ports, among them 0, the drop port of v1model and that of the controller.
-    pub(super) fn port(&mut self) -> u32 {
+    pub(in crate::stf) fn port(&mut self) -> u32 {
         match self.below(12) {
             0 => 510,
             1 => 511,

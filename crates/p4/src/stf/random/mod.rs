@@ -8,7 +8,7 @@
 
 pub(super) mod chance;
 pub(super) mod packets;
-mod updates;
+pub(super) mod updates;
 
 use std::fmt;
 

@@ -16,11 +16,11 @@ const KEYS: usize = 32;
 
 /// Keys that tables were looked up with.
 #[derive(Default)]
-pub(super) struct Lookups(BTreeMap<TableId, Vec<Vec<Constant>>>);
+pub(in crate::stf) struct Lookups(BTreeMap<TableId, Vec<Vec<Constant>>>);
 
 impl Lookups {
     /// Keeps the keys of a lookup.
-    pub(super) fn learn(&mut self, table: TableId, keys: &[Constant], chance: &mut Chance) {
+    pub(in crate::stf) fn learn(&mut self, table: TableId, keys: &[Constant], chance: &mut Chance) {
         let known = self.0.entry(table).or_default();
         if known.len() < KEYS {
             known.push(keys.to_vec());
@@ -31,7 +31,7 @@ impl Lookups {
     }
 
     /// Changes of a state; none of them need be possible.
-    pub(super) fn updates(&self, state: &State, chance: &mut Chance) -> Vec<Update> {
+    pub(in crate::stf) fn updates(&self, state: &State, chance: &mut Chance) -> Vec<Update> {
         let p: &Program = state.program();
         let mut updates = Vec::new();
         for (i, table) in p.tables.iter().enumerate() {

@@ -1,14 +1,19 @@
-//! The bpf(2) system call, as far as loading and attaching an XDP program needs it.
+//! The bpf(2) system call, as far as XDP programs need it.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::io::Errno;
 
+use crate::Instruction;
+use crate::map::{Kind, Shape};
+
 const MAP_CREATE: u32 = 0;
+const MAP_LOOKUP_ELEM: u32 = 1;
 const MAP_UPDATE_ELEM: u32 = 2;
 const MAP_DELETE_ELEM: u32 = 3;
 const PROG_LOAD: u32 = 5;
+const PROG_TEST_RUN: u32 = 10;
 const PROG_GET_FD_BY_ID: u32 = 13;
 const OBJ_GET_INFO_BY_FD: u32 = 15;
 const LINK_CREATE: u32 = 28;
@@ -17,25 +22,12 @@ const LINK_GET_NEXT_ID: u32 = 31;
 const LINK_DETACH: u32 = 34;
 const LINK_TYPE_XDP: u32 = 6;
 
-const MAP_TYPE_XSKMAP: u32 = 17;
 const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
+/// Memory for entries is allocated when they come.
+const NO_PREALLOC: u32 = 1;
 /// The program accepts packets in several frames.
 const XDP_HAS_FRAGS: u32 = 1 << 5;
-
-/// An instruction (`struct bpf_insn`).
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-pub struct Instruction {
-    /// Operation.
-    pub code: u8,
-    /// Destination register in the low four bits, source register in the high ones.
-    pub registers: u8,
-    /// Offset of a load, a store or a jump.
-    pub offset: i16,
-    /// Immediate operand.
-    pub immediate: i32,
-}
 
 #[repr(C)]
 #[derive(Default)]
@@ -75,6 +67,28 @@ struct ProgLoad {
     name: [u8; 16],
     ifindex: u32,
     expected_attach_type: u32,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct TestRun {
+    prog_fd: u32,
+    retval: u32,
+    data_size_in: u32,
+    data_size_out: u32,
+    data_in: u64,
+    data_out: u64,
+    repeat: u32,
+    duration: u32,
+    ctx_size_in: u32,
+    ctx_size_out: u32,
+    ctx_in: u64,
+    ctx_out: u64,
+    flags: u32,
+    cpu: u32,
+    batch_size: u32,
+    /// The kernel refuses what is not 0 behind the fields that it knows.
+    pad: u32,
 }
 
 #[repr(C)]
@@ -165,16 +179,8 @@ fn number(fd: BorrowedFd<'_>) -> u32 {
 
 /// Makes a map from queue numbers below `entries` to AF_XDP sockets.
 pub fn socket_map(entries: u32) -> Result<OwnedFd, Errno> {
-    let mut attributes = MapCreate {
-        map_type: MAP_TYPE_XSKMAP,
-        key_size: 4,
-        value_size: 4,
-        max_entries: entries,
-        name: *b"mswitch_sockets\0",
-        ..MapCreate::default()
-    };
-    // SAFETY: the structure holds no addresses.
-    unsafe { bpf(MAP_CREATE, &mut attributes) }.map(owned)
+    let name = "mswitch_sockets".into();
+    map_create(&Shape { kind: Kind::XskMap, key: 4, value: 4, entries, name })
 }
 
 /// Enters a socket in a map.
@@ -201,21 +207,154 @@ pub fn remove(map: BorrowedFd<'_>, queue: u32) -> Result<(), Errno> {
     unsafe { bpf(MAP_DELETE_ELEM, &mut attributes) }.map(drop)
 }
 
-/// Loads an XDP program. With `frags`, it accepts packets in several frames (Linux 5.18).
-pub fn load_xdp(instructions: &[Instruction], frags: bool) -> Result<OwnedFd, Errno> {
+/// Makes a map.
+pub(crate) fn map_create(shape: &Shape) -> Result<OwnedFd, Errno> {
+    let mut name = [0; 16];
+    for (to, from) in name.iter_mut().take(15).zip(shape.name.bytes()) {
+        *to = if from.is_ascii_alphanumeric() { from } else { b'_' };
+    }
+    let mut attributes = MapCreate {
+        map_type: shape.kind as u32,
+        key_size: shape.key,
+        value_size: shape.value,
+        max_entries: shape.entries,
+        map_flags: match shape.kind {
+            Kind::Hash | Kind::LpmTrie => NO_PREALLOC,
+            _ => 0,
+        },
+        name,
+        ..MapCreate::default()
+    };
+    // SAFETY: the structure holds no addresses.
+    unsafe { bpf(MAP_CREATE, &mut attributes) }.map(owned)
+}
+
+/// Enters a value in a map. Key and value have the sizes that the map was made for; [`crate::map::Map`] sees to it.
+pub(crate) fn map_update(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> Result<(), Errno> {
+    let mut attributes = MapElement {
+        map_fd: number(map),
+        key: key.as_ptr().expose_provenance() as u64,
+        value: value.as_ptr().expose_provenance() as u64,
+        ..MapElement::default()
+    };
+    // SAFETY: key and value are as long as the kernel reads, by the caller's promise, and live during the call.
+    unsafe { bpf(MAP_UPDATE_ELEM, &mut attributes) }.map(drop)
+}
+
+/// Removes a value from a map; the key has the size that the map was made for.
+pub(crate) fn map_remove(map: BorrowedFd<'_>, key: &[u8]) -> Result<(), Errno> {
+    let mut attributes = MapElement {
+        map_fd: number(map),
+        key: key.as_ptr().expose_provenance() as u64,
+        ..MapElement::default()
+    };
+    // SAFETY: the key is as long as the kernel reads, by the caller's promise, and lives during the call.
+    unsafe { bpf(MAP_DELETE_ELEM, &mut attributes) }.map(drop)
+}
+
+/// Reads a value from a map; key and value have the sizes that the map was made for.
+pub(crate) fn map_lookup(map: BorrowedFd<'_>, key: &[u8], value: &mut [u8]) -> Result<(), Errno> {
+    let mut attributes = MapElement {
+        map_fd: number(map),
+        key: key.as_ptr().expose_provenance() as u64,
+        value: value.as_mut_ptr().expose_provenance() as u64,
+        ..MapElement::default()
+    };
+    // SAFETY: the kernel reads the key and writes the value, both as long as it assumes by the caller's promise, during
+    // the call.
+    unsafe { bpf(MAP_LOOKUP_ELEM, &mut attributes) }.map(drop)
+}
+
+/// An XDP program that the kernel refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// Error.
+    pub errno: Errno,
+    /// Words of the kernel's verifier.
+    pub log: String,
+}
+
+/// Loads an XDP program; if the kernel refuses it, it is asked why.
+///
+/// # Errors
+/// The kernel's, with its verifier's log.
+pub fn load_verified(instructions: &[Instruction], name: &str, frags: bool) -> Result<OwnedFd, Refused> {
+    let plain = |errno| Refused { errno, log: String::new() };
+    let mut log = Vec::new();
+    match load(instructions, name, frags, &mut log) {
+        // The verifier writes only if asked, since it writes much.
+        Err(Errno::INVAL | Errno::ACCESS | Errno::TOOBIG | Errno::PERM) => log.resize(16 << 20, 0),
+        loaded => return loaded.map_err(plain),
+    }
+    load(instructions, name, frags, &mut log).map_err(|errno| {
+        let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
+        Refused { errno, log: String::from_utf8_lossy(log.get(..end).unwrap_or_default()).into_owned() }
+    })
+}
+
+/// Loads an XDP program, and has the verifier write to a log that is not empty.
+fn load(instructions: &[Instruction], name: &str, frags: bool, log: &mut [u8]) -> Result<OwnedFd, Errno> {
     const LICENSE: &CStr = c"Apache-2.0";
+    let mut text = [0; 16];
+    for (to, from) in text.iter_mut().take(15).zip(name.bytes()) {
+        *to = if from.is_ascii_alphanumeric() { from } else { b'_' };
+    }
     let mut attributes = ProgLoad {
         prog_type: PROG_TYPE_XDP,
         insn_count: u32::try_from(instructions.len()).map_err(|_| Errno::TOOBIG)?,
         insns: instructions.as_ptr().expose_provenance() as u64,
         license: LICENSE.as_ptr().expose_provenance() as u64,
         prog_flags: if frags { XDP_HAS_FRAGS } else { 0 },
-        name: *b"mswitch_xsk\0\0\0\0\0",
+        name: text,
         expected_attach_type: ATTACH_XDP,
         ..ProgLoad::default()
     };
-    // SAFETY: instructions and license are valid for reads of their lengths during the call.
+    if !log.is_empty() {
+        attributes.log_level = 1;
+        attributes.log_size = u32::try_from(log.len()).unwrap_or(u32::MAX);
+        attributes.log_buf = log.as_mut_ptr().expose_provenance() as u64;
+    }
+    // SAFETY: instructions and license are valid for reads of their lengths, and the log for writes of its, during the
+    // call.
     unsafe { bpf(PROG_LOAD, &mut attributes) }.map(owned)
+}
+
+/// What a program did with a packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ran {
+    /// Its result, an `XDP_*` action.
+    pub result: u32,
+    /// The packet behind it.
+    pub packet: Vec<u8>,
+    /// Time of a run, nanoseconds.
+    pub duration: u32,
+}
+
+/// Runs an XDP program on a packet, `repeat` times, on a CPU that runs this thread.
+///
+/// # Errors
+/// The kernel's: it takes packets from 14 bytes to about 3,500.
+pub fn test_run(program: BorrowedFd<'_>, packet: &[u8], repeat: u32) -> Result<Ran, Errno> {
+    // Programs put no more in front of a packet than its headroom.
+    let mut out = vec![0; packet.len() + 512];
+    let mut attributes = TestRun {
+        prog_fd: number(program),
+        data_size_in: u32::try_from(packet.len()).map_err(|_| Errno::TOOBIG)?,
+        data_size_out: u32::try_from(out.len()).map_err(|_| Errno::TOOBIG)?,
+        data_in: packet.as_ptr().expose_provenance() as u64,
+        data_out: out.as_mut_ptr().expose_provenance() as u64,
+        repeat,
+        ..TestRun::default()
+    };
+    // SAFETY: the kernel reads the packet and writes to `out`, both within the lengths given, during the call.
+    unsafe { bpf(PROG_TEST_RUN, &mut attributes) }?;
+    out.truncate(attributes.data_size_out as usize);
+    Ok(Ran { result: attributes.retval, packet: out, duration: attributes.duration })
+}
+
+/// Loads an XDP program. With `frags`, it accepts packets in several frames (Linux 5.18).
+pub fn load_xdp(instructions: &[Instruction], frags: bool) -> Result<OwnedFd, Errno> {
+    load(instructions, "mswitch_xsk", frags, &mut [])
 }
 
 /// Attaches an XDP program to an interface until the returned link is closed; `flags` is `XDP_FLAGS_*`.

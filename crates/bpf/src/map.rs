@@ -1,0 +1,151 @@
+//! Maps: what a program shares with this process.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+
+use crate::syscall;
+
+/// Kinds of maps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Values by keys of any form.
+    Hash = 1,
+    /// Values by index, all there from the start.
+    Array = 2,
+    /// The same, one for each CPU.
+    PerCpuArray = 6,
+    /// Values by prefixes: a key is a number of bits (`u32`), then bits in network order. Lookups find the longest.
+    LpmTrie = 11,
+    /// Interfaces by number, to send packets to.
+    DevMapHash = 25,
+    /// AF_XDP sockets by queue.
+    XskMap = 17,
+}
+
+/// What a map is like.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shape {
+    /// Kind.
+    pub kind: Kind,
+    /// Bytes of a key.
+    pub key: u32,
+    /// Bytes of a value.
+    pub value: u32,
+    /// Most entries.
+    pub entries: u32,
+    /// Name, of which the kernel keeps 15 letters.
+    pub name: String,
+}
+
+/// A map.
+#[derive(Debug)]
+pub struct Map {
+    fd: OwnedFd,
+    shape: Shape,
+    /// Bytes that a lookup writes.
+    found: usize,
+}
+
+impl Map {
+    /// Makes a map. Its memory grows with its entries, except for arrays.
+    ///
+    /// # Errors
+    /// The kernel's: too large, not allowed.
+    pub fn new(shape: Shape) -> Result<Self, Errno> {
+        let fd = syscall::map_create(&shape)?;
+        let found = match shape.kind {
+            // The kernel writes a value for each CPU that there may ever be, at a multiple of 8 bytes.
+            Kind::PerCpuArray => shape.value.next_multiple_of(8) as usize * possible_cpus(),
+            _ => shape.value as usize,
+        };
+        Ok(Self { fd, shape, found })
+    }
+
+    /// What it is like.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// Its descriptor.
+    pub fn raw(&self) -> i32 {
+        self.fd.as_raw_fd()
+    }
+
+    /// Enters a value or replaces it: packets see one or the other, except in arrays. In an array for each CPU, `value`
+    /// has one for each.
+    ///
+    /// # Errors
+    /// [`Errno::INVAL`] for a key or a value of another size; the kernel's: the map is full.
+    pub fn update(&self, key: &[u8], value: &[u8]) -> Result<(), Errno> {
+        if key.len() != self.shape.key as usize || value.len() != self.found {
+            return Err(Errno::INVAL);
+        }
+        syscall::map_update(self.fd.as_fd(), key, value)
+    }
+
+    /// Removes a value; true if there was one.
+    ///
+    /// # Errors
+    /// [`Errno::INVAL`] for a key of another size.
+    pub fn remove(&self, key: &[u8]) -> Result<bool, Errno> {
+        if key.len() != self.shape.key as usize {
+            return Err(Errno::INVAL);
+        }
+        match syscall::map_remove(self.fd.as_fd(), key) {
+            Ok(()) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// The value of a key; in an array for each CPU, those of all CPUs one after another.
+    ///
+    /// # Errors
+    /// [`Errno::INVAL`] for a key of another size, [`Errno::NOENT`] for one that is not there.
+    pub fn get(&self, key: &[u8]) -> Result<Vec<u8>, Errno> {
+        if key.len() != self.shape.key as usize {
+            return Err(Errno::INVAL);
+        }
+        let mut value = vec![0; self.found];
+        syscall::map_lookup(self.fd.as_fd(), key, &mut value)?;
+        Ok(value)
+    }
+
+    /// The values of a key of an array for each CPU.
+    ///
+    /// # Errors
+    /// As [`Map::get`].
+    pub fn get_each(&self, key: &[u8]) -> Result<Vec<Vec<u8>>, Errno> {
+        let all = self.get(key)?;
+        let size = self.shape.value.next_multiple_of(8).max(8) as usize;
+        Ok(all
+            .chunks(size)
+            .map(|value| value.iter().copied().take(self.shape.value as usize).collect())
+            .collect())
+    }
+
+    /// Enters the same value for each CPU.
+    ///
+    /// # Errors
+    /// As [`Map::update`].
+    pub fn update_each(&self, key: &[u8], value: &[u8]) -> Result<(), Errno> {
+        let mut one = value.to_vec();
+        one.resize(self.shape.value.next_multiple_of(8) as usize, 0);
+        self.update(key, &one.repeat(possible_cpus()))
+    }
+}
+
+impl AsFd for Map {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// CPUs that there may ever be, as the kernel counts them for maps with a value for each.
+fn possible_cpus() -> usize {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
+    // "0-3" or "0,2-3"; values have places for all up to the last.
+    let last = text.trim().rsplit([',', '-']).next().and_then(|last| last.parse::<usize>().ok());
+    last.unwrap_or(0) + 1
+}

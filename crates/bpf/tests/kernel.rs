@@ -1,0 +1,103 @@
+//! Programs and maps in the kernel. Runs as root.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::os::fd::AsFd;
+
+use bpf::assembler::{Alu, Cond, Size};
+use bpf::map::{Kind, Shape};
+use bpf::syscall::{load_verified, test_run};
+use bpf::{Assembler, Map, Reg};
+use rustix::io::Errno;
+
+const PASS: u64 = 2;
+const MAP_LOOKUP: i32 = 1;
+
+fn shape(kind: Kind, key: u32, value: u32, entries: u32) -> Shape {
+    Shape { kind, key, value, entries, name: "a map's long name, cut".into() }
+}
+
+/// A program that adds the packet's length to a word of a map for each CPU, and writes 0xabcd to the packet's front.
+fn counting() -> bpf::assembler::Program {
+    let mut asm = Assembler::default();
+    let (out, short) = (asm.label(), asm.label());
+    asm.mov(Reg(6), Reg(1));
+    asm.store_imm(Size::W, Reg(10), -4, 0);
+    asm.map(Reg(1), 0);
+    asm.mov(Reg(2), Reg(10));
+    asm.alu_imm(Alu::Add, Reg(2), -4);
+    asm.call(MAP_LOOKUP);
+    asm.jump_if_imm(Cond::Eq, Reg(0), 0, out);
+    asm.load(Size::W, Reg(1), Reg(6), 0);
+    asm.load(Size::W, Reg(2), Reg(6), 4);
+    asm.mov(Reg(3), Reg(1));
+    asm.alu_imm(Alu::Add, Reg(3), 2);
+    asm.jump_if(Cond::Gt, Reg(3), Reg(2), short);
+    asm.set(Reg(4), 0xabcd);
+    asm.to_big_endian(Reg(4), 2);
+    asm.store(Size::H, Reg(1), 0, Reg(4));
+    asm.bind(short);
+    asm.alu(Alu::Sub, Reg(2), Reg(1));
+    asm.load(Size::D, Reg(1), Reg(0), 0);
+    asm.alu(Alu::Add, Reg(1), Reg(2));
+    asm.store(Size::D, Reg(0), 0, Reg(1));
+    asm.bind(out);
+    asm.set(Reg(0), PASS);
+    asm.exit();
+    asm.finish().unwrap()
+}
+
+#[test]
+fn programs_run_and_count() {
+    let map = Map::new(shape(Kind::PerCpuArray, 4, 8, 1)).unwrap();
+    let program = load_verified(&counting().with(&[map.raw()], &[]), "counting", false).unwrap();
+    for _ in 0..3 {
+        let ran = test_run(program.as_fd(), &[7; 60], 1).unwrap();
+        assert_eq!(
+            (u64::from(ran.result), ran.packet.len(), &ran.packet[..3]),
+            (PASS, 60, &[0xab, 0xcd, 7][..])
+        );
+    }
+    let each = map.get_each(&[0; 4]).unwrap();
+    let sum: u64 = each.iter().map(|value| u64::from_ne_bytes(value[..].try_into().unwrap())).sum();
+    assert_eq!(sum, 180);
+    // The kernel takes nothing shorter than an Ethernet header.
+    assert_eq!(test_run(program.as_fd(), &[7; 13], 1), Err(Errno::INVAL));
+}
+
+#[test]
+fn a_refused_program_says_why() {
+    let mut asm = Assembler::default();
+    asm.part("a result that was never set");
+    asm.exit();
+    let program = asm.finish().unwrap();
+    let refused = load_verified(&program.with(&[], &[]), "refused", false).unwrap_err();
+    assert!(refused.log.contains("R0 !read_ok"), "{refused:?}");
+    // A map that is not there.
+    let refused = load_verified(&counting().with(&[], &[]), "no map", false).unwrap_err();
+    assert_eq!(refused.errno, Errno::INVAL);
+    assert!(refused.log.contains("not pointing to valid bpf_map"), "{refused:?}");
+}
+
+#[test]
+fn maps_hold_values_and_refuse_others() {
+    let map = Map::new(shape(Kind::Hash, 4, 8, 2)).unwrap();
+    let (one, two) = ([1, 0, 0, 0], [2, 0, 0, 0]);
+    map.update(&one, &[1; 8]).unwrap();
+    map.update(&one, &[2; 8]).unwrap();
+    assert_eq!(map.get(&one).unwrap(), [2; 8]);
+    assert_eq!(map.get(&two), Err(Errno::NOENT));
+    map.update(&two, &[3; 8]).unwrap();
+    assert_eq!(map.update(&[3, 0, 0, 0], &[0; 8]), Err(Errno::TOOBIG));
+    assert_eq!((map.remove(&two), map.remove(&two)), (Ok(true), Ok(false)));
+    assert_eq!(map.update(&[1], &[0; 8]), Err(Errno::INVAL));
+    assert_eq!(map.update(&one, &[0; 7]), Err(Errno::INVAL));
+    assert_eq!((map.get(&[1]), map.remove(&[1])), (Err(Errno::INVAL), Err(Errno::INVAL)));
+
+    let trie = Map::new(shape(Kind::LpmTrie, 8, 4, 4)).unwrap();
+    let key = |bits: u32, address: [u8; 4]| [bits.to_ne_bytes(), address].concat();
+    trie.update(&key(8, [10, 0, 0, 0]), &[8; 4]).unwrap();
+    trie.update(&key(16, [10, 1, 0, 0]), &[16; 4]).unwrap();
+    assert_eq!(trie.get(&key(32, [10, 1, 2, 3])).unwrap(), [16; 4]);
+    assert_eq!(trie.get(&key(32, [10, 2, 2, 3])).unwrap(), [8; 4]);
+    assert_eq!(trie.get(&key(32, [11, 2, 2, 3])), Err(Errno::NOENT));
+}

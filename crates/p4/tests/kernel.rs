@@ -1,0 +1,103 @@
+//! Programs in the kernel do what they do in the interpreter: for the cases in `tests/cases` and those of the examples,
+//! followed by random packets. Runs as root.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use mswitch_p4::compile;
+use mswitch_p4::preprocess::Options;
+use mswitch_p4::stf::Case;
+use mswitch_p4::stf::kernel::{Comparison, Unfit, compare};
+
+fn cases(folder: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let entries = fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path());
+    let mut cases: Vec<_> = entries.filter(|path| path.extension().is_some_and(|e| e == "stf")).collect();
+    cases.sort();
+    cases
+}
+
+fn compared(file: &Path) -> Result<Comparison, Unfit> {
+    let mut front = compile::file(&file.with_extension("p4"), &Options::default()).unwrap();
+    let case = Case::parse(&fs::read_to_string(file).unwrap()).unwrap();
+    compare(&front.lower().unwrap(), &case, 1, 100)
+}
+
+#[test]
+fn cards_do_what_programs_mean() {
+    let (mut whole, mut partly, mut not) = (Vec::new(), Vec::new(), Vec::new());
+    for file in cases("tests/cases").into_iter().chain(cases("../../examples/p4")) {
+        let name = file.file_stem().unwrap().to_str().unwrap().to_owned();
+        match compared(&file) {
+            Ok(comparison) => {
+                assert_eq!(comparison.difference, None, "{name}");
+                let list = match (comparison.to_cpu.is_empty(), comparison.handed_over) {
+                    (true, handed_over) => {
+                        assert_eq!(handed_over, 0, "{name}");
+                        &mut whole
+                    }
+                    (false, handed_over) if handed_over < comparison.packets => &mut partly,
+                    (false, _) => &mut not,
+                };
+                list.push(name);
+            }
+            Err(Unfit::Refused(refusals)) => {
+                assert!(!refusals.is_empty(), "{name}");
+                not.push(name);
+            }
+            Err(Unfit::Kernel(reason)) => panic!("{name}: {reason}"),
+        }
+    }
+    let expected = [
+        "actions",
+        "controls",
+        "errors",
+        "loops",
+        "stacks",
+        "tables",
+        "types",
+        "unions",
+        "acl",
+        "calculator",
+        "firewall",
+        "router",
+        "telemetry",
+    ];
+    assert_eq!(whole, expected);
+    let expected = [
+        "arithmetic",
+        "checksum",
+        "deprecated",
+        "parser",
+        "profile",
+        "psa_paths",
+        "replication",
+        "rounds",
+        "ecmp",
+        "heavy_hitters",
+    ];
+    assert_eq!(partly, expected);
+    assert_eq!(not, ["psa_services", "services", "state", "varbit", "l2"]);
+}
+
+#[test]
+fn constructs_without_a_counterpart_are_named() {
+    let named = |name: &str| {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/p4").join(name);
+        match compared(&file) {
+            Ok(comparison) => comparison.to_cpu,
+            Err(Unfit::Refused(refusals)) => refusals,
+            Err(Unfit::Kernel(reason)) => panic!("{reason}"),
+        }
+    };
+    let text = |name| named(name).iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(text("ecmp.stf"), ["table Route.routes: a selector"]);
+    assert_eq!(
+        text("heavy_hitters.stf"),
+        [
+            "action Count.limit: an atomic section, in which registers of all CPUs stand still",
+            "action Count.limit: a digest"
+        ]
+    );
+}

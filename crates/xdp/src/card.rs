@@ -1,0 +1,480 @@
+//! A line card: a program in the kernel, its maps, and what they hold.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use bpf::Map;
+use bpf::syscall::{self, Refused};
+use pipeline::hash;
+use pipeline::ir::{CounterId, HashKind, RegisterId, TableId};
+use pipeline::state::{Bundle, Change, EntryId, State};
+use rustix::io::Errno;
+
+use crate::entries::{self, Contents, EntryError};
+use crate::layout::word;
+use crate::lower::{Lowered, mask};
+use crate::tables::{Form, MASKS};
+
+/// What became of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Sent to this port.
+    Sent(u32),
+    /// Handed to the CPU, as it came.
+    Cpu,
+    /// Dropped, for a reason of the program by its number, or for one behind those: the packet went nowhere, or its
+    /// headers did not fit.
+    Dropped(usize),
+}
+
+impl Verdict {
+    pub(crate) const SENT: i32 = 1;
+    pub(crate) const DROPPED: i32 = 2;
+    pub(crate) const CPU: i32 = 3;
+}
+
+/// A packet that has passed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Passed {
+    /// What became of it.
+    pub verdict: Verdict,
+    /// Its bytes.
+    pub packet: Vec<u8>,
+    /// Traffic class that the program chose.
+    pub class: Option<u8>,
+    /// Egress queue that the program chose.
+    pub queue: Option<u16>,
+}
+
+/// Errors of cards.
+#[derive(Debug, thiserror::Error)]
+pub enum CardError {
+    /// A map cannot be made.
+    #[error("BPF map {name}: {errno}; programs and maps need CAP_BPF and CAP_NET_ADMIN")]
+    Map {
+        /// Its name.
+        name: String,
+        /// The kernel's error.
+        errno: Errno,
+    },
+    /// The kernel's verifier refuses the program.
+    #[error("the kernel refuses the program at {part}: {errno}\n{log}")]
+    Verifier {
+        /// Part of the program.
+        part: String,
+        /// The kernel's error.
+        errno: Errno,
+        /// The end of the verifier's log.
+        log: String,
+    },
+    /// Entries that maps cannot hold.
+    #[error(transparent)]
+    Entries(#[from] EntryError),
+    /// A map refuses an entry.
+    #[error("BPF map {name}: {errno}")]
+    Update {
+        /// Its name.
+        name: String,
+        /// The kernel's error: [`Errno::TOOBIG`] and [`Errno::NOSPC`] if it is full.
+        errno: Errno,
+    },
+    /// The kernel does not take the packet.
+    #[error("running the program: {0}")]
+    Run(Errno),
+}
+
+/// Lines of the verifier's log that an error shows.
+const LOG_LINES: usize = 12;
+
+/// What a table's maps hold.
+#[derive(Debug, Default)]
+struct Held {
+    contents: Contents,
+    /// Numbers of masks.
+    masks: BTreeMap<Vec<u8>, u32>,
+    /// Places of entries' counts.
+    slots: HashMap<EntryId, u32>,
+    free: Vec<u32>,
+}
+
+impl Held {
+    /// The place of an entry's counts.
+    fn slot(&mut self, entry: EntryId) -> u32 {
+        let next = self.slots.len() as u32 + self.free.len() as u32;
+        let free = &mut self.free;
+        *self.slots.entry(entry).or_insert_with(|| free.pop().unwrap_or(next))
+    }
+}
+
+/// A program in the kernel, for each port that packets come from, and maps that they share.
+#[derive(Debug)]
+pub struct Card {
+    lowered: Lowered,
+    maps: Vec<Map>,
+    tables: Vec<Held>,
+    programs: BTreeMap<u32, OwnedFd>,
+    /// Packets that have passed each CPU.
+    runs: Vec<u64>,
+}
+
+impl Card {
+    /// Makes the maps and fills them with the entries of a state of the same program.
+    ///
+    /// # Errors
+    /// The kernel's, and those of entries.
+    pub fn new(lowered: Lowered, state: &State) -> Result<Self, CardError> {
+        let mut maps = Vec::new();
+        for shape in &lowered.maps.shapes {
+            let name = shape.name.clone();
+            maps.push(Map::new(shape.clone()).map_err(|errno| CardError::Map { name, errno })?);
+        }
+        let tables = lowered.maps.tables.iter().map(|_| Held::default()).collect();
+        let mut card = Self { lowered, maps, tables, programs: BTreeMap::new(), runs: Vec::new() };
+        card.prepare()?;
+        for i in 0..card.tables.len() {
+            card.fill(state, TableId::at(i))?;
+            card.set_default(state, TableId::at(i))?;
+        }
+        Ok(card)
+    }
+
+    fn map(&self, i: usize) -> Result<&Map, CardError> {
+        self.maps.get(i).ok_or(CardError::Run(Errno::INVAL))
+    }
+
+    fn update(&self, map: usize, key: &[u8], value: &[u8]) -> Result<(), CardError> {
+        let map = self.map(map)?;
+        map.update(key, value).map_err(|errno| CardError::Update { name: map.shape().name.clone(), errno })
+    }
+
+    fn remove(&self, map: usize, key: &[u8]) -> Result<(), CardError> {
+        let map = self.map(map)?;
+        let gone = map.remove(key).map(drop);
+        gone.map_err(|errno| CardError::Update { name: map.shape().name.clone(), errno })
+    }
+
+    /// Puts in what programs only read.
+    fn prepare(&mut self) -> Result<(), CardError> {
+        let layout = &self.lowered.layout;
+        let mut value = vec![0; layout.size];
+        let kinds = [HashKind::Crc16, HashKind::Crc32, HashKind::Crc32c];
+        let words = kinds.into_iter().filter_map(hash::table).flatten();
+        let places = value.iter_mut().skip(layout.remainders as usize);
+        for (to, byte) in places.zip(words.flat_map(|word| word.to_ne_bytes())) {
+            *to = byte;
+        }
+        let scratch = self.map(self.lowered.maps.scratch)?;
+        let name = || scratch.shape().name.clone();
+        scratch.update_each(&[0; 4], &value).map_err(|errno| CardError::Update { name: name(), errno })
+    }
+
+    /// Follows changes of the state.
+    ///
+    /// # Errors
+    /// Entries that maps cannot hold; those before have been entered.
+    pub fn follow(&mut self, state: &State, bundle: &Bundle) -> Result<(), CardError> {
+        let (mut entries, mut defaults) = (BTreeSet::new(), BTreeSet::new());
+        for change in &bundle.changes {
+            match change {
+                Change::Added(table, _) | Change::Modified(table, ..) | Change::Removed(table, _) => {
+                    entries.insert(*table);
+                }
+                Change::Default(table) => {
+                    defaults.insert(*table);
+                }
+                Change::Profile(profile) => {
+                    let tables = state.program().tables.iter().enumerate();
+                    let of = tables.filter(|(_, table)| table.profile == Some(*profile));
+                    entries.extend(of.map(|(i, _)| TableId::at(i)));
+                }
+                // No lowered program has these.
+                Change::Group(..) | Change::Replication(..) | Change::Values(_) => {}
+            }
+        }
+        entries.into_iter().try_for_each(|table| self.fill(state, table))?;
+        defaults.into_iter().try_for_each(|table| self.set_default(state, table))
+    }
+
+    fn set_default(&mut self, state: &State, table: TableId) -> Result<(), CardError> {
+        let (map, most) = (self.lowered.maps.defaults, self.lowered.maps.default_arguments);
+        let key = table.0.to_ne_bytes();
+        match entries::default(state, table, most) {
+            Some(value) => self.update(map, &key, &value),
+            None => self.remove(map, &key),
+        }
+    }
+
+    /// Makes a table's maps hold what the state has.
+    fn fill(&mut self, state: &State, table: TableId) -> Result<(), CardError> {
+        let Some(form) = self.lowered.maps.tables.get(table.index()).cloned() else { return Ok(()) };
+        let Some(mut held) = self.tables.get_mut(table.index()).map(std::mem::take) else { return Ok(()) };
+        if form.refused.is_some() {
+            self.tables
+                .iter_mut()
+                .skip(table.index())
+                .take(1)
+                .for_each(|place| *place = std::mem::take(&mut held));
+            return Ok(());
+        }
+        let wanted = entries::contents(state, table, &form, |entry| match form.counts {
+            Some(_) => held.slot(entry),
+            None => 0,
+        });
+        let result = wanted.map_err(CardError::from).and_then(|wanted| {
+            if let Some(map) = form.map {
+                match form.form {
+                    Form::Masks => self.change_masks(map, form.masks.unwrap_or(map), &mut held, &wanted)?,
+                    _ => self.change(map, None, &held.contents.entries, &wanted.entries)?,
+                }
+            }
+            held.contents = wanted;
+            self.forget_counts(state, table, form.counts, &mut held)
+        });
+        self.tables
+            .iter_mut()
+            .skip(table.index())
+            .take(1)
+            .for_each(|place| *place = std::mem::take(&mut held));
+        result
+    }
+
+    /// Changes entries of a map from what is there to what is wanted; with a number of a mask, it is in front of keys.
+    fn change(
+        &self,
+        map: usize,
+        mask: Option<u32>,
+        there: &BTreeMap<Vec<u8>, Vec<u8>>,
+        wanted: &BTreeMap<Vec<u8>, Vec<u8>>,
+    ) -> Result<(), CardError> {
+        let number = mask.map(|mask| u64::from(mask).to_ne_bytes());
+        let key = |key: &[u8]| [number.as_ref().map_or(&[][..], |number| number), key].concat();
+        for gone in there.keys().filter(|key| !wanted.contains_key(*key)) {
+            self.remove(map, &key(gone))?;
+        }
+        for (new, value) in wanted.iter().filter(|(key, value)| there.get(*key) != Some(*value)) {
+            self.update(map, &key(new), value)?;
+        }
+        Ok(())
+    }
+
+    fn change_masks(
+        &self,
+        map: usize,
+        masks: usize,
+        held: &mut Held,
+        wanted: &Contents,
+    ) -> Result<(), CardError> {
+        let none = BTreeMap::new();
+        let size = self.map(masks)?.shape().value as usize;
+        let place = |number: u32, state: u64, mask: &[u8]| {
+            let mut value = [&state.to_ne_bytes()[..], mask].concat();
+            value.resize(size, 0);
+            self.update(masks, &number.to_ne_bytes(), &value)
+        };
+        // A mask is free before its entries go, and used when they are there.
+        for (gone, there) in
+            held.contents.by_mask.iter().filter(|(key, _)| !wanted.by_mask.contains_key(*key))
+        {
+            if let Some(number) = held.masks.remove(gone) {
+                place(number, mask::FREE, &[])?;
+                self.change(map, Some(number), there, &none)?;
+            }
+        }
+        for (bytes, entries) in &wanted.by_mask {
+            if let Some(number) = held.masks.get(bytes) {
+                let there = held.contents.by_mask.get(bytes).unwrap_or(&none);
+                self.change(map, Some(*number), there, entries)?;
+                continue;
+            }
+            let used: BTreeSet<u32> = held.masks.values().copied().collect();
+            let Some(number) = (0..MASKS).find(|number| !used.contains(number)) else { continue };
+            self.change(map, Some(number), &none, entries)?;
+            place(number, mask::USED, bytes)?;
+            held.masks.insert(bytes.clone(), number);
+        }
+        Ok(())
+    }
+
+    /// Frees the places of counts whose entries are gone.
+    fn forget_counts(
+        &self,
+        state: &State,
+        table: TableId,
+        counts: Option<usize>,
+        held: &mut Held,
+    ) -> Result<(), CardError> {
+        let Some(counts) = counts else { return Ok(()) };
+        let entries = state.table(table);
+        let gone = held.slots.keys().filter(|entry| entries.is_none_or(|table| table.get(**entry).is_none()));
+        for entry in gone.copied().collect::<Vec<_>>() {
+            if let Some(slot) = held.slots.remove(&entry) {
+                let map = self.map(counts)?;
+                let name = || map.shape().name.clone();
+                let cleared = map.update_each(&slot.to_ne_bytes(), &[0; 16]);
+                cleared.map_err(|errno| CardError::Update { name: name(), errno })?;
+                held.free.push(slot);
+            }
+        }
+        Ok(())
+    }
+
+    /// The program for packets from a port, to be attached to its interface.
+    ///
+    /// # Errors
+    /// The verifier's.
+    pub fn program(&mut self, port: u32) -> Result<BorrowedFd<'_>, CardError> {
+        if !self.programs.contains_key(&port) {
+            let maps: Vec<i32> = self.maps.iter().map(Map::raw).collect();
+            let code = self.lowered.code.with(&maps, &[port.cast_signed()]);
+            let loaded = syscall::load_verified(&code, "mswitch_card", false);
+            let program = loaded.map_err(|refused| self.refused(refused))?;
+            self.programs.insert(port, program);
+        }
+        self.programs.get(&port).map(AsFd::as_fd).ok_or(CardError::Run(Errno::NOENT))
+    }
+
+    fn refused(&self, refused: Refused) -> CardError {
+        let lines: Vec<&str> = refused.log.lines().collect();
+        // An instruction begins with its number.
+        let number =
+            |line: &&str| line.split_once(": (").and_then(|(number, _)| number.parse::<usize>().ok());
+        let at = lines.iter().rev().find_map(number);
+        let part = at.and_then(|at| self.lowered.code.part(at)).unwrap_or("its beginning");
+        let log = lines.get(lines.len().saturating_sub(LOG_LINES)..).unwrap_or_default().join("\n");
+        CardError::Verifier { part: part.into(), errno: refused.errno, log }
+    }
+
+    /// Makes an interface a port that packets can be sent to.
+    ///
+    /// # Errors
+    /// The kernel's: there is no such interface in this network namespace.
+    pub fn connect(&self, port: u32, interface: u32) -> Result<(), CardError> {
+        self.update(self.lowered.maps.ports, &port.to_ne_bytes(), &interface.to_ne_bytes())
+    }
+
+    /// Sets the time of a program with a given clock, nanoseconds. No packet may pass meanwhile.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn set_time(&self, now: u64) -> Result<(), CardError> {
+        let scratch = self.map(self.lowered.maps.scratch)?;
+        let mut all = scratch.get(&[0; 4]).map_err(CardError::Run)?;
+        for value in all.chunks_mut(self.lowered.layout.size.next_multiple_of(8)) {
+            for (to, byte) in value.iter_mut().skip(word::NOW as usize).zip(now.to_ne_bytes()) {
+                *to = byte;
+            }
+        }
+        scratch.update(&[0; 4], &all).map_err(CardError::Run)
+    }
+
+    /// Runs the program on a packet that comes from a port. No packet may pass meanwhile.
+    ///
+    /// # Errors
+    /// The verifier's, and the kernel's for packets that are shorter than an Ethernet header or too long.
+    pub fn run(&mut self, port: u32, packet: &[u8]) -> Result<Passed, CardError> {
+        let program = self.program(port)?;
+        let ran = syscall::test_run(program, packet, 1).map_err(CardError::Run)?;
+        let each = self.scratch()?;
+        let runs: Vec<u64> = each.iter().map(|value| word_at(value, word::RUNS)).collect();
+        let before = std::mem::replace(&mut self.runs, runs.clone());
+        // The CPU that the packet passed.
+        let passed = runs.iter().enumerate().find(|(i, runs)| before.get(*i).copied().unwrap_or(0) != **runs);
+        let value = passed.and_then(|(i, _)| each.get(i)).ok_or(CardError::Run(Errno::NOENT))?;
+        let detail = word_at(value, word::DETAIL);
+        let verdict = match word_at(value, word::VERDICT) as i32 {
+            Verdict::SENT => Verdict::Sent(detail as u32),
+            Verdict::CPU => Verdict::Cpu,
+            _ => Verdict::Dropped(detail as usize),
+        };
+        let chosen = |at| Some(word_at(value, at)).filter(|value| *value != u64::MAX);
+        let class = chosen(word::CLASS).map(|class| class as u8);
+        let queue = chosen(word::QUEUE).map(|queue| queue as u16);
+        Ok(Passed { verdict, packet: ran.packet, class, queue })
+    }
+
+    /// The layout's value for each CPU.
+    fn scratch(&self) -> Result<Vec<Vec<u8>>, CardError> {
+        self.map(self.lowered.maps.scratch)?.get_each(&[0; 4]).map_err(CardError::Run)
+    }
+
+    /// Lookups of a table, and hits among them.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn lookups(&self, table: TableId) -> Result<(u64, u64), CardError> {
+        let at = self.lowered.layout.table_lookups(table.index());
+        let add =
+            |sum: (u64, u64), value: &Vec<u8>| (sum.0 + word_at(value, at), sum.1 + word_at(value, at + 8));
+        Ok(self.scratch()?.iter().fold((0, 0), add))
+    }
+
+    /// Packets and bytes that have hit an entry, of a table that counts them.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn hits(&self, table: TableId, entry: EntryId) -> Result<(u64, u64), CardError> {
+        let counts = self.lowered.maps.tables.get(table.index()).and_then(|form| form.counts);
+        let slot = self.tables.get(table.index()).and_then(|held| held.slots.get(&entry));
+        match (counts, slot) {
+            (Some(counts), Some(slot)) => self.counts(counts, *slot),
+            _ => Ok((0, 0)),
+        }
+    }
+
+    /// Packets and bytes of a cell of a counter array.
+    ///
+    /// # Errors
+    /// The kernel's: no such cell.
+    pub fn counter(&self, counter: CounterId, index: u32) -> Result<(u64, u64), CardError> {
+        let map = self.lowered.maps.counters.get(counter.index()).copied();
+        self.counts(map.ok_or(CardError::Run(Errno::NOENT))?, index)
+    }
+
+    fn counts(&self, map: usize, index: u32) -> Result<(u64, u64), CardError> {
+        let each = self.map(map)?.get_each(&index.to_ne_bytes()).map_err(CardError::Run)?;
+        Ok(each.iter().fold((0, 0), |sum, value| (sum.0 + word_at(value, 0), sum.1 + word_at(value, 8))))
+    }
+
+    /// Sets a cell of a counter array.
+    ///
+    /// # Errors
+    /// The kernel's: no such cell.
+    pub fn set_counter(
+        &self,
+        counter: CounterId,
+        index: u32,
+        packets: u64,
+        bytes: u64,
+    ) -> Result<(), CardError> {
+        let map = self.lowered.maps.counters.get(counter.index()).copied();
+        let map = self.map(map.ok_or(CardError::Run(Errno::NOENT))?)?;
+        map.update_each(&index.to_ne_bytes(), &[0; 16]).map_err(CardError::Run)?;
+        // The first CPU has all.
+        let mut all = map.get(&index.to_ne_bytes()).map_err(CardError::Run)?;
+        let bytes = packets.to_ne_bytes().into_iter().chain(bytes.to_ne_bytes());
+        all.iter_mut().zip(bytes).for_each(|(to, byte)| *to = byte);
+        map.update(&index.to_ne_bytes(), &all).map_err(CardError::Run)
+    }
+
+    /// A cell of a register array.
+    ///
+    /// # Errors
+    /// The kernel's: no such cell.
+    pub fn register(&self, register: RegisterId, index: u32) -> Result<u64, CardError> {
+        let map = self.map(self.lowered.maps.register(register))?;
+        Ok(word_at(&map.get(&index.to_ne_bytes()).map_err(CardError::Run)?, 0))
+    }
+
+    /// Sets a cell of a register array.
+    ///
+    /// # Errors
+    /// The kernel's: no such cell.
+    pub fn set_register(&self, register: RegisterId, index: u32, value: u64) -> Result<(), CardError> {
+        self.update(self.lowered.maps.register(register), &index.to_ne_bytes(), &value.to_ne_bytes())
+    }
+}
+
+fn word_at(value: &[u8], at: i16) -> u64 {
+    let bytes = usize::try_from(at).ok().and_then(|at| value.get(at..at + 8)).and_then(|b| b.try_into().ok());
+    bytes.map_or(0, u64::from_ne_bytes)
+}
