@@ -17,6 +17,7 @@ const PROG_TEST_RUN: u32 = 10;
 const PROG_GET_FD_BY_ID: u32 = 13;
 const OBJ_GET_INFO_BY_FD: u32 = 15;
 const LINK_CREATE: u32 = 28;
+const LINK_UPDATE: u32 = 29;
 const LINK_GET_FD_BY_ID: u32 = 30;
 const LINK_GET_NEXT_ID: u32 = 31;
 const LINK_DETACH: u32 = 34;
@@ -98,6 +99,15 @@ struct LinkCreate {
     target_ifindex: u32,
     attach_type: u32,
     flags: u32,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct LinkUpdate {
+    link_fd: u32,
+    new_prog_fd: u32,
+    flags: u32,
+    old_prog_fd: u32,
 }
 
 #[repr(C)]
@@ -194,6 +204,11 @@ pub fn enter(map: BorrowedFd<'_>, queue: u32, socket: BorrowedFd<'_>) -> Result<
     };
     // SAFETY: key and value are four bytes each, which the kernel reads during the call.
     unsafe { bpf(MAP_UPDATE_ELEM, &mut attributes) }.map(drop)
+}
+
+/// Enters an interface of this thread's network namespace in a map of interfaces by numbers.
+pub fn enter_interface(map: BorrowedFd<'_>, number: u32, interface: u32) -> Result<(), Errno> {
+    map_update(map, &number.to_ne_bytes(), &interface.to_ne_bytes())
 }
 
 /// Removes a socket from a map.
@@ -363,6 +378,14 @@ pub fn link_xdp(program: BorrowedFd<'_>, interface: u32, flags: u32) -> Result<O
         LinkCreate { prog_fd: number(program), target_ifindex: interface, attach_type: ATTACH_XDP, flags };
     // SAFETY: the structure holds no addresses.
     unsafe { bpf(LINK_CREATE, &mut attributes) }.map(owned)
+}
+
+/// Puts another program in the place of a link's: each packet meets one of both.
+pub fn update_link(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> Result<(), Errno> {
+    let mut attributes =
+        LinkUpdate { link_fd: number(link), new_prog_fd: number(program), ..LinkUpdate::default() };
+    // SAFETY: the structure holds no addresses.
+    unsafe { bpf(LINK_UPDATE, &mut attributes) }.map(drop)
 }
 
 fn info<T: Default>(fd: BorrowedFd<'_>) -> Result<T, Errno> {

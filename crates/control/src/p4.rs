@@ -24,6 +24,7 @@ pub const LOGIC: &str = "p4";
 const CPU_PORT: &str = "cpu-port";
 const LINK: &str = "link";
 const BEHIND_LINK: &str = "behind-link";
+const XDP: &str = "xdp";
 const INCLUDE: &str = "include";
 const DEFINE: &str = "define";
 const FUNCTIONS: &str = "functions";

@@ -221,6 +221,7 @@ impl State {
         let place = Place {
             runtime: environment.runtime.clone(),
             switch: switch.clone(),
+            interfaces: environment.interfaces.clone(),
             control: DEFAULT_SOCKET.into(),
             access: SocketAccess::default(),
             changed: watch::Sender::new(()),

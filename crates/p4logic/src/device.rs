@@ -63,7 +63,10 @@ impl Device for P4 {
     /// The lock is taken anew for each part: neither a large answer nor a slow reader holds up writes and packets for
     /// controllers.
     fn read(&self, entities: &[Entity], emit: &mut dyn FnMut(Vec<Entity>) -> bool) -> Result<(), Failure> {
-        let program = self.with(|installed| installed.running.number)?;
+        let program = self.with(|installed| {
+            installed.collect();
+            installed.running.number
+        })?;
         for entity in entities {
             let mut from = None;
             loop {

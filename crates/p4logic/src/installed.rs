@@ -1,12 +1,13 @@
 //! A program with its state, and what follows it for packets.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use match_action::Compiled;
 use p4runtime_proto::v1::ForwardingPipelineConfig;
 use p4switch::{Follower, Program, Switch};
 use pipeline::state::{Bundle, State};
 
+use crate::cards::Cards;
 use crate::running::{ProgramSettings, Running, SUBJECT};
 
 /// How programs are executed.
@@ -52,6 +53,8 @@ impl Loaded {
 /// A program that packets meet, or are about to.
 pub(crate) struct Installed {
     pub(crate) switch: Switch,
+    /// The program in the kernel, if the configuration asks for it.
+    pub(crate) cards: Option<Arc<Mutex<Cards>>>,
     pub(crate) running: Arc<Running>,
     pub(crate) config: Arc<ForwardingPipelineConfig>,
     /// Whether entries may have timeouts.
@@ -75,19 +78,35 @@ impl Installed {
         let compiled = code.make()?;
         let mut switch = Switch::new(program.clone());
         compiled.start(switch.state());
-        switch.set_follower(Box::new(Following(compiled.clone())));
+        let cards = program_settings.xdp.then(|| Arc::new(Mutex::new(Cards::new(switch.state()))));
+        switch.set_follower(Box::new(Following(compiled.clone(), cards.clone())));
         let has_timeouts = program.checked.tables.iter().any(|table| table.timeouts);
         let has_digests = !program.checked.digests.is_empty();
         let running = Arc::new(Running::new(number, program, compiled, program_settings));
-        Ok(Self { switch, running, config, has_timeouts, has_digests })
+        Ok(Self { switch, cards, running, config, has_timeouts, has_digests })
+    }
+}
+
+impl Installed {
+    /// The cards.
+    pub(crate) fn cards(&self) -> Option<MutexGuard<'_, Cards>> {
+        self.cards.as_ref().map(|cards| cards.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Adds what cards have counted to the state's counts.
+    pub(crate) fn collect(&self) {
+        self.cards().into_iter().for_each(|mut cards| cards.collect(self.switch.state()));
     }
 }
 
 /// Follows a switch for packets.
-struct Following(Arc<Compiled>);
+struct Following(Arc<Compiled>, Option<Arc<Mutex<Cards>>>);
 
 impl Follower for Following {
     fn applied(&mut self, state: &State, bundle: &Bundle) {
         self.0.applied(state, bundle);
+        if let Some(cards) = &self.1 {
+            cards.lock().unwrap_or_else(PoisonError::into_inner).applied(state, bundle);
+        }
     }
 }

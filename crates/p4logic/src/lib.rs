@@ -21,6 +21,7 @@
 //! - `switch_logic`: the public logic; `device`: what controllers do with it; `shared`: state of the data path and the
 //!   control side, and the thread; `installed`: a program with its state; `running`: what packets see of it;
 //! - `plane`, `effect`, `execute`, `offload`, `surroundings`, `upcalls`, `tally`: run by workers;
+//! - `cards`: the program in XDP, on the ports' interfaces;
 //! - `window`: bytes that a program reads; `ports`: numbers; `explain`, `show`: traces; tables and counters; `commands`: commands with
 //!   names.
 //!
@@ -30,6 +31,7 @@
 //! - After a change has been acknowledged, every batch that a worker takes meets it.
 #![forbid(unsafe_code)]
 
+mod cards;
 mod commands;
 mod device;
 mod effect;

@@ -177,6 +177,11 @@ impl Ports {
         self.entries.values().map(|entry| (entry.name.as_str(), entry.number))
     }
 
+    /// The number of a port.
+    pub(crate) fn number_of(&self, index: PortIndex) -> Option<u32> {
+        self.entries.get(&index).and_then(|entry| entry.number)
+    }
+
     /// The extract for packets.
     pub(crate) fn map(&self) -> PortMap {
         let mut map = PortMap::default();

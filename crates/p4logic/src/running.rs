@@ -45,6 +45,8 @@ pub struct ProgramSettings {
     pub link: Link,
     /// Functions that programs may declare as `extern`.
     pub functions: Option<Arc<dyn Functions>>,
+    /// Whether the interfaces of ports run programs in XDP.
+    pub xdp: bool,
     /// The parameters that say so, for people.
     pub params: Vec<(String, String)>,
 }
@@ -61,7 +63,7 @@ impl ProgramSettings {
             (Some(own), Some(other)) => Arc::ptr_eq(own, other),
             (own, other) => own.is_none() && other.is_none(),
         };
-        self.cpu_port == other.cpu_port && same
+        self.cpu_port == other.cpu_port && self.xdp == other.xdp && same
     }
 }
 

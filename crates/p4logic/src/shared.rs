@@ -3,18 +3,21 @@
 //! Locks are taken in this order: the fabric's (it holds it when it calls the logic), that of installations, that of the
 //! control side, that of ports. None is held while the listener is called.
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwapOption;
+use fabric::switch::{BridgeId, PortRef};
 use fabric::{Injection, Injector, clock};
 use p4runtime_proto::v1::stream_message_response::Update;
 use p4runtime_proto::v1::{DigestList, IdleTimeoutNotification, StreamMessageResponse};
 use p4switch::Listener;
 use packet::Offload;
 use pipeline::interp::{self, Received};
+use xsk::Interfaces;
+use xsk::interfaces::Listening;
 
 use crate::effect::EffectRef;
 use crate::installed::{Code, Installed, Loaded};
@@ -45,6 +48,17 @@ pub(crate) struct Core {
     code: Code,
     /// As the configuration has it.
     program_settings: Mutex<ProgramSettings>,
+    interfaces: Mutex<Option<BridgeInterfaces>>,
+    /// Whether interfaces, their numbers or the program are others than cards know.
+    has_new_interfaces: AtomicBool,
+}
+
+/// The interfaces of a bridge's ports.
+pub(crate) struct BridgeInterfaces {
+    pub(crate) bridge: BridgeId,
+    pub(crate) all: Interfaces<PortRef>,
+    /// Rings the thread's bell.
+    pub(crate) _listening: Listening,
 }
 
 /// The control side.
@@ -103,7 +117,39 @@ impl Core {
             figures: Figures::default(),
             code,
             program_settings: Mutex::new(program_settings),
+            interfaces: Mutex::default(),
+            has_new_interfaces: AtomicBool::new(false),
         }
+    }
+
+    /// Sets where the bridge's interfaces are listed.
+    pub(crate) fn set_interfaces(&self, interfaces: BridgeInterfaces) {
+        *self.interfaces.lock().unwrap_or_else(PoisonError::into_inner) = Some(interfaces);
+        self.interfaces_changed();
+    }
+
+    /// Has the thread look at interfaces, and their ports' numbers.
+    pub(crate) fn interfaces_changed(&self) {
+        self.has_new_interfaces.store(true, Release);
+        self.plane.bell.ring();
+    }
+
+    /// Has the interfaces of ports run the program, if it has a card.
+    fn follow_interfaces(&self) {
+        if !self.has_new_interfaces.swap(false, AcqRel) {
+            return;
+        }
+        let interfaces = self.interfaces.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(BridgeInterfaces { bridge, all, .. }) = &*interfaces else { return };
+        let control = self.control();
+        let Some(mut cards) = control.installed.as_ref().and_then(Installed::cards) else { return };
+        let of_bridge = all.list().into_iter().filter(|(at, _)| at.bridge == *bridge);
+        let ports = self.ports();
+        let numbered: Vec<_> = of_bridge
+            .filter_map(|(at, interface)| Some((at.port, ports.number_of(at.port)?, interface)))
+            .collect();
+        drop(ports);
+        cards.follow_ports(&numbered);
     }
 
     pub(crate) fn control(&self) -> MutexGuard<'_, Control> {
@@ -134,6 +180,8 @@ impl Core {
         let mut ports = self.ports();
         change(&mut ports);
         self.plane.ports.store(Arc::new(ports.map()));
+        drop(ports);
+        self.interfaces_changed();
     }
 
     /// Lets packets meet a program from now on. With `reconcile` it takes over what it can from the one before; counts,
@@ -154,6 +202,12 @@ impl Core {
         // Writes, and packets for controllers, do not wait for the compiler.
         let mut installed = Installed::new(loaded, self.code, number, &program_settings)?;
         let mut control = self.control();
+        if let Some(before) = &control.installed {
+            before.collect();
+            if let (Some(mut cards), Some(mut before)) = (installed.cards(), before.cards()) {
+                cards.take_over(&mut before);
+            }
+        }
         if let (true, Some(before)) = (reconcile, &control.installed) {
             for line in installed.switch.take_over(&before.switch, clock::nanoseconds()) {
                 tracing::info!("the new P4 program does not take over {line}");
@@ -161,6 +215,7 @@ impl Core {
         }
         let running = installed.running.clone();
         let before = control.installed.replace(installed);
+        self.has_new_interfaces.store(true, Release);
         self.plane.running.store(Some(running));
         control.retired.extend(before.as_ref().map(|before| before.running.clone()));
         control.next_search = None;
@@ -200,6 +255,7 @@ impl Core {
 
     /// Processes pending work of the thread; returns whether there may be more, and when there will be.
     pub(crate) fn work(&self) -> (bool, Option<Instant>) {
+        self.follow_interfaces();
         let mut any = false;
         for (_, local) in self.plane.locals.iter() {
             let calls: Vec<_> = std::iter::from_fn(|| local.upcalls.pop()).take(TURN).collect();

@@ -7,6 +7,7 @@ use codegen::{Form, TableInfo};
 use logic::{Counter, Table, TableSize};
 use pipeline::ir::TableId;
 
+use crate::cards::Cards;
 use crate::installed::Installed;
 use crate::shared::Core;
 use crate::tally::{LOST, Tally};
@@ -29,7 +30,11 @@ fn form(info: Option<TableInfo>) -> (&'static str, String) {
 /// The program's tables, its code, and ports.
 pub(crate) fn tables(core: &Core) -> Vec<Table> {
     match &core.control().installed {
-        Some(installed) => vec![entries(installed), code(installed), ports(core)],
+        Some(installed) => {
+            installed.collect();
+            let card = installed.cards().map(|cards| card(&cards));
+            [entries(installed), code(installed), ports(core)].into_iter().chain(card).collect()
+        }
         None => vec![ports(core)],
     }
 }
@@ -100,6 +105,12 @@ fn code(installed: &Installed) -> Table {
         ],
         capacity: 0,
     }
+}
+
+/// The program in the kernel.
+fn card(cards: &Cards) -> Table {
+    let rows = cards.figures().into_iter().map(|(name, value)| vec![name, value]).collect();
+    Table { name: "card".into(), columns: words(&["figure", "value"]), rows, capacity: 0 }
 }
 
 /// Sizes of the tables, without reading the code's figures.

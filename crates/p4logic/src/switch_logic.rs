@@ -6,16 +6,18 @@ use std::thread::JoinHandle;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use fabric::doorbell::{Doorbell, ThreadBell};
+use fabric::switch::{BridgeId, PortRef};
 use fabric::worker::{PerThread, Threads};
 use fabric::{Batch, Injector, PortIndex, PortSettings, SwitchLogic};
 use logic::{CommandInfo, Counter, Logic, LogicError, Table, TableSize};
 use p4switch::Program;
+use xsk::Interfaces;
 
 use crate::installed::{Code, Loaded};
 use crate::plane::{Local, Plane};
 use crate::ports::{PortFacts, PortMap, Ports};
 use crate::running::{CPU_PORT, ProgramSettings};
-use crate::shared::Core;
+use crate::shared::{BridgeInterfaces, Core};
 use crate::{commands, explain, show};
 
 /// Settings of the logic.
@@ -101,6 +103,14 @@ impl P4 {
     /// Sets how packets of controllers reach the program: the bridge's injector ([`fabric::Switch::injector`]).
     pub fn set_injector(&self, injector: Injector) {
         self.core.injector.store(Some(Arc::new(injector)));
+    }
+
+    /// Sets where interfaces are listed that may run programs in XDP, and the bridge whose ports have some.
+    pub fn set_interfaces(&self, all: Interfaces<PortRef>, bridge: BridgeId) {
+        let core = Arc::downgrade(&self.core);
+        let changed = move || core.upgrade().iter().for_each(|core| core.interfaces_changed());
+        let listening = all.listen(changed);
+        self.core.set_interfaces(BridgeInterfaces { bridge, all, _listening: listening });
     }
 
     /// Passes the control plane's facts about ports. To be called after ports were added: a port takes part, and has a

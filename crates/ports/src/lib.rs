@@ -63,15 +63,20 @@ pub struct Environment {
     pub dummies: dummy::Dummies,
     /// Ports that can take over the host's addresses from netdev ports, which find them here.
     pub hosts: HostPorts,
+    /// Interfaces whose packets XDP programs get first.
+    pub interfaces: XdpInterfaces,
     /// Rung when a port records a fault of a client.
     pub alarm: faults::Alarm,
 }
 
+/// Interfaces of netdev ports with AF_XDP sockets.
+pub type XdpInterfaces = xsk::Interfaces<fabric::switch::PortRef>;
+
 impl Environment {
     /// Makes an environment without ports, with a runtime for their control side.
     pub fn new(switch: Arc<Switch>, runtime: tokio::runtime::Handle) -> Self {
-        let (sockets, namespaces, patches, dummies, hosts, alarm) = Default::default();
-        Self { switch, runtime, sockets, namespaces, patches, dummies, hosts, alarm }
+        let (sockets, namespaces, patches, dummies, hosts, interfaces, alarm) = Default::default();
+        Self { switch, runtime, sockets, namespaces, patches, dummies, hosts, interfaces, alarm }
     }
 }
 

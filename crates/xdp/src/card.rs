@@ -1,7 +1,9 @@
 //! A line card: a program in the kernel, its maps, and what they hold.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use std::sync::atomic::Ordering::Relaxed;
 
 use bpf::Map;
 use bpf::syscall::{self, Refused};
@@ -95,6 +97,8 @@ struct Held {
     /// Places of entries' counts.
     slots: HashMap<EntryId, u32>,
     free: Vec<u32>,
+    /// Entries whose counts are not collected any more.
+    gone: Vec<EntryId>,
 }
 
 impl Held {
@@ -112,9 +116,33 @@ pub struct Card {
     lowered: Lowered,
     maps: Vec<Map>,
     tables: Vec<Held>,
+    /// For tests: loaded programs by port.
     programs: BTreeMap<u32, OwnedFd>,
     /// Packets that have passed each CPU.
     runs: Vec<u64>,
+    /// Counts that [`Card::collect`] has added so far.
+    collected: HashMap<Count, (u64, u64)>,
+}
+
+/// Something that a card counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Count {
+    Lookups(TableId),
+    Entry(TableId, EntryId),
+    Counter(CounterId, u32),
+}
+
+/// Packets that a card has got.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Figures {
+    /// All.
+    pub packets: u64,
+    /// Those that it has sent.
+    pub sent: u64,
+    /// Those that it has handed to the CPU.
+    pub to_cpu: u64,
+    /// Those that it has dropped, by the program's reasons, then by those behind them ([`Verdict::Dropped`]).
+    pub dropped: Vec<u64>,
 }
 
 impl Card {
@@ -129,7 +157,8 @@ impl Card {
             maps.push(Map::new(shape.clone()).map_err(|errno| CardError::Map { name, errno })?);
         }
         let tables = lowered.maps.tables.iter().map(|_| Held::default()).collect();
-        let mut card = Self { lowered, maps, tables, programs: BTreeMap::new(), runs: Vec::new() };
+        let (programs, runs, collected) = Default::default();
+        let mut card = Self { lowered, maps, tables, programs, runs, collected };
         card.prepare()?;
         for i in 0..card.tables.len() {
             card.fill(state, TableId::at(i))?;
@@ -230,6 +259,9 @@ impl Card {
             held.contents = wanted;
             self.forget_counts(state, table, form.counts, &mut held)
         });
+        for entry in std::mem::take(&mut held.gone) {
+            self.collected.remove(&Count::Entry(table, entry));
+        }
         self.tables
             .iter_mut()
             .skip(table.index())
@@ -313,21 +345,29 @@ impl Card {
                 let cleared = map.update_each(&slot.to_ne_bytes(), &[0; 16]);
                 cleared.map_err(|errno| CardError::Update { name: name(), errno })?;
                 held.free.push(slot);
+                held.gone.push(entry);
             }
         }
         Ok(())
     }
 
-    /// The program for packets from a port, to be attached to its interface.
+    /// Loads the program for packets from a port, with the sockets of its interface, by queue, for those that go to the
+    /// CPU.
     ///
     /// # Errors
     /// The verifier's.
-    pub fn program(&mut self, port: u32) -> Result<BorrowedFd<'_>, CardError> {
+    pub fn load(&self, port: u32, sockets: BorrowedFd<'_>) -> Result<OwnedFd, CardError> {
+        let mut maps: Vec<i32> = self.maps.iter().map(Map::raw).collect();
+        let own = maps.iter_mut().skip(self.lowered.maps.sockets).take(1);
+        own.for_each(|map| *map = sockets.as_raw_fd());
+        let code = self.lowered.code.with(&maps, &[port.cast_signed()]);
+        syscall::load_verified(&code, "mswitch_card", false).map_err(|refused| self.refused(refused))
+    }
+
+    /// The program for packets from a port, without sockets.
+    fn program(&mut self, port: u32) -> Result<BorrowedFd<'_>, CardError> {
         if !self.programs.contains_key(&port) {
-            let maps: Vec<i32> = self.maps.iter().map(Map::raw).collect();
-            let code = self.lowered.code.with(&maps, &[port.cast_signed()]);
-            let loaded = syscall::load_verified(&code, "mswitch_card", false);
-            let program = loaded.map_err(|refused| self.refused(refused))?;
+            let program = self.load(port, self.map(self.lowered.maps.sockets)?.as_fd())?;
             self.programs.insert(port, program);
         }
         self.programs.get(&port).map(AsFd::as_fd).ok_or(CardError::Run(Errno::NOENT))
@@ -344,12 +384,86 @@ impl Card {
         CardError::Verifier { part: part.into(), errno: refused.errno, log }
     }
 
-    /// Makes an interface a port that packets can be sent to.
+    /// The map of interfaces by port: packets leave through those that are entered, others go to the CPU.
     ///
     /// # Errors
-    /// The kernel's: there is no such interface in this network namespace.
-    pub fn connect(&self, port: u32, interface: u32) -> Result<(), CardError> {
-        self.update(self.lowered.maps.ports, &port.to_ne_bytes(), &interface.to_ne_bytes())
+    /// None of a card that was made.
+    pub fn interfaces(&self) -> Result<BorrowedFd<'_>, CardError> {
+        self.map(self.lowered.maps.ports).map(AsFd::as_fd)
+    }
+
+    /// Sends no packets to a port any more.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn disconnect(&self, port: u32) -> Result<(), CardError> {
+        self.remove(self.lowered.maps.ports, &port.to_ne_bytes())
+    }
+
+    /// The program.
+    pub fn lowered(&self) -> &Lowered {
+        &self.lowered
+    }
+
+    /// Packets so far.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn figures(&self) -> Result<Figures, CardError> {
+        let layout = &self.lowered.layout;
+        let mut figures = Figures { dropped: vec![0; layout.reasons], ..Figures::default() };
+        for value in self.scratch()? {
+            figures.packets += word_at(&value, word::RUNS);
+            figures.sent += word_at(&value, word::SENT);
+            figures.to_cpu += word_at(&value, word::TO_CPU);
+            for (i, dropped) in figures.dropped.iter_mut().enumerate() {
+                *dropped += word_at(&value, layout.drops + 8 * i as i16);
+            }
+        }
+        Ok(figures)
+    }
+
+    /// Adds what the card has counted since the last call to a state's counts, of packets that it has not handed over.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn collect(&mut self, state: &State) -> Result<(), CardError> {
+        let program = state.program();
+        for (i, schema) in program.tables.iter().enumerate() {
+            let id = TableId::at(i);
+            let Some(table) = state.table(id) else { continue };
+            let (lookups, hits) = self.since(Count::Lookups(id), self.lookups(id)?);
+            table.counts().add(lookups, hits);
+            if schema.counter.is_none() {
+                continue;
+            }
+            for entry in table.entries() {
+                let (packets, bytes) = self.since(Count::Entry(id, entry.id), self.hits(id, entry.id)?);
+                entry.stats.add(packets, bytes);
+            }
+        }
+        for (i, counter) in program.counters.iter().enumerate() {
+            let id = CounterId::at(i);
+            for cell in 0..counter.size {
+                let more = self.since(Count::Counter(id, cell), self.counter(id, cell)?);
+                if more != (0, 0)
+                    && let Some(stats) = state.arrays().counter(id, cell.into())
+                {
+                    stats.packets.fetch_add(more.0, Relaxed);
+                    stats.bytes.fetch_add(more.1, Relaxed);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What was counted since the last time.
+    fn since(&mut self, count: Count, now: (u64, u64)) -> (u64, u64) {
+        if now == (0, 0) {
+            return now;
+        }
+        let before = self.collected.insert(count, now).unwrap_or_default();
+        (now.0.wrapping_sub(before.0), now.1.wrapping_sub(before.1))
     }
 
     /// Sets the time of a program with a given clock, nanoseconds. No packet may pass meanwhile.

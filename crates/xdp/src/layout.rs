@@ -37,8 +37,12 @@ pub(crate) mod word {
     pub(crate) const INSTANCE: i16 = 96;
     /// Port that it is going to.
     pub(crate) const EGRESS: i16 = 104;
+    /// Packets that were sent.
+    pub(crate) const SENT: i16 = 112;
+    /// Packets that went to the CPU.
+    pub(crate) const TO_CPU: i16 = 120;
     /// Behind them.
-    pub(crate) const END: usize = 112;
+    pub(crate) const END: usize = 128;
 }
 
 /// Most bytes of headers.
@@ -60,6 +64,8 @@ pub(crate) struct Layout {
     pub(crate) lookups: i16,
     /// Drops by the program's reasons, then by others.
     pub(crate) drops: i16,
+    /// How many reasons these are.
+    pub(crate) reasons: usize,
     /// What is zero when a packet arrives, to its end.
     pub(crate) zeroed: (i16, i16),
     next: i16,
@@ -139,6 +145,7 @@ impl Layout {
         let layout = Self {
             lookups,
             drops,
+            reasons: program.reasons.len() + OtherDrop::COUNT,
             zeroed: (next, end),
             next,
             vars,

@@ -20,7 +20,7 @@ mod refusal;
 mod tables;
 mod types;
 
-pub use card::{Card, CardError, Passed, Verdict};
+pub use card::{Card, CardError, Figures, Passed, Verdict};
 pub use entries::EntryError;
 pub use lower::{Lowered, Setting, lower};
 pub use refusal::Refusal;

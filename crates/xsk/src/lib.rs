@@ -2,6 +2,7 @@
 //! this process, without the kernel's stack.
 //!
 //! - [`program`] is the XDP program that redirects packets to sockets, and its attachment to an interface;
+//! - [`interfaces`] lists interfaces with sockets, for those who have other programs for them;
 //! - [`socket`] opens a socket with its packet memory and rings;
 //! - [`ring`] has the four kinds of ring;
 //! - [`memory`] is the packet memory (UMEM), divided into frames.
@@ -13,12 +14,14 @@
 //! a ring or a frame is the caller's business.
 
 mod error;
+pub mod interfaces;
 pub mod memory;
 pub mod program;
 pub mod ring;
 pub mod socket;
 
 pub use error::Error;
+pub use interfaces::{Interface, Interfaces, Joined};
 pub use memory::Memory;
 pub use program::{Mode, Program};
 pub use ring::{Completion, Descriptor, Fill, Rx, Tx};

@@ -36,6 +36,8 @@ impl std::fmt::Display for Mode {
 #[derive(Debug)]
 pub struct Program {
     map: OwnedFd,
+    /// The one that redirects all packets.
+    own: OwnedFd,
     link: OwnedFd,
     mode: Mode,
     frags: bool,
@@ -88,7 +90,7 @@ impl Program {
                     Err(errno) => return Err(Error { step: "loading the XDP program", errno }),
                 };
                 match syscall::link_xdp(program.as_fd(), interface, flag) {
-                    Ok(link) => return Ok(Program { map, link, mode, frags }),
+                    Ok(link) => return Ok(Program { map, own: program, link, mode, frags }),
                     Err(errno @ (Errno::BUSY | Errno::EXIST | Errno::NODEV | Errno::PERM)) => {
                         return Err(Error { errno, ..refused });
                     }
@@ -108,6 +110,21 @@ impl Program {
     /// Lets packets of a queue pass to the host's stack again.
     pub fn remove(&self, queue: u32) -> Result<(), Error> {
         syscall::remove(self.map.as_fd(), queue).map_err(Error::at("removing the socket from the BPF map"))
+    }
+
+    /// The map from queues to sockets, for another program.
+    pub fn sockets(&self) -> BorrowedFd<'_> {
+        self.map.as_fd()
+    }
+
+    /// Runs another program in this one's place: each packet meets one of both.
+    pub fn replace(&self, program: BorrowedFd<'_>) -> Result<(), Error> {
+        syscall::update_link(self.link.as_fd(), program).map_err(Error::at("replacing the XDP program"))
+    }
+
+    /// Runs this program again.
+    pub fn restore(&self) -> Result<(), Error> {
+        self.replace(self.own.as_fd())
     }
 
     /// Returns the program's id, as `ip link show` and `bpftool` print it.

@@ -17,6 +17,7 @@ use oflogic::OpenFlow;
 use ofswitch::{ConnectionKind, Limit};
 use openflow::message::{Body, FlowMod, FlowModCommand, GroupModCommand, Hello, MeterModCommand, Versions};
 use openflow::{Message, PortNo, Version, text};
+use ports::XdpInterfaces;
 use tokio::runtime::Handle;
 use tokio::sync::watch::Sender;
 use tokio::task::JoinHandle;
@@ -33,6 +34,8 @@ const TICK: Duration = Duration::from_secs(1);
 pub(crate) struct Place {
     pub(crate) runtime: Handle,
     pub(crate) switch: Arc<Switch>,
+    /// Interfaces whose packets XDP programs get first.
+    pub(crate) interfaces: XdpInterfaces,
     /// The control socket; other sockets are beside it.
     pub(crate) control: PathBuf,
     pub(crate) access: SocketAccess,

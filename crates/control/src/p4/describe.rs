@@ -2,7 +2,7 @@
 
 use logic::{LogicDescription, LogicError, ParamDescription, ParamKind};
 
-use super::{BEHIND_LINK, CPU_PORT, DEFINE, FUNCTIONS, INCLUDE, LINK, LOGIC, P4INFO, is_p4};
+use super::{BEHIND_LINK, CPU_PORT, DEFINE, FUNCTIONS, INCLUDE, LINK, LOGIC, P4INFO, XDP, is_p4};
 use crate::suggest;
 
 /// Describes the logic.
@@ -29,6 +29,12 @@ pub(crate) fn describe() -> LogicDescription {
                 "P4 port numbers of ports on other line cards, such as `3-4,8`; what is sent to them leaves through `link`",
             )
             .optional("none"),
+            ParamDescription::new(
+                XDP,
+                ParamKind::Switch,
+                "interfaces with AF_XDP sockets run the program in the kernel; packets that need more go to the workers",
+            )
+            .optional("off"),
             ParamDescription::new(INCLUDE, text(), "folders of included files, with `:` between them")
                 .optional("the folder of the program's file"),
             ParamDescription::new(DEFINE, text(), "macros such as `DEBUG` or `SIZE=64`, with `,` between them")

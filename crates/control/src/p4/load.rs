@@ -10,7 +10,8 @@ use p4switch::{LoadError, Program};
 use pipeline::env::Functions;
 
 use super::{
-    BEHIND_LINK, CPU_PORT, DEFINE, FUNCTIONS, INCLUDE, LINK, LOGIC, P4INFO, describe, port_numbers, program,
+    BEHIND_LINK, CPU_PORT, DEFINE, FUNCTIONS, INCLUDE, LINK, LOGIC, P4INFO, XDP, describe, port_numbers,
+    program,
 };
 
 /// Most bytes of an error in a program.
@@ -40,7 +41,8 @@ pub(crate) fn load(name: &str, params: &[(String, String)]) -> Result<Loaded, Lo
     })?;
     let link = Link { number: port(LINK), behind: behind.into_iter().collect() };
     let functions = functions(values.text(FUNCTIONS))?;
-    let program_settings = ProgramSettings { cpu_port, link, functions, params: params.to_vec() };
+    let xdp = values.is_on(XDP);
+    let program_settings = ProgramSettings { cpu_port, link, functions, xdp, params: params.to_vec() };
     let Some(file) = program(name) else { return Ok(Loaded { program: None, program_settings }) };
     let refused = |error| LogicError::Module { file: name.into(), message: reason(error) };
     let program = read(Path::new(file), &values).map_err(refused)?;

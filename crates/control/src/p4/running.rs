@@ -124,6 +124,7 @@ impl Running {
     /// Joins the logic to its bridge in the fabric: packets of controllers.
     pub(crate) fn join(&self, bridge: BridgeId) -> Result<(), SwitchError> {
         self.logic.set_injector(self.place.switch.injector(bridge)?);
+        self.logic.set_interfaces(self.place.interfaces.clone(), bridge);
         Ok(())
     }
 

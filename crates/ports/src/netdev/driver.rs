@@ -23,6 +23,8 @@ pub(super) struct Opened {
     pub(super) driver: String,
     /// Reason for the choice of the driver.
     pub(super) reason: String,
+    /// The interface for those who have an XDP program for it, while its driver has one.
+    pub(super) xdp: Option<Arc<dyn xsk::Interface>>,
 }
 
 /// Counters that the kernel keeps for a driver, and limits of its queues.

@@ -31,7 +31,7 @@ use crate::host_ports::User;
 use crate::netns::{self, Netns};
 use crate::numa::{self, Topology};
 use crate::offload_names::offload_names;
-use crate::{Environment, Link, OpenError, Status};
+use crate::{Environment, Link, OpenError, Status, XdpInterfaces};
 
 /// Shortest time between two changes: a namespace's owner can change an interface in a loop, and each change rebuilds
 /// the bridge's state.
@@ -78,6 +78,7 @@ pub(super) struct Inner {
     /// Port that has the host's addresses while this port has the interface.
     host: Option<HostPort>,
     runtime: tokio::runtime::Handle,
+    interfaces: XdpInterfaces,
     held: Mutex<Held>,
     shown: Mutex<Shown>,
     /// Wakes the follower for another reason than a notification.
@@ -101,6 +102,8 @@ struct Held {
 
 /// Queues that are attached to the switch.
 struct Attached {
+    /// In the list of interfaces with XDP programs.
+    _joined: Option<xsk::Joined<PortRef>>,
     /// The kernel's counters of them.
     statistics: Box<dyn Statistics>,
     /// What they were opened with.
@@ -160,6 +163,7 @@ impl Inner {
             at,
             host: options.host.as_deref().map(|host| HostPort::new(&env.hosts, at.bridge, host)),
             runtime: env.runtime.clone(),
+            interfaces: env.interfaces.clone(),
             shown: Mutex::new(Shown { options: options.clone(), ..Shown::default() }),
             held: Mutex::new(Held {
                 options,
@@ -436,7 +440,7 @@ impl Inner {
             self.switch.suspend(self.at).map_err(refused)?;
             self.shown().dropped += statistics.dropped();
         }
-        let Opened { rx, tx, caps, statistics, driver, reason } =
+        let Opened { rx, tx, caps, statistics, driver, reason, xdp } =
             driver::open(&self.namespace, interface, &held.options, &self.stall, &self.runtime)?;
         let queues = rx.len();
         let attachment = Attachment { rx, tx, caps, mtu, on_fault: self.on_fault() };
@@ -446,7 +450,8 @@ impl Inner {
         self.show_speed(interface);
         self.switch.attach_with(self.at, attachment, placed).map_err(refused)?;
         let options = held.options.clone();
-        held.attached = Some(Attached { statistics, options, mtu: interface.mtu, up: true });
+        let _joined = xdp.map(|xdp| self.interfaces.join(self.at, xdp));
+        held.attached = Some(Attached { _joined, statistics, options, mtu: interface.mtu, up: true });
         let mut shown = self.shown();
         shown.caps = Some(caps);
         shown.node = node;

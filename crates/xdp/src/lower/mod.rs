@@ -74,8 +74,8 @@ pub(crate) const INGRESS_PORT: usize = 0;
 /// What surrounds a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Setting {
-    /// Interfaces. The time is the kernel's monotonic one; packets for ports that are not connected go to the CPU or, if
-    /// the program has registers, are dropped.
+    /// Interfaces. The time is the kernel's monotonic one; packets for ports that are not connected go to the CPU, so
+    /// programs have no registers.
     #[default]
     Live,
     /// A test: time stands still but for [`crate::Card::set_time`], and packets leave to any port.
@@ -110,14 +110,14 @@ impl Lowered {
 pub fn lower(program: &Program, setting: Setting) -> Result<Lowered, Vec<Refusal>> {
     // Once to find out whether packets go to the CPU, and what has to be taken back then.
     let first = pass(program, setting, None)?;
-    if first.to_cpu.is_empty() && (setting == Setting::Test || !first.registers.is_empty()) {
+    if first.to_cpu.is_empty() && setting == Setting::Test {
         return first.finish();
     }
     if !first.registers.is_empty() {
         let registers = first.registers.iter().filter_map(|register| program.registers.get(register.index()));
         let shared = registers.map(|register| Refusal {
             part: format!("register {}", register.name),
-            construct: "cells that the CPU uses, too, for packets of other constructs".into(),
+            construct: "cells that the CPU uses, too, for packets that it gets".into(),
         });
         return Err(shared.chain(first.to_cpu).collect());
     }
@@ -407,6 +407,7 @@ impl Lowering<'_> {
             }
             self.asm.bind(done);
         }
+        self.count_word(word::TO_CPU);
         self.store_number(word::VERDICT, crate::Verdict::CPU);
         self.asm.map(A, self.maps.sockets);
         self.asm.load(Size::W, B, CTX, RX_QUEUE);
@@ -446,7 +447,7 @@ impl Lowering<'_> {
         self.drop_packet(self.program.reasons.len() + OtherDrop::NoDestination as usize);
         self.asm.bind(leave);
         self.begin_part(format!("end of stage {}", stage.name));
-        if self.setting == Setting::Live && self.takes_back {
+        if self.setting == Setting::Live {
             // A packet for another port is the CPU's, as it came.
             self.look_up(self.maps.ports, word::EGRESS);
             self.asm.jump_if_imm(Cond::Eq, RESULT, 0, self.cpu);
@@ -545,6 +546,7 @@ impl Lowering<'_> {
     /// Sends the packet to the port.
     fn redirect(&mut self) {
         self.begin_part(VERDICTS.into());
+        self.count_word(word::SENT);
         self.store_number(word::VERDICT, crate::Verdict::SENT);
         self.load_word(B, word::EGRESS);
         self.store_word(word::DETAIL, B);

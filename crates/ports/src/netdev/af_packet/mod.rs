@@ -71,6 +71,7 @@ pub(super) fn open(
         tx,
         caps: Caps { csum: true, tso4: true, tso6: true, uso: socket::knows_udp_segments() },
         statistics: Box::new(Sockets(lookout)),
+        xdp: None,
         driver,
         reason: String::new(),
     })

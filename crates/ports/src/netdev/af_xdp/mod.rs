@@ -9,7 +9,7 @@
 mod rx;
 mod tx;
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -117,6 +117,8 @@ fn open_here(
     };
     let tx = senders.iter().map(|sender| sender.clone() as Arc<dyn Egress>).collect();
     let resender = Resender::start(senders, stuck, runtime);
+    let program = Arc::new(program);
+    let xdp = Arc::new(Redirected { namespace: namespace.clone(), index, program: program.clone() });
     let kept = Kept {
         _resender: resender,
         sockets,
@@ -126,14 +128,46 @@ fn open_here(
         most,
         told: AtomicU64::new(0),
     };
-    Ok(Opened { rx, tx, caps: Caps::default(), statistics: Box::new(kept), driver, reason: String::new() })
+    let (caps, statistics) = (Caps::default(), Box::new(kept));
+    Ok(Opened { rx, tx, caps, statistics, driver, reason: String::new(), xdp: Some(xdp) })
+}
+
+/// The interface for those who have another program for it.
+struct Redirected {
+    namespace: Arc<Namespace>,
+    index: u32,
+    program: Arc<Program>,
+}
+
+impl xsk::Interface for Redirected {
+    fn sockets(&self) -> BorrowedFd<'_> {
+        self.program.sockets()
+    }
+
+    fn replace(&self, program: BorrowedFd<'_>) -> Result<(), xsk::Error> {
+        self.program.replace(program)
+    }
+
+    fn restore(&self) -> Result<(), xsk::Error> {
+        self.program.restore()
+    }
+
+    fn connect(&self, interfaces: BorrowedFd<'_>, number: u32) -> Result<(), xsk::Error> {
+        let refused = |errno| xsk::Error { step: "entering the interface in a BPF map", errno };
+        // The kernel looks for the interface in the caller's namespace.
+        let map = interfaces.try_clone_to_owned().map_err(|_| refused(Errno::MFILE))?;
+        let index = self.index;
+        let entered =
+            self.namespace.run(move || Ok(bpf::syscall::enter_interface(map.as_fd(), number, index)));
+        entered.unwrap_or(Err(Errno::NODEV)).map_err(refused)
+    }
 }
 
 /// The program and the sockets, as long as the port is attached.
 struct Kept {
     _resender: Resender,
     sockets: Vec<Arc<Socket>>,
-    program: Program,
+    program: Arc<Program>,
     /// Ends promiscuous mode with its descriptor.
     _promiscuous: OwnedFd,
     _tags: Tags,

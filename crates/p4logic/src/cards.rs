@@ -1,0 +1,190 @@
+//! The part of the data path that runs in the kernel: a program's card on the interfaces of the bridge's ports.
+//!
+//! With the setting [`crate::ProgramSettings::xdp`], the interfaces of ports with AF_XDP sockets run the program in XDP
+//! ([`xdp`]). Packets that come from one of them and go to another one never reach a worker. Those for other ports, and
+//! those that come to constructs without a counterpart in XDP, go to the worker as they came.
+//!
+//! Invariants:
+//! - An interface runs this program, or redirects all packets to its sockets: whatever fails, packets meet the program.
+//! - The state's counts are the workers', and the card's as far as they have been collected.
+//! - No interface is kept open.
+
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::sync::{Arc, Weak};
+
+use fabric::PortIndex;
+use pipeline::state::{Bundle, State};
+use xdp::{Card, Lowered, Setting};
+use xsk::Interface;
+
+/// Stack of the thread that lowers programs, which may nest deeply; only what is used takes memory.
+const STACK: usize = 64 << 20;
+
+/// A port that runs the program.
+#[derive(Clone)]
+struct Attached {
+    number: u32,
+    interface: Weak<dyn Interface>,
+}
+
+/// A program's card, or the reason for having none.
+pub(crate) struct Cards {
+    card: Result<Card, String>,
+    attached: BTreeMap<PortIndex, Attached>,
+    /// Ports that do not run it, and why.
+    refused: BTreeMap<PortIndex, String>,
+}
+
+impl Cards {
+    /// Lowers the program of a state.
+    pub(crate) fn new(state: &State) -> Self {
+        let card = lower(state).and_then(|lowered| Card::new(lowered, state).map_err(|e| e.to_string()));
+        if let Err(reason) = &card {
+            tracing::warn!("the P4 program stays on the CPU: {reason}");
+        }
+        Self { card, attached: BTreeMap::new(), refused: BTreeMap::new() }
+    }
+
+    /// Takes the place of another program's card on its interfaces; they follow with the next [`Cards::follow_ports`].
+    pub(crate) fn take_over(&mut self, before: &mut Cards) {
+        // Numbers are another card's: each interface gets this one's program.
+        self.attached = std::mem::take(&mut before.attached);
+        self.attached.values_mut().for_each(|attached| attached.number = u32::MAX);
+    }
+
+    /// Has these ports run the program, by their P4 numbers, and no others.
+    pub(crate) fn follow_ports(&mut self, ports: &[(PortIndex, u32, Arc<dyn Interface>)]) {
+        let Ok(card) = &self.card else { return self.release() };
+        self.refused.clear();
+        let is_there = |index: &PortIndex, attached: &Attached| {
+            ports.iter().any(|(other, number, interface)| {
+                let same = std::ptr::addr_eq(Arc::as_ptr(interface), attached.interface.as_ptr());
+                other == index && *number == attached.number && same
+            })
+        };
+        let gone: Vec<_> =
+            self.attached.extract_if(.., |index, attached| !is_there(index, attached)).collect();
+        for (index, attached) in gone {
+            let stays = ports.iter().any(|(other, ..)| *other == index);
+            if attached.number != u32::MAX {
+                report(card.disconnect(attached.number));
+            }
+            if let Some(interface) = attached.interface.upgrade().filter(|_| !stays) {
+                report(interface.restore());
+            }
+        }
+        for (index, number, interface) in ports {
+            if self.attached.contains_key(index) {
+                continue;
+            }
+            match attach(card, *number, interface.as_ref()) {
+                Ok(()) => {
+                    let interface = Arc::downgrade(interface);
+                    self.attached.insert(*index, Attached { number: *number, interface });
+                }
+                Err(reason) => {
+                    tracing::warn!("P4 port {number} does not run the program in XDP: {reason}");
+                    report(interface.restore());
+                    self.refused.insert(*index, reason);
+                }
+            }
+        }
+    }
+
+    /// Follows changes of the state. A card that cannot gives its interfaces up: all packets go to the workers.
+    pub(crate) fn applied(&mut self, state: &State, bundle: &Bundle) {
+        let Ok(card) = &mut self.card else { return };
+        if let Err(error) = card.follow(state, bundle) {
+            tracing::warn!("the P4 program leaves XDP for the CPU: {error}");
+            self.give_up(state, error.to_string());
+        }
+    }
+
+    fn give_up(&mut self, state: &State, reason: String) {
+        self.release();
+        self.collect(state);
+        self.card = Err(reason);
+    }
+
+    /// Adds what the card has counted to the state's counts.
+    pub(crate) fn collect(&mut self, state: &State) {
+        if let Ok(card) = &mut self.card {
+            report(card.collect(state));
+        }
+    }
+
+    /// Has all interfaces redirect their packets to the workers.
+    fn release(&mut self) {
+        for (_, attached) in std::mem::take(&mut self.attached) {
+            if let Some(interface) = attached.interface.upgrade() {
+                report(interface.restore());
+            }
+        }
+    }
+
+    /// Figures by name, for people.
+    pub(crate) fn figures(&self) -> Vec<(String, String)> {
+        let mut rows = Vec::new();
+        let mut row = |name: &str, value: String| rows.push((name.to_owned(), value));
+        let card = match &self.card {
+            Ok(card) => card,
+            Err(reason) => {
+                row("runs in XDP", format!("no: {reason}"));
+                return rows;
+            }
+        };
+        let ports: Vec<_> = self.attached.values().map(|attached| attached.number.to_string()).collect();
+        let of_ports = if ports.is_empty() { "none with AF_XDP sockets".into() } else { ports.join(", ") };
+        row("runs in XDP", format!("yes, ports: {of_ports}"));
+        for (index, reason) in &self.refused {
+            row("does not run at", format!("{index:?}: {reason}"));
+        }
+        row("instructions", card.lowered().instructions().to_string());
+        for refusal in card.lowered().to_cpu() {
+            row("packets for the CPU", refusal.to_string());
+        }
+        if let Ok(figures) = card.figures() {
+            row("packets", figures.packets.to_string());
+            row("sent to other interfaces", figures.sent.to_string());
+            row("dropped", figures.dropped.iter().sum::<u64>().to_string());
+            row("handed to workers", figures.to_cpu.to_string());
+        }
+        rows
+    }
+}
+
+impl Drop for Cards {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+fn report<E: std::fmt::Display>(result: Result<(), E>) {
+    if let Err(error) = result {
+        tracing::warn!("a P4 program in XDP: {error}");
+    }
+}
+
+fn attach(card: &Card, number: u32, interface: &dyn Interface) -> Result<(), String> {
+    let program = card.load(number, interface.sockets()).map_err(|error| error.to_string())?;
+    let interfaces = card.interfaces().map_err(|error| error.to_string())?;
+    interface.connect(interfaces, number).map_err(|error| error.to_string())?;
+    interface.replace(program.as_fd()).map_err(|error| error.to_string())
+}
+
+/// Lowers a program, on a thread with enough stack.
+fn lower(state: &State) -> Result<Lowered, String> {
+    let program = state.program();
+    let lowered = std::thread::scope(|scope| {
+        let lower = || xdp::lower(program, Setting::Live);
+        let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, lower);
+        thread.map(|thread| thread.join())
+    });
+    match lowered {
+        Ok(Ok(Ok(lowered))) => Ok(lowered),
+        Ok(Ok(Err(refusals))) => Err(refusals.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")),
+        Ok(Err(_)) => Err("lowering it failed".into()),
+        Err(error) => Err(error.to_string()),
+    }
+}
