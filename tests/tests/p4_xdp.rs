@@ -1,11 +1,12 @@
 //! A P4 program in the kernel: hosts behind veth interfaces talk by XDP, and the worker gets what cards cannot do.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use e2e::iperf::measure;
-use e2e::{Daemon, Netns, config, ping_all, unique, until};
+use e2e::{Daemon, Netns, binary, config, ping_all, unique, until};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -17,39 +18,67 @@ struct Rig {
     _machine: Netns,
 }
 
+/// An interface of the machine whose other end is `eth0` of a host, with an address.
+fn connect(machine: &Netns, end: &str, host: &Netns, address: &str) {
+    machine
+        .run(&["ip", "link", "add", end, "type", "veth", "peer", "name", "eth0", "netns", host.name()])
+        .unwrap();
+    machine.run(&["ip", "link", "set", end, "up"]).unwrap();
+    host.run(&["ip", "addr", "add", &format!("{address}/24"), "dev", "eth0"]).unwrap();
+    host.run(&["ip", "link", "set", "eth0", "up"]).unwrap();
+    // A veth takes packets from XDP only while its other end collects them, and XDP completes no checksums.
+    host.run(&["ethtool", "-K", "eth0", "gro", "on", "tx", "off"]).unwrap();
+}
+
+fn interface(machine: &Netns, name: &str, number: u32) -> String {
+    let more = format!("driver = \"af-xdp\"\np4-port = {number}\n");
+    config::netdev(name, name, machine.name(), &more)
+}
+
+/// An example's program.
+fn example(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/p4").join(name).canonicalize().unwrap()
+}
+
+/// A figure of a bridge's card, in `logic show`.
+fn figure(daemon: &Daemon, bridge: &str, name: &str) -> Option<String> {
+    let shown = daemon.json(&["logic", "show", bridge]).unwrap();
+    let tables = shown["tables"].as_array().unwrap();
+    let card = tables.iter().find(|table| table["name"] == "card")?;
+    let rows = card["rows"].as_array().unwrap().iter().map(|row| {
+        let cells = row["cells"].as_array().unwrap_or_else(|| row.as_array().unwrap());
+        [0, 1].map(|i| cells[i].as_str().unwrap().to_owned())
+    });
+    rows.into_iter().find(|[figure, _]| figure == name).map(|[_, value]| value)
+}
+
+/// Waits until a bridge's program runs at these ports.
+fn until_runs(daemon: &Daemon, bridge: &str, ports: &str) {
+    let wanted = format!("yes, ports: {ports}");
+    until("the program at the interfaces", LIMIT, || {
+        Ok((figure(daemon, bridge, "runs in XDP").as_ref() == Some(&wanted)).then_some(()))
+    })
+    .unwrap();
+}
+
+/// Packets that workers took in from a port.
+fn taken(daemon: &Daemon, bridge: &str, port: &str) -> u64 {
+    let shown = daemon.json(&["port", "show", bridge, port]).unwrap();
+    shown["totals"]["rx"]["packets"].as_u64().unwrap_or_else(|| panic!("{shown}"))
+}
+
 impl Rig {
     fn start() -> Rig {
         let machine = Netns::new().unwrap();
         let hosts: [Netns; 3] = std::array::from_fn(|_| Netns::new().unwrap());
         let mut ports = String::new();
-        for (i, host) in hosts.iter().take(2).enumerate() {
-            let (end, number) = (format!("v{}", i + 1), i + 1);
-            machine
-                .run(&[
-                    "ip",
-                    "link",
-                    "add",
-                    &end,
-                    "type",
-                    "veth",
-                    "peer",
-                    "name",
-                    "eth0",
-                    "netns",
-                    host.name(),
-                ])
-                .unwrap();
-            machine.run(&["ip", "link", "set", &end, "up"]).unwrap();
-            host.run(&["ip", "addr", "add", &format!("10.79.0.{number}/24"), "dev", "eth0"]).unwrap();
-            host.run(&["ip", "link", "set", "eth0", "up"]).unwrap();
-            // A veth takes packets from XDP only while its other end collects them, and XDP completes no checksums.
-            host.run(&["ethtool", "-K", "eth0", "gro", "on", "tx", "off"]).unwrap();
-            let more = format!("driver = \"af-xdp\"\np4-port = {number}\n");
-            ports += &config::netdev(&end, &end, machine.name(), &more);
+        for (number, host) in (1..).zip(hosts.iter().take(2)) {
+            let end = format!("v{number}");
+            connect(&machine, &end, host, &format!("10.79.0.{number}"));
+            ports += &interface(&machine, &end, number);
         }
         ports += &config::tap("t3", &unique("t"), hosts[2].name(), &["10.79.0.3/24"], "p4-port = 3\n");
-        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/p4/acl.p4");
-        let bridge = config::bridge("br0", &format!("p4:{}", program.canonicalize().unwrap().display()));
+        let bridge = config::bridge("br0", &format!("p4:{}", example("acl.p4").display()));
         let daemon = Daemon::start(&(bridge + "params = { xdp = \"on\" }\n" + &ports)).unwrap();
         for port in ["v1", "v2", "t3"] {
             daemon.wait_up("br0", port).unwrap();
@@ -57,10 +86,7 @@ impl Rig {
         let rig = Rig { daemon, hosts, _machine: machine };
         rig.run(&["p4", "add", "br0", "rules hdr.ipv4.protocol=1 prio=10 => permit"]);
         rig.wire(1, 2);
-        until("the program at both interfaces", LIMIT, || {
-            Ok((rig.figure("runs in XDP").as_deref() == Some("yes, ports: 1, 2")).then_some(()))
-        })
-        .unwrap();
+        until_runs(&rig.daemon, "br0", "1, 2");
         rig
     }
 
@@ -78,26 +104,16 @@ impl Rig {
         }
     }
 
-    /// A figure of the card, in `logic show`.
     fn figure(&self, name: &str) -> Option<String> {
-        let shown = self.daemon.json(&["logic", "show", "br0"]).unwrap();
-        let tables = shown["tables"].as_array().unwrap();
-        let card = tables.iter().find(|table| table["name"] == "card")?;
-        let rows = card["rows"].as_array().unwrap().iter().map(|row| {
-            let cells = row["cells"].as_array().unwrap_or_else(|| row.as_array().unwrap());
-            [0, 1].map(|i| cells[i].as_str().unwrap().to_owned())
-        });
-        rows.into_iter().find(|[figure, _]| figure == name).map(|[_, value]| value)
+        figure(&self.daemon, "br0", name)
     }
 
     fn count(&self, name: &str) -> u64 {
         self.figure(name).unwrap().parse().unwrap()
     }
 
-    /// Packets that workers took in from a port.
     fn taken(&self, port: &str) -> u64 {
-        let shown = self.daemon.json(&["port", "show", "br0", port]).unwrap();
-        shown["totals"]["rx"]["packets"].as_u64().unwrap_or_else(|| panic!("{shown}"))
+        taken(&self.daemon, "br0", port)
     }
 
     fn ping(&self, from: usize, to: usize, count: u32) {
@@ -150,10 +166,7 @@ fn the_worker_has_what_cards_cannot_do() {
     rig.wire(1, 2);
     rig.ping(1, 2, 5);
     rig.run(&["port", "del", "br0", "v2"]);
-    until("port 1 alone", LIMIT, || {
-        Ok((rig.figure("runs in XDP").as_deref() == Some("yes, ports: 1")).then_some(()))
-    })
-    .unwrap();
+    until_runs(&rig.daemon, "br0", "1");
     rig.wire(1, 3);
     rig.ping(1, 3, 5);
 }
@@ -176,4 +189,44 @@ fn entries_that_a_card_cannot_hold_move_the_program_to_the_worker() {
     let before = rig.taken("v1");
     rig.ping(1, 2, 20);
     assert!(rig.taken("v1") >= before + 20);
+}
+
+#[test]
+fn line_cards_in_the_kernel_are_one_switch() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(binary("mswitch", "MSWITCH_BIN").unwrap());
+    command.args(["p4", "split"]).arg(example("acl.p4")).args(["--cards", "1", "2", "--output"]);
+    assert!(command.arg(folder.path()).status().unwrap().success());
+
+    let machine = Netns::new().unwrap();
+    let hosts: [Netns; 2] = std::array::from_fn(|_| Netns::new().unwrap());
+    // The fabric of two cards is a cable.
+    machine.run(&["ip", "link", "add", "l1", "type", "veth", "peer", "name", "l2"]).unwrap();
+    let mut text = String::new();
+    for (number, host) in (1..).zip(&hosts) {
+        let (end, link, other) = (format!("v{number}"), format!("l{number}"), 3 - number);
+        machine.run(&["ip", "link", "set", &link, "up"]).unwrap();
+        connect(&machine, &end, host, &format!("10.79.1.{number}"));
+        let program = folder.path().join(format!("card{number}.p4"));
+        text += &config::bridge(&format!("card{number}"), &format!("p4:{}", program.display()));
+        text += &format!("params = {{ xdp = \"on\", link = 500, behind-link = \"{other}\" }}\n");
+        text += &(interface(&machine, &end, number) + &interface(&machine, &link, 500));
+    }
+    let daemon = Daemon::start(&text).unwrap();
+    for number in [1, 2] {
+        let card = format!("card{number}");
+        until_runs(&daemon, &card, &format!("{number}, 500"));
+        daemon.run(&["p4", "add", &card, "rules hdr.ipv4.protocol=1 prio=10 => permit"]).unwrap();
+        let wire = format!("wires std.ingress_port={number} => to(port={})", 3 - number);
+        daemon.run(&["p4", "add", &card, &wire]).unwrap();
+    }
+    ping_all(&hosts[0], "10.79.1.2", 1, "0.01").unwrap();
+    let before = [("card1", "v1"), ("card1", "l1"), ("card2", "v2"), ("card2", "l2")]
+        .map(|(card, port)| (card, port, taken(&daemon, card, port)));
+    ping_all(&hosts[0], "10.79.1.2", 100, "0.01").unwrap();
+    for (card, port, packets) in before {
+        assert_eq!(taken(&daemon, card, port), packets, "{card} {port}");
+    }
+    let sent = figure(&daemon, "card1", "sent to other interfaces").unwrap().parse::<u64>().unwrap();
+    assert!(sent >= 200, "{sent}");
 }

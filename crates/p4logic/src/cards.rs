@@ -24,7 +24,8 @@ const STACK: usize = 64 << 20;
 /// A port that runs the program.
 #[derive(Clone)]
 struct Attached {
-    number: u32,
+    /// P4 numbers of packets' destinations that it leads to, its own first; none after another card.
+    numbers: Vec<u32>,
     interface: Weak<dyn Interface>,
 }
 
@@ -50,42 +51,42 @@ impl Cards {
     pub(crate) fn take_over(&mut self, before: &mut Cards) {
         // Numbers are another card's: each interface gets this one's program.
         self.attached = std::mem::take(&mut before.attached);
-        self.attached.values_mut().for_each(|attached| attached.number = u32::MAX);
+        self.attached.values_mut().for_each(|attached| attached.numbers.clear());
     }
 
-    /// Has these ports run the program, by their P4 numbers, and no others.
-    pub(crate) fn follow_ports(&mut self, ports: &[(PortIndex, u32, Arc<dyn Interface>)]) {
+    /// Has these ports run the program, and no others; by the P4 numbers that they lead to, their own first.
+    pub(crate) fn follow_ports(&mut self, ports: &[(PortIndex, Vec<u32>, Arc<dyn Interface>)]) {
         let Ok(card) = &self.card else { return self.release() };
         self.refused.clear();
         let is_there = |index: &PortIndex, attached: &Attached| {
-            ports.iter().any(|(other, number, interface)| {
+            ports.iter().any(|(other, numbers, interface)| {
                 let same = std::ptr::addr_eq(Arc::as_ptr(interface), attached.interface.as_ptr());
-                other == index && *number == attached.number && same
+                other == index && *numbers == attached.numbers && same
             })
         };
         let gone: Vec<_> =
             self.attached.extract_if(.., |index, attached| !is_there(index, attached)).collect();
         for (index, attached) in gone {
             let stays = ports.iter().any(|(other, ..)| *other == index);
-            if attached.number != u32::MAX {
-                report(card.disconnect(attached.number));
-            }
+            attached.numbers.iter().for_each(|number| report(card.disconnect(*number)));
             if let Some(interface) = attached.interface.upgrade().filter(|_| !stays) {
                 report(interface.restore());
             }
         }
-        for (index, number, interface) in ports {
+        for (index, numbers, interface) in ports {
             if self.attached.contains_key(index) {
                 continue;
             }
-            match attach(card, *number, interface.as_ref()) {
+            match attach(card, numbers, interface.as_ref()) {
                 Ok(()) => {
-                    let interface = Arc::downgrade(interface);
-                    self.attached.insert(*index, Attached { number: *number, interface });
+                    let (numbers, interface) = (numbers.clone(), Arc::downgrade(interface));
+                    self.attached.insert(*index, Attached { numbers, interface });
                 }
                 Err(reason) => {
-                    tracing::warn!("P4 port {number} does not run the program in XDP: {reason}");
+                    let own = numbers.first().copied().unwrap_or_default();
+                    tracing::warn!("P4 port {own} does not run the program in XDP: {reason}");
                     report(interface.restore());
+                    numbers.iter().for_each(|number| report(card.disconnect(*number)));
                     self.refused.insert(*index, reason);
                 }
             }
@@ -134,7 +135,8 @@ impl Cards {
                 return rows;
             }
         };
-        let ports: Vec<_> = self.attached.values().map(|attached| attached.number.to_string()).collect();
+        let own = self.attached.values().filter_map(|attached| attached.numbers.first());
+        let ports: Vec<_> = own.map(ToString::to_string).collect();
         let of_ports = if ports.is_empty() { "none with AF_XDP sockets".into() } else { ports.join(", ") };
         row("runs in XDP", format!("yes, ports: {of_ports}"));
         for (index, reason) in &self.refused {
@@ -166,10 +168,13 @@ fn report<E: std::fmt::Display>(result: Result<(), E>) {
     }
 }
 
-fn attach(card: &Card, number: u32, interface: &dyn Interface) -> Result<(), String> {
-    let program = card.load(number, interface.sockets()).map_err(|error| error.to_string())?;
+fn attach(card: &Card, numbers: &[u32], interface: &dyn Interface) -> Result<(), String> {
+    let own = numbers.first().copied().unwrap_or_default();
+    let program = card.load(own, interface.sockets()).map_err(|error| error.to_string())?;
     let interfaces = card.interfaces().map_err(|error| error.to_string())?;
-    interface.connect(interfaces, number).map_err(|error| error.to_string())?;
+    for number in numbers {
+        interface.connect(interfaces, *number).map_err(|error| error.to_string())?;
+    }
     interface.replace(program.as_fd()).map_err(|error| error.to_string())
 }
 

@@ -177,9 +177,11 @@ impl Ports {
         self.entries.values().map(|entry| (entry.name.as_str(), entry.number))
     }
 
-    /// The number of a port.
-    pub(crate) fn number_of(&self, index: PortIndex) -> Option<u32> {
-        self.entries.get(&index).and_then(|entry| entry.number)
+    /// The numbers of packets' destinations that a port leads to: its own first, then those behind the link.
+    pub(crate) fn numbers_of(&self, index: PortIndex) -> Option<Vec<u32>> {
+        let own = self.entries.get(&index)?.number?;
+        let behind = (self.link.number == Some(own)).then_some(&self.link.behind);
+        Some([own].into_iter().chain(behind.into_iter().flatten().copied()).collect())
     }
 
     /// The extract for packets.

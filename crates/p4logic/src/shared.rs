@@ -146,7 +146,7 @@ impl Core {
         let of_bridge = all.list().into_iter().filter(|(at, _)| at.bridge == *bridge);
         let ports = self.ports();
         let numbered: Vec<_> = of_bridge
-            .filter_map(|(at, interface)| Some((at.port, ports.number_of(at.port)?, interface)))
+            .filter_map(|(at, interface)| Some((at.port, ports.numbers_of(at.port)?, interface)))
             .collect();
         drop(ports);
         cards.follow_ports(&numbered);
@@ -222,6 +222,7 @@ impl Core {
         // Its state is freed without the lock.
         drop(control);
         drop(before);
+        self.follow_interfaces();
         self.plane.bell.ring();
         Ok(())
     }
