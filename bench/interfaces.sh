@@ -4,7 +4,8 @@
 #
 #   bench/interfaces.sh [--rounds N] [--seconds S] [--only NAME,NAME...] [--load 64,1518,tcp,memif] [--out FILE]
 #
-# Names: bridge (the kernel's), relay, af-packet and af-xdp (mswitch's drivers, logic `learning`), ovs (action NORMAL). Each
+# Names: bridge (the kernel's), relay, af-packet and af-xdp (mswitch's drivers, logic `learning`), ovs (action NORMAL); on
+# request p4 and p4-xdp (bench/p4/stations.p4 in the worker, and in the kernel), and ovs-af-xdp (DPDK's AF_XDP driver). Each
 # switch connects two veth pairs in a network namespace of its own; mswitch and Open vSwitch have one thread, on CPU 0.
 # Loads: packets of 64 or 1,518 bytes (with frame check sequence), which dpdk-testpmd on CPU 1 sends over packet sockets
 # at the far ends and returns with correct addresses; iperf3's TCP from one namespace to another, the sender on CPU 1; or
@@ -68,6 +69,8 @@ make_namespaces() {
     ip -n "$netns" link set "c$i" address "02:00:00:00:00:0$((i + 1))" up
     ip -n "$netns" address add "10.78.0.$((i + 1))/24" dev "c$i"
     ip -n "$switch_ns" link set "v$i" up
+    # A veth takes packets from XDP only while its other end collects them.
+    case $name in p4 | p4-xdp | ovs-af-xdp) ip netns exec "$netns" ethtool -K "c$i" gro on ;; esac
   done
 }
 
@@ -99,13 +102,29 @@ start() {
       waits_for 10 ports_up "$([ "$2" = memif ] && echo 1 || echo 2)" || fail "mswitch did not start: $(tail -3 "$dir/ours/log")"
       process=$ours
       ;;
+    p4 | p4-xdp)
+      rm -rf "$dir/ours"
+      mkdir "$dir/ours"
+      {
+        printf '[[bridge]]\nname = "br0"\nlogic = "p4:%s"\n' "$(realpath "$(dirname "$0")/p4/stations.p4")"
+        if [ "$1" = p4-xdp ]; then printf 'params = { xdp = "on" }\n'; fi
+        for i in 0 1; do
+          printf '[[bridge.port]]\nname = "v%s"\ntype = "netdev"\ndriver = "af-xdp"\np4-port = %s\n' "$i" "$((i + 1))"
+        done
+      } >"$dir/ours/config.toml"
+      ip netns exec "$switch_ns" "${first[@]}" "$mswitch" daemon --socket "$dir/ours/ctl" --config "$dir/ours/config.toml" --workers 0 2>"$dir/ours/log" &
+      ours=$!
+      waits_for 10 ports_up 2 || fail "mswitch did not start: $(tail -3 "$dir/ours/log")"
+      if [ "$1" = p4-xdp ]; then waits_for 10 in_kernel || fail "the program does not run in XDP: $(tail -3 "$dir/ours/log")"; fi
+      process=$ours
+      ;;
     relay)
       ip netns exec "$switch_ns" "${first[@]}" taskset -c 0 "$relay" v0 v1 2>"$dir/relay.log" &
       ours=$!
       process=$ours
       waits_for 10 grep -q . "$dir/relay.log" || fail "the relay did not start"
       ;;
-    ovs)
+    ovs | ovs-af-xdp)
       rm -rf "$dir/ovs"
       mkdir "$dir/ovs"
       local db=unix:$dir/ovs/db.sock
@@ -116,7 +135,7 @@ start() {
       ovs_pids+=("$(cat "$dir/ovs/ovsdb.pid")")
       ovs-vsctl --db="$db" --no-wait init
       # Without it, it takes neither large segments nor partial checksums, and TCP over veth pairs stands still.
-      if [ "$2" = memif ]; then
+      if [ "$2" = memif ] || [ "$1" = ovs-af-xdp ]; then
         ovs-vsctl --db="$db" --no-wait set Open_vSwitch . other_config:dpdk-init=true other_config:pmd-cpu-mask=0x1 \
           other_config:dpdk-lcore-mask=0x1 other_config:dpdk-socket-mem=512 other_config:dpdk-extra=--no-pci
       else
@@ -132,8 +151,13 @@ start() {
         second=m1 kind=(-- set Interface m1 type=dpdk options:n_rxq=2
           "options:dpdk-devargs=net_memif1,role=server,id=0,rsize=11,socket=$dir/ovs/m1,socket-abstract=no")
       fi
+      local primary=()
+      if [ "$1" = ovs-af-xdp ]; then
+        primary=(-- set Interface v0 type=dpdk options:dpdk-devargs=net_af_xdp0,iface=v0)
+        kind=(-- set Interface v1 type=dpdk options:dpdk-devargs=net_af_xdp1,iface=v1)
+      fi
       ovs-vsctl --db="$db" --no-wait add-br br0 -- set bridge br0 datapath_type=netdev -- \
-        add-port br0 v0 -- add-port br0 "$second" "${kind[@]}"
+        add-port br0 v0 "${primary[@]}" -- add-port br0 "$second" "${kind[@]}"
       waits_for 10 grep -q "added interface $second" "$dir/ovs/vswitchd.log" ||
         fail "Open vSwitch has no ports: $(tail -3 "$dir/ovs/vswitchd.log")"
       process=${ovs_pids[-1]}
@@ -141,6 +165,7 @@ start() {
     *) usage ;;
   esac
 }
+in_kernel() { ask logic show br0 | jq -e '.tables[] | select(.name == "card") | tostring | test("yes, ports: 1, 2")' >/dev/null; }
 ports_up() { [ "$(ask port list br0 | jq '[.ports[] | select(.link == "up")] | length')" = "$1" ]; }
 
 stop() {
@@ -234,7 +259,7 @@ for number in $(seq "$rounds"); do
   for kind in "${kinds[@]}"; do
     echo "round $number of $rounds, $kind"
     for name in "${names[@]}"; do
-      case $kind,$name in memif,bridge | memif,relay) continue ;; esac
+      case $kind,$name in memif,bridge | memif,relay | memif,p4* | memif,ovs-* | tcp,p4* | tcp,ovs-*) continue ;; esac
       run "$name" "$kind"
     done
   done
@@ -245,7 +270,7 @@ jq -s "$jq_reports"'
   {runs: ., summary: (group_by(.load) | map(. as $load | {load: .[0].load, names: (group_by(.name) | map({
     name: .[0].name, rate: (map(.rate) | spread),
     process: (map(.user + .kernel) | spread), machine: (map(.machine_user + .machine_kernel) | spread),
-    ratios: (. as $mine | [("bridge", "relay", "ovs") as $other | [$load[] | select(.name == $other)] |
+    ratios: (. as $mine | [("bridge", "relay", "ovs", "p4", "ovs-af-xdp") as $other | [$load[] | select(.name == $other)] |
       select(length == ($mine | length)) | . as $theirs | {to: $other, ratio: ($mine | ratios($theirs) | spread)}])}))}))}' \
   "$dir/results" >"$dir/report.json"
 

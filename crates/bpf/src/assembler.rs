@@ -3,6 +3,7 @@
 //! Operations are on 64 bits unless their names say otherwise. Jumps go to [`Label`]s, which are bound before or behind
 //! them. Maps are referred to by number: [`Program::with`] puts in the descriptors of those that exist.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// An instruction (`struct bpf_insn`).
@@ -176,6 +177,12 @@ impl Program {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.code.is_empty()
+    }
+
+    /// Number of different maps.
+    pub fn maps(&self) -> usize {
+        let map = |later: &(usize, Later)| if let Later::Map(map) = later.1 { Some(map) } else { None };
+        self.later.iter().filter_map(map).collect::<BTreeSet<_>>().len()
     }
 
     /// The name of the part that an instruction belongs to, see [`Assembler::part`].

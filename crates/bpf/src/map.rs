@@ -6,6 +6,9 @@ use rustix::io::Errno;
 
 use crate::syscall;
 
+/// Bytes of values that are read at once.
+const BATCH: usize = 256 << 10;
+
 /// Kinds of maps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -123,6 +126,32 @@ impl Map {
             .chunks(size)
             .map(|value| value.iter().copied().take(self.shape.value as usize).collect())
             .collect())
+    }
+
+    /// Calls `each` with every index of an array and its value, those of all CPUs one after another for an array for each CPU
+    /// (Linux 5.13).
+    ///
+    /// # Errors
+    /// The kernel's; [`Errno::INVAL`] for other kinds.
+    pub fn for_each(&self, mut each: impl FnMut(u32, &[u8])) -> Result<(), Errno> {
+        if !matches!(self.shape.kind, Kind::Array | Kind::PerCpuArray) {
+            return Err(Errno::INVAL);
+        }
+        let size = self.found.next_multiple_of(8);
+        let batch = (BATCH / size.max(1)).clamp(1, self.shape.entries as usize);
+        let mut values = vec![0; batch * size];
+        let mut from = 0;
+        while from < self.shape.entries {
+            let found = syscall::map_lookup_batch(self.fd.as_fd(), from, size, &mut values)?;
+            if found == 0 {
+                break;
+            }
+            for (index, value) in (from..).zip(values.chunks(size).take(found)) {
+                each(index, value);
+            }
+            from += found as u32;
+        }
+        Ok(())
     }
 
     /// Enters the same value for each CPU.

@@ -16,6 +16,7 @@ const PROG_LOAD: u32 = 5;
 const PROG_TEST_RUN: u32 = 10;
 const PROG_GET_FD_BY_ID: u32 = 13;
 const OBJ_GET_INFO_BY_FD: u32 = 15;
+const MAP_LOOKUP_BATCH: u32 = 24;
 const LINK_CREATE: u32 = 28;
 const LINK_UPDATE: u32 = 29;
 const LINK_GET_FD_BY_ID: u32 = 30;
@@ -50,6 +51,19 @@ struct MapElement {
     pad: u32,
     key: u64,
     value: u64,
+    flags: u64,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct MapBatch {
+    in_batch: u64,
+    out_batch: u64,
+    keys: u64,
+    values: u64,
+    count: u32,
+    map_fd: u32,
+    elem_flags: u64,
     flags: u64,
 }
 
@@ -280,6 +294,35 @@ pub(crate) fn map_lookup(map: BorrowedFd<'_>, key: &[u8], value: &mut [u8]) -> R
     unsafe { bpf(MAP_LOOKUP_ELEM, &mut attributes) }.map(drop)
 }
 
+/// Reads values of an array from index `from`, as many as have room in `values`, of `size` bytes each, and returns how many
+/// these are; fewer at the array's end.
+pub(crate) fn map_lookup_batch(
+    map: BorrowedFd<'_>,
+    from: u32,
+    size: usize,
+    values: &mut [u8],
+) -> Result<usize, Errno> {
+    let count = u32::try_from(values.len() / size.max(1)).unwrap_or(u32::MAX);
+    let mut keys = vec![0_u32; count as usize];
+    // A batch goes on behind the key that the one before has left; there is none at the beginning.
+    let (before, mut last) = (from.wrapping_sub(1), 0_u32);
+    let mut attributes = MapBatch {
+        in_batch: if from > 0 { (&raw const before).expose_provenance() as u64 } else { 0 },
+        out_batch: (&raw mut last).expose_provenance() as u64,
+        keys: keys.as_mut_ptr().expose_provenance() as u64,
+        values: values.as_mut_ptr().expose_provenance() as u64,
+        count,
+        map_fd: number(map),
+        ..MapBatch::default()
+    };
+    // SAFETY: the kernel reads four bytes of `before`, writes four of `last`, and at most `count` keys and values, for which
+    // there is room by the caller's promise that values have `size` bytes, during the call.
+    match unsafe { bpf(MAP_LOOKUP_BATCH, &mut attributes) } {
+        Ok(_) | Err(Errno::NOENT) => Ok(attributes.count as usize),
+        Err(errno) => Err(errno),
+    }
+}
+
 /// An XDP program that the kernel refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
@@ -298,7 +341,9 @@ pub fn load_verified(instructions: &[Instruction], name: &str, frags: bool) -> R
     let mut log = Vec::new();
     match load(instructions, name, frags, &mut log) {
         // The verifier writes only if asked, since it writes much.
-        Err(Errno::INVAL | Errno::ACCESS | Errno::TOOBIG | Errno::PERM) => log.resize(16 << 20, 0),
+        Err(Errno::INVAL | Errno::ACCESS | Errno::TOOBIG | Errno::PERM | Errno::FAULT | Errno::NOMEM) => {
+            log.resize(16 << 20, 0);
+        }
         loaded => return loaded.map_err(plain),
     }
     load(instructions, name, frags, &mut log).map_err(|errno| {

@@ -93,6 +93,24 @@ fn maps_hold_values_and_refuse_others() {
     assert_eq!(map.update(&one, &[0; 7]), Err(Errno::INVAL));
     assert_eq!((map.get(&[1]), map.remove(&[1])), (Err(Errno::INVAL), Err(Errno::INVAL)));
 
+    // More values than are read at once.
+    let all = Map::new(shape(Kind::PerCpuArray, 4, 16, 20_000)).unwrap();
+    for index in [0_u32, 1, 9_999, 19_999] {
+        all.update_each(&index.to_ne_bytes(), &[index as u8; 16]).unwrap();
+    }
+    let mut seen = Vec::new();
+    let mut next = 0;
+    all.for_each(|index, value| {
+        assert_eq!(index, next);
+        next += 1;
+        if value.iter().any(|byte| *byte != 0) {
+            seen.push((index, value[0], value.len()));
+        }
+    })
+    .unwrap();
+    let bytes = all.get(&[0; 4]).unwrap().len();
+    assert_eq!((next, seen), (20_000, vec![(1, 1, bytes), (9_999, 15, bytes), (19_999, 31, bytes)]));
+
     let trie = Map::new(shape(Kind::LpmTrie, 8, 4, 4)).unwrap();
     let key = |bits: u32, address: [u8; 4]| [bits.to_ne_bytes(), address].concat();
     trie.update(&key(8, [10, 0, 0, 0]), &[8; 4]).unwrap();

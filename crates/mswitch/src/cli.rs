@@ -226,6 +226,7 @@ pub(crate) enum P4Command {
     #[command(after_help = examples!(
         "mswitch p4 test /etc/mswitch/router.p4 /etc/mswitch/router.stf",
         "mswitch p4 test /etc/mswitch/router.p4 /etc/mswitch/router.stf --trace",
+        "mswitch p4 test /etc/mswitch/router.p4 /etc/mswitch/router.stf --xdp",
     ))]
     Test {
         /// Program
@@ -239,6 +240,9 @@ pub(crate) enum P4Command {
         /// Native module with the functions that the program declares as `extern`
         #[arg(long, value_name = "FILE")]
         functions: Option<PathBuf>,
+        /// Also run cases, and then random packets, in the kernel (XDP), and say which constructs need the CPU; as root
+        #[arg(long)]
+        xdp: bool,
         #[command(flatten)]
         source: P4Source,
     },

@@ -1,6 +1,6 @@
 //! A line card: a program in the kernel, its maps, and what they hold.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -8,14 +8,15 @@ use std::sync::atomic::Ordering::Relaxed;
 use bpf::Map;
 use bpf::syscall::{self, Refused};
 use pipeline::hash;
-use pipeline::ir::{CounterId, HashKind, RegisterId, TableId};
-use pipeline::state::{Bundle, Change, EntryId, State};
+use pipeline::ir::{CounterId, HashKind, RegisterId, Table, TableId};
+use pipeline::state::{Bundle, Change, EntryId, Installed, State};
 use rustix::io::Errno;
 
-use crate::entries::{self, Contents, EntryError};
+use crate::entries::{self, EntryError};
+use crate::held::{Held, NotHeld, TableMaps};
 use crate::layout::word;
-use crate::lower::{Lowered, mask};
-use crate::tables::{Form, MASKS};
+use crate::lower::Lowered;
+use crate::tables::{Form, TableForm};
 
 /// What became of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,28 +88,6 @@ pub enum CardError {
 
 /// Lines of the verifier's log that an error shows.
 const LOG_LINES: usize = 12;
-
-/// What a table's maps hold.
-#[derive(Debug, Default)]
-struct Held {
-    contents: Contents,
-    /// Numbers of masks.
-    masks: BTreeMap<Vec<u8>, u32>,
-    /// Places of entries' counts.
-    slots: HashMap<EntryId, u32>,
-    free: Vec<u32>,
-    /// Entries whose counts are not collected any more.
-    gone: Vec<EntryId>,
-}
-
-impl Held {
-    /// The place of an entry's counts.
-    fn slot(&mut self, entry: EntryId) -> u32 {
-        let next = self.slots.len() as u32 + self.free.len() as u32;
-        let free = &mut self.free;
-        *self.slots.entry(entry).or_insert_with(|| free.pop().unwrap_or(next))
-    }
-}
 
 /// A program in the kernel, for each port that packets come from, and maps that they share.
 #[derive(Debug)]
@@ -202,26 +181,23 @@ impl Card {
     /// # Errors
     /// Entries that maps cannot hold; those before have been entered.
     pub fn follow(&mut self, state: &State, bundle: &Bundle) -> Result<(), CardError> {
-        let (mut entries, mut defaults) = (BTreeSet::new(), BTreeSet::new());
         for change in &bundle.changes {
             match change {
-                Change::Added(table, _) | Change::Modified(table, ..) | Change::Removed(table, _) => {
-                    entries.insert(*table);
+                Change::Added(table, entry) | Change::Modified(table, _, entry) => {
+                    self.set_entry(state, *table, entry)?;
                 }
-                Change::Default(table) => {
-                    defaults.insert(*table);
-                }
+                Change::Removed(table, entry) => self.remove_entry(state, *table, entry)?,
+                Change::Default(table) => self.set_default(state, *table)?,
                 Change::Profile(profile) => {
                     let tables = state.program().tables.iter().enumerate();
                     let of = tables.filter(|(_, table)| table.profile == Some(*profile));
-                    entries.extend(of.map(|(i, _)| TableId::at(i)));
+                    of.map(|(i, _)| TableId::at(i)).try_for_each(|table| self.fill(state, table))?;
                 }
                 // No lowered program has these.
                 Change::Group(..) | Change::Replication(..) | Change::Values(_) => {}
             }
         }
-        entries.into_iter().try_for_each(|table| self.fill(state, table))?;
-        defaults.into_iter().try_for_each(|table| self.set_default(state, table))
+        Ok(())
     }
 
     fn set_default(&mut self, state: &State, table: TableId) -> Result<(), CardError> {
@@ -233,122 +209,63 @@ impl Card {
         }
     }
 
-    /// Makes a table's maps hold what the state has.
+    /// Enters all entries of a table, or their values if they are there.
     fn fill(&mut self, state: &State, table: TableId) -> Result<(), CardError> {
-        let Some(form) = self.lowered.maps.tables.get(table.index()).cloned() else { return Ok(()) };
-        let Some(mut held) = self.tables.get_mut(table.index()).map(std::mem::take) else { return Ok(()) };
-        if form.refused.is_some() {
-            self.tables
-                .iter_mut()
-                .skip(table.index())
-                .take(1)
-                .for_each(|place| *place = std::mem::take(&mut held));
-            return Ok(());
-        }
-        let wanted = entries::contents(state, table, &form, |entry| match form.counts {
-            Some(_) => held.slot(entry),
-            None => 0,
-        });
-        let result = wanted.map_err(CardError::from).and_then(|wanted| {
-            if let Some(map) = form.map {
-                match form.form {
-                    Form::Masks => self.change_masks(map, form.masks.unwrap_or(map), &mut held, &wanted)?,
-                    _ => self.change(map, None, &held.contents.entries, &wanted.entries)?,
-                }
-            }
-            held.contents = wanted;
-            self.forget_counts(state, table, form.counts, &mut held)
-        });
-        for entry in std::mem::take(&mut held.gone) {
-            self.collected.remove(&Count::Entry(table, entry));
-        }
-        self.tables
-            .iter_mut()
-            .skip(table.index())
-            .take(1)
-            .for_each(|place| *place = std::mem::take(&mut held));
-        result
+        let entries = state.table(table).into_iter().flat_map(|table| table.entries());
+        entries.into_iter().try_for_each(|entry| self.set_entry(state, table, entry))
     }
 
-    /// Changes entries of a map from what is there to what is wanted; with a number of a mask, it is in front of keys.
+    fn set_entry(&mut self, state: &State, id: TableId, entry: &Installed) -> Result<(), CardError> {
+        // A later change of the same bundle may have removed it.
+        let is_there = state.table(id).is_some_and(|table| table.get(entry.id).is_some());
+        self.change(state, id, |table, form, held, maps| {
+            if !is_there {
+                return Ok(());
+            }
+            let slot = if form.counts.is_some() { held.slot(entry.id) } else { 0 };
+            let value = entries::value(state, table, form, entry, slot);
+            let keys = entries::keys(table, form, entry)?;
+            held.set(maps, entry.id, keys, &value).map_err(|error| not_held(error, table, maps))
+        })
+    }
+
+    fn remove_entry(&mut self, state: &State, id: TableId, entry: &Installed) -> Result<(), CardError> {
+        self.change(state, id, |table, form, held, maps| {
+            let keys = entries::keys(table, form, entry)?;
+            held.remove(maps, entry.id, keys).map_err(|error| not_held(error, table, maps))
+        })?;
+        self.collected.remove(&Count::Entry(id, entry.id));
+        let counts = self.lowered.maps.tables.get(id.index()).and_then(|form| form.counts);
+        let slot = self.tables.get(id.index()).and_then(|held| held.slot_of(entry.id));
+        if let (Some(counts), Some(slot)) = (counts, slot) {
+            let map = self.map(counts)?;
+            let cleared = map.update_each(&slot.to_ne_bytes(), &[0; 16]);
+            cleared.map_err(|errno| CardError::Update { name: map.shape().name.clone(), errno })?;
+            self.tables.iter_mut().skip(id.index()).take(1).for_each(|held| held.free_slot(entry.id));
+        }
+        Ok(())
+    }
+
+    /// Changes what a table's maps hold; nothing if it has none.
     fn change(
-        &self,
-        map: usize,
-        mask: Option<u32>,
-        there: &BTreeMap<Vec<u8>, Vec<u8>>,
-        wanted: &BTreeMap<Vec<u8>, Vec<u8>>,
-    ) -> Result<(), CardError> {
-        let number = mask.map(|mask| u64::from(mask).to_ne_bytes());
-        let key = |key: &[u8]| [number.as_ref().map_or(&[][..], |number| number), key].concat();
-        for gone in there.keys().filter(|key| !wanted.contains_key(*key)) {
-            self.remove(map, &key(gone))?;
-        }
-        for (new, value) in wanted.iter().filter(|(key, value)| there.get(*key) != Some(*value)) {
-            self.update(map, &key(new), value)?;
-        }
-        Ok(())
-    }
-
-    fn change_masks(
-        &self,
-        map: usize,
-        masks: usize,
-        held: &mut Held,
-        wanted: &Contents,
-    ) -> Result<(), CardError> {
-        let none = BTreeMap::new();
-        let size = self.map(masks)?.shape().value as usize;
-        let place = |number: u32, state: u64, mask: &[u8]| {
-            let mut value = [&state.to_ne_bytes()[..], mask].concat();
-            value.resize(size, 0);
-            self.update(masks, &number.to_ne_bytes(), &value)
-        };
-        // A mask is free before its entries go, and used when they are there.
-        for (gone, there) in
-            held.contents.by_mask.iter().filter(|(key, _)| !wanted.by_mask.contains_key(*key))
-        {
-            if let Some(number) = held.masks.remove(gone) {
-                place(number, mask::FREE, &[])?;
-                self.change(map, Some(number), there, &none)?;
-            }
-        }
-        for (bytes, entries) in &wanted.by_mask {
-            if let Some(number) = held.masks.get(bytes) {
-                let there = held.contents.by_mask.get(bytes).unwrap_or(&none);
-                self.change(map, Some(*number), there, entries)?;
-                continue;
-            }
-            let used: BTreeSet<u32> = held.masks.values().copied().collect();
-            let Some(number) = (0..MASKS).find(|number| !used.contains(number)) else { continue };
-            self.change(map, Some(number), &none, entries)?;
-            place(number, mask::USED, bytes)?;
-            held.masks.insert(bytes.clone(), number);
-        }
-        Ok(())
-    }
-
-    /// Frees the places of counts whose entries are gone.
-    fn forget_counts(
-        &self,
+        &mut self,
         state: &State,
-        table: TableId,
-        counts: Option<usize>,
-        held: &mut Held,
+        id: TableId,
+        change: impl FnOnce(&Table, &TableForm, &mut Held, &TableMaps<'_>) -> Result<(), CardError>,
     ) -> Result<(), CardError> {
-        let Some(counts) = counts else { return Ok(()) };
-        let entries = state.table(table);
-        let gone = held.slots.keys().filter(|entry| entries.is_none_or(|table| table.get(**entry).is_none()));
-        for entry in gone.copied().collect::<Vec<_>>() {
-            if let Some(slot) = held.slots.remove(&entry) {
-                let map = self.map(counts)?;
-                let name = || map.shape().name.clone();
-                let cleared = map.update_each(&slot.to_ne_bytes(), &[0; 16]);
-                cleared.map_err(|errno| CardError::Update { name: name(), errno })?;
-                held.free.push(slot);
-                held.gone.push(entry);
-            }
+        let (Some(table), Some(form), Some(held)) = (
+            state.program().tables.get(id.index()),
+            self.lowered.maps.tables.get(id.index()),
+            self.tables.get_mut(id.index()),
+        ) else {
+            return Ok(());
+        };
+        if form.form == Form::Default && form.refused.is_none() {
+            return Err(EntryError::NoKeys(table.name.clone()).into());
         }
-        Ok(())
+        let Some(entries) = form.map.and_then(|map| self.maps.get(map)) else { return Ok(()) };
+        let masks = form.masks.and_then(|masks| self.maps.get(masks));
+        change(table, form, held, &TableMaps { entries, masks })
     }
 
     /// Loads the program for packets from a port, with the sockets of its interface, by queue, for those that go to the
@@ -442,13 +359,21 @@ impl Card {
                 entry.stats.add(packets, bytes);
             }
         }
-        for (i, counter) in program.counters.iter().enumerate() {
+        for i in 0..program.counters.len() {
             let id = CounterId::at(i);
-            for cell in 0..counter.size {
-                let more = self.since(Count::Counter(id, cell), self.counter(id, cell)?);
-                if more != (0, 0)
-                    && let Some(stats) = state.arrays().counter(id, cell.into())
-                {
+            let Some(map) = self.lowered.maps.counters.get(i).copied() else { continue };
+            let mut counted = Vec::new();
+            let size = self.map(map)?.shape().value.next_multiple_of(8) as usize;
+            let all = self.map(map)?.for_each(|cell, values| {
+                let sum = values.chunks(size).fold((0, 0), |sum, value| add(sum, counts_at(value, 0)));
+                if sum != (0, 0) {
+                    counted.push((cell, sum));
+                }
+            });
+            all.map_err(CardError::Run)?;
+            for (cell, sum) in counted {
+                let more = self.since(Count::Counter(id, cell), sum);
+                if let Some(stats) = state.arrays().counter(id, cell.into()).filter(|_| more != (0, 0)) {
                     stats.packets.fetch_add(more.0, Relaxed);
                     stats.bytes.fetch_add(more.1, Relaxed);
                 }
@@ -528,9 +453,9 @@ impl Card {
     /// The kernel's.
     pub fn hits(&self, table: TableId, entry: EntryId) -> Result<(u64, u64), CardError> {
         let counts = self.lowered.maps.tables.get(table.index()).and_then(|form| form.counts);
-        let slot = self.tables.get(table.index()).and_then(|held| held.slots.get(&entry));
+        let slot = self.tables.get(table.index()).and_then(|held| held.slot_of(entry));
         match (counts, slot) {
-            (Some(counts), Some(slot)) => self.counts(counts, *slot),
+            (Some(counts), Some(slot)) => self.counts(counts, slot),
             _ => Ok((0, 0)),
         }
     }
@@ -546,7 +471,7 @@ impl Card {
 
     fn counts(&self, map: usize, index: u32) -> Result<(u64, u64), CardError> {
         let each = self.map(map)?.get_each(&index.to_ne_bytes()).map_err(CardError::Run)?;
-        Ok(each.iter().fold((0, 0), |sum, value| (sum.0 + word_at(value, 0), sum.1 + word_at(value, 8))))
+        Ok(each.iter().fold((0, 0), |sum, value| add(sum, counts_at(value, 0))))
     }
 
     /// Sets a cell of a counter array.
@@ -591,4 +516,20 @@ impl Card {
 fn word_at(value: &[u8], at: i16) -> u64 {
     let bytes = usize::try_from(at).ok().and_then(|at| value.get(at..at + 8)).and_then(|b| b.try_into().ok());
     bytes.map_or(0, u64::from_ne_bytes)
+}
+
+/// Two words: packets and bytes, or lookups and hits.
+fn counts_at(value: &[u8], at: i16) -> (u64, u64) {
+    (word_at(value, at), word_at(value, at + 8))
+}
+
+fn add(a: (u64, u64), b: (u64, u64)) -> (u64, u64) {
+    (a.0.wrapping_add(b.0), a.1.wrapping_add(b.1))
+}
+
+fn not_held(error: NotHeld, table: &Table, maps: &TableMaps<'_>) -> CardError {
+    match error {
+        NotHeld::Masks(most) => EntryError::Masks(table.name.clone(), most).into(),
+        NotHeld::Map(errno) => CardError::Update { name: maps.entries.shape().name.clone(), errno },
+    }
 }

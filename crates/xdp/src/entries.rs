@@ -1,13 +1,11 @@
 //! From a table's entries to what its maps hold.
 
-use std::collections::BTreeMap;
-
 use pipeline::bits::Bits;
 use pipeline::ir::{ActionCall, ActionId, EntryResult, KeyMatch, Program, Table, TableId};
-use pipeline::state::{EntryId, Installed, State};
+use pipeline::state::{Installed, State};
 
 use crate::layout::words;
-use crate::tables::{Form, KeyPart, MASKS, TableForm};
+use crate::tables::{Form, KeyPart, TableForm};
 
 /// Most prefixes that the ranges of an entry become.
 const PREFIXES: usize = 1024;
@@ -16,23 +14,14 @@ const PREFIXES: usize = 1024;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EntryError {
     /// More masks than packets can be compared with.
-    #[error("table {0}: entries with more than {MASKS} different masks")]
-    Masks(String),
+    #[error("table {0}: entries with more than {1} different masks")]
+    Masks(String, u32),
     /// Entries of a table without keys.
     #[error("table {0}: an entry, though it has no keys; its default is what always runs")]
     NoKeys(String),
     /// Ranges that become too many prefixes.
     #[error("table {0}: an entry's ranges become more than {PREFIXES} prefixes")]
     Ranges(String),
-}
-
-/// The contents of a table's maps.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Contents {
-    /// Values by keys, as in the map. By masks, keys have no number in front yet: [`Contents::by_mask`] has them.
-    pub(crate) entries: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Values by masks and masked keys.
-    pub(crate) by_mask: BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, Vec<u8>>>,
 }
 
 /// The value of a call, without what is in front of the arguments; its first word has the action's number.
@@ -74,59 +63,46 @@ pub(crate) fn default(state: &State, table: TableId, most: usize) -> Option<Vec<
     Some(value)
 }
 
-/// The contents of a table's maps; `slot` has the place for an entry's counts.
-pub(crate) fn contents(
-    state: &State,
-    id: TableId,
+/// Keys of an entry in its table's map, each with its mask; that is empty but in tables by masks.
+pub(crate) fn keys(
+    table: &Table,
     form: &TableForm,
-    mut slot: impl FnMut(EntryId) -> u32,
-) -> Result<Contents, EntryError> {
-    let mut contents = Contents::default();
-    let (Some(table), Some(entries)) = (state.program().tables.get(id.index()), state.table(id)) else {
-        return Ok(contents);
-    };
-    for installed in entries.entries() {
-        let call = call(state, table, installed);
-        let mut value = Vec::new();
-        value.extend(call.action.0.to_ne_bytes());
-        value.extend(slot(installed.id).to_ne_bytes());
-        if form.form == Form::Masks {
-            let prefix = installed.entry.matches.iter().map(|is| prefix_length(&is.is)).max().unwrap_or(0);
-            let rank = u64::from(installed.entry.priority) << 16 | u64::from(prefix);
-            // Of equal ranks the older one wins; none is 0.
-            for word in [rank, u64::MAX - installed.id.0] {
-                value.extend(word.to_ne_bytes());
-            }
-        }
-        value.extend(arguments(state.program(), &call, form.arguments));
-        match form.form {
-            Form::Default => return Err(EntryError::NoKeys(table.name.clone())),
-            Form::Hash => {
-                contents.entries.insert(exact_key(form, installed), value);
-            }
-            Form::Trie => {
-                contents.entries.insert(trie_key(form, installed), value);
-            }
-            Form::Masks => {
-                for (mask, key) in masked_keys(table, form, installed)? {
-                    let of_mask = contents.by_mask.entry(mask).or_default();
-                    // Of entries with one mask and one key, only the best is ever hit.
-                    let known = of_mask.entry(key).or_insert_with(|| value.clone());
-                    if rank_of(known) < rank_of(&value) {
-                        known.clone_from(&value);
-                    }
-                }
-            }
-        }
+    installed: &Installed,
+) -> Result<Vec<Masked>, EntryError> {
+    match form.form {
+        Form::Default => Err(EntryError::NoKeys(table.name.clone())),
+        Form::Hash => Ok(vec![(Vec::new(), exact_key(form, installed))]),
+        Form::Trie => Ok(vec![(Vec::new(), trie_key(form, installed))]),
+        Form::Masks => masked_keys(table, form, installed),
     }
-    if contents.by_mask.len() > MASKS as usize {
-        return Err(EntryError::Masks(table.name.clone()));
-    }
-    Ok(contents)
 }
 
-/// Rank and order of a value.
-fn rank_of(value: &[u8]) -> (u64, u64) {
+/// The value of an entry, whose counts are at `slot`.
+pub(crate) fn value(
+    state: &State,
+    table: &Table,
+    form: &TableForm,
+    installed: &Installed,
+    slot: u32,
+) -> Vec<u8> {
+    let call = call(state, table, installed);
+    let mut value = Vec::new();
+    value.extend(call.action.0.to_ne_bytes());
+    value.extend(slot.to_ne_bytes());
+    if form.form == Form::Masks {
+        let prefix = installed.entry.matches.iter().map(|is| prefix_length(&is.is)).max().unwrap_or(0);
+        let rank = u64::from(installed.entry.priority) << 16 | u64::from(prefix);
+        // Of equal ranks the older one wins; none is 0.
+        for word in [rank, u64::MAX - installed.id.0] {
+            value.extend(word.to_ne_bytes());
+        }
+    }
+    value.extend(arguments(state.program(), &call, form.arguments));
+    value
+}
+
+/// Rank and order of a value in a table by masks: of entries with one mask and one key, only the best is ever hit.
+pub(crate) fn rank_of(value: &[u8]) -> (u64, u64) {
     let word = |at: usize| {
         let bytes = value.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
         bytes.map_or(0, u64::from_ne_bytes)
@@ -191,7 +167,7 @@ fn trie_key(form: &TableForm, installed: &Installed) -> Vec<u8> {
 }
 
 /// A mask, and a key under it.
-type Masked = (Vec<u8>, Vec<u8>);
+pub(crate) type Masked = (Vec<u8>, Vec<u8>);
 
 /// Masks and masked keys of an entry; several if it has ranges.
 fn masked_keys(table: &Table, form: &TableForm, installed: &Installed) -> Result<Vec<Masked>, EntryError> {

@@ -5,7 +5,7 @@
 //! - [`Card`] loads them, keeps maps as the program's [`pipeline::state::State`] is, reads counts back, and runs packets
 //!   for tests;
 //! - [`mod@reference`] tells whether a card does what the interpreter does;
-//! - `tables.rs` says which maps there are, `entries.rs` what they hold, `layout.rs` where headers and variables are.
+//! - `tables.rs` says which maps there are, `entries.rs` and `held.rs` what they hold, `layout.rs` where headers and variables are.
 //!
 //! What a program does is what [`pipeline::interp`] says. The kernel's verifier checks that it does no harm: nothing here
 //! has to be trusted with more than its result.
@@ -13,6 +13,7 @@
 
 mod card;
 mod entries;
+mod held;
 mod layout;
 mod lower;
 pub mod reference;

@@ -16,7 +16,7 @@ use pipeline::ir::{ActionId, MatchKind, Program, RegisterId, Table};
 use crate::layout::words;
 use crate::types;
 
-/// Most masks of a table.
+/// Most masks of a table; fewer if there are many such tables.
 pub const MASKS: u32 = 128;
 /// Most bytes of a trie's key behind its length (`LPM_DATA_SIZE_MAX`).
 const TRIE_KEY: usize = 256;
@@ -102,6 +102,8 @@ pub(crate) struct Maps {
     pub(crate) defaults: usize,
     /// Words of a default's arguments.
     pub(crate) default_arguments: usize,
+    /// Most masks of a table.
+    pub(crate) masks: u32,
     pub(crate) tables: Vec<TableForm>,
     pub(crate) counters: Vec<usize>,
     pub(crate) registers: Vec<usize>,
@@ -124,8 +126,8 @@ pub(crate) fn argument_words(program: &Program, action: ActionId) -> usize {
 }
 
 impl Maps {
-    /// The maps of a program.
-    pub(crate) fn new(program: &Program) -> Self {
+    /// The maps of a program, whose tables have at most so many masks.
+    pub(crate) fn new(program: &Program, masks: u32) -> Self {
         let mut maps = Self {
             shapes: Vec::new(),
             scratch: 0,
@@ -133,6 +135,7 @@ impl Maps {
             sockets: 0,
             defaults: 0,
             default_arguments: 0,
+            masks,
             tables: Vec::new(),
             counters: Vec::new(),
             registers: Vec::new(),
@@ -224,7 +227,7 @@ impl Maps {
                 let ranges = table.keys.iter().any(|key| key.kind == MatchKind::Range);
                 let entries = table.size.saturating_mul(if ranges { PREFIXES_OF_RANGE } else { 1 });
                 form.map = Some(self.add(Kind::Hash, &table.name, 8 + bytes, value, entries));
-                form.masks = Some(self.add(Kind::Array, &table.name, 4, 8 + bytes, MASKS));
+                form.masks = Some(self.add(Kind::Array, &table.name, 4, 8 + bytes, self.masks));
             }
         }
         if table.counter.is_some() {

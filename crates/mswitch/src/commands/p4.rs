@@ -2,6 +2,7 @@
 //! commands of the logic `p4`.
 
 mod split;
+mod xdp;
 
 use std::fs;
 use std::io::{IsTerminal, stderr};
@@ -37,11 +38,11 @@ pub(super) fn run(command: P4Command) -> Result<(), Failure> {
             };
             info(&program, form, &source)
         }
-        P4Command::Test { program, cases, trace, functions, source } => {
+        P4Command::Test { program, cases, trace, functions, xdp, source } => {
             let functions = functions.unwrap_or_default().display().to_string();
             let functions = control::p4::functions(&functions).map_err(Failure::new)?;
             let options = stf::Options { trace, functions, ..Default::default() };
-            test(&program, &cases, &options, &source)
+            test(&program, &cases, &options, xdp, &source)
         }
         P4Command::Compile { program, output, source } => compile(&program, &output, &source),
         P4Command::Split { program, cards, link, output, test, source } => {
@@ -182,7 +183,13 @@ fn info(program: &Path, form: Form, source: &P4Source) -> Result<(), Failure> {
     print_bytes(&bytes)
 }
 
-fn test(program: &Path, cases: &[PathBuf], options: &stf::Options, source: &P4Source) -> Result<(), Failure> {
+fn test(
+    program: &Path,
+    cases: &[PathBuf],
+    options: &stf::Options,
+    in_kernel: bool,
+    source: &P4Source,
+) -> Result<(), Failure> {
     let mut front = read(program, source)?;
     let lowered = front.lower();
     show(&front);
@@ -203,6 +210,9 @@ fn test(program: &Path, cases: &[PathBuf], options: &stf::Options, source: &P4So
             failed += 1;
             print(&report.text(&name))?;
             print(&format!("{name}: failed\n"))?;
+        }
+        if in_kernel && !xdp::test(&lowered, &name, &case)? {
+            failed += 1;
         }
     }
     if failed > 0 { Err(Failure::differs()) } else { Ok(()) }

@@ -31,7 +31,7 @@ use pipeline::ir::{ActionId, BlockId, Program, ReasonId, RegisterId, Slot, Stage
 
 use crate::layout::{Layout, OtherDrop, word, words};
 use crate::refusal::Refusal;
-use crate::tables::Maps;
+use crate::tables::{MASKS, Maps};
 
 pub(crate) use table::mask;
 
@@ -64,6 +64,12 @@ const XDP_PASS: u64 = 2;
 const DATA: i16 = 0;
 const DATA_END: i16 = 4;
 const RX_QUEUE: i16 = 16;
+
+/// Steps of searches by masks that a packet may come to: the verifier remembers up to 8,192 ways that it has not followed
+/// yet (`BPF_COMPLEXITY_LIMIT_JMP_SEQ`), of which each step adds six.
+const STEPS: u32 = 1200;
+/// Most maps of a program (`MAX_USED_MAPS`).
+const MAPS: usize = 64;
 
 /// Name of the parts where packets leave or are dropped.
 const VERDICTS: &str = "verdict";
@@ -109,9 +115,15 @@ impl Lowered {
 /// Reasons for which no packet can stay on the card.
 pub fn lower(program: &Program, setting: Setting) -> Result<Lowered, Vec<Refusal>> {
     // Once to find out whether packets go to the CPU, and what has to be taken back then.
-    let first = pass(program, setting, None)?;
+    let first = pass(program, setting, &Plan { counted: None, masks: MASKS })?;
+    // However many searches a packet may come to, the verifier has to remember a way out of each of their steps.
+    let masks = STEPS.checked_div(first.searches).unwrap_or(MASKS).min(MASKS);
     if first.to_cpu.is_empty() && setting == Setting::Test {
-        return first.finish();
+        return if masks == MASKS {
+            first.finish()
+        } else {
+            pass(program, setting, &Plan { counted: None, masks })?.finish()
+        };
     }
     if !first.registers.is_empty() {
         let registers = first.registers.iter().filter_map(|register| program.registers.get(register.index()));
@@ -121,15 +133,23 @@ pub fn lower(program: &Program, setting: Setting) -> Result<Lowered, Vec<Refusal
         });
         return Err(shared.chain(first.to_cpu).collect());
     }
-    pass(program, setting, Some(first.counted.len()))?.finish()
+    pass(program, setting, &Plan { counted: Some(first.counted.len()), masks })?.finish()
 }
 
-/// Lowers; with room for so many places where packets are counted if that may have to be taken back.
-fn pass(program: &Program, setting: Setting, counted: Option<usize>) -> Result<Lowering<'_>, Vec<Refusal>> {
+/// What is known from a first attempt.
+struct Plan {
+    /// Places where packets are counted, if that may have to be taken back.
+    counted: Option<usize>,
+    /// Most masks of a table.
+    masks: u32,
+}
+
+/// Lowers as planned.
+fn pass<'p>(program: &'p Program, setting: Setting, plan: &Plan) -> Result<Lowering<'p>, Vec<Refusal>> {
     let whole = |construct: &str| vec![Refusal { part: "the program".into(), construct: construct.into() }];
-    let mut maps = Maps::new(program);
+    let mut maps = Maps::new(program, plan.masks);
     let key = maps.tables.iter().map(|table| table.key_bytes.div_ceil(8) + 1).max().unwrap_or(0);
-    let layout = Layout::new(program, key, maps.default_arguments + 3, counted.unwrap_or(0))
+    let layout = Layout::new(program, key, maps.default_arguments + 3, plan.counted.unwrap_or(0))
         .ok_or_else(|| whole("more headers and variables than a value for each CPU holds"))?;
     if let Some(scratch) = maps.shapes.get_mut(maps.scratch) {
         scratch.value = layout.size as u32;
@@ -144,7 +164,8 @@ fn pass(program: &Program, setting: Setting, counted: Option<usize>) -> Result<L
         asm,
         cpu,
         to_cpu: Vec::new(),
-        takes_back: counted.is_some(),
+        takes_back: plan.counted.is_some(),
+        searches: 0,
         counted: Vec::new(),
         registers: BTreeSet::new(),
         part: "the program".into(),
@@ -206,6 +227,8 @@ struct Lowering<'p> {
     takes_back: bool,
     /// Places where packets are counted.
     counted: Vec<Counted>,
+    /// Places where tables are looked up by masks.
+    searches: u32,
     /// Registers that are read or written.
     registers: BTreeSet<RegisterId>,
     /// The part that is being lowered, for people.
@@ -231,6 +254,13 @@ impl Lowering<'_> {
             to_cpu.push(Refusal { part: "the program".into(), construct: error.to_string() });
             to_cpu.clone()
         })?;
+        let used = code.maps();
+        if used > MAPS {
+            let construct =
+                format!("{used} maps for tables, counters and registers, of which there may be {MAPS}");
+            to_cpu.push(Refusal { part: "the program".into(), construct });
+            return Err(to_cpu);
+        }
         // Where packets leave or are dropped.
         if !code.parts().any(|(name, instructions)| name == VERDICTS && !instructions.is_empty()) {
             return Err(to_cpu);

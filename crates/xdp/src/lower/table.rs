@@ -6,16 +6,14 @@ use pipeline::ir::{ActionId, Applied, Table, TableId};
 
 use super::{A, B, BASE, ENTRY, Lowering, POINTER, RESULT};
 use crate::layout::{largest, words};
-use crate::tables::{Form, MASKS, TableForm};
+use crate::tables::{Form, TableForm};
 
 /// What the first word of a mask's place in the array of masks says.
 pub(crate) mod mask {
-    /// No mask here or behind.
+    /// There has never been a mask here, nor behind.
     pub(crate) const END: u64 = 0;
-    /// A mask.
+    /// A mask, or one whose entries are gone.
     pub(crate) const USED: u64 = 1;
-    /// No mask here.
-    pub(crate) const FREE: u64 = 2;
 }
 
 impl Lowering<'_> {
@@ -181,6 +179,7 @@ impl Lowering<'_> {
 
     /// Looks the key up under each mask; [`ENTRY`] points to a copy of the entry with the highest rank.
     fn search(&mut self, form: &TableForm, miss: Label) {
+        self.searches += 1;
         let (entries, masks) = (form.map.unwrap_or(0), form.masks.unwrap_or(0));
         let (key, masked, copy) = (self.layout.key, self.layout.masked, self.layout.found);
         let (rank, order, number) = (self.temp(), self.temp(), self.temp());
@@ -189,13 +188,12 @@ impl Lowering<'_> {
         let (each, next, done) = (self.asm.label(), self.asm.label(), self.asm.label());
         self.asm.set(POINTER, 0);
         self.asm.bind(each);
-        self.asm.jump_if_imm(Cond::Ge, POINTER, MASKS as i32, done);
+        self.asm.jump_if_imm(Cond::Ge, POINTER, self.maps.masks as i32, done);
         self.store_word(number, POINTER);
         self.look_up(masks, number);
         self.asm.jump_if_imm(Cond::Eq, RESULT, 0, done);
         self.asm.load(Size::D, A, RESULT, 0);
         self.asm.jump_if_imm(Cond::Eq, A, mask::END as i32, done);
-        self.asm.jump_if_imm(Cond::Ne, A, mask::USED as i32, next);
         for offset in (0..form.key_bytes as i16).step_by(8) {
             self.load_word(A, key + offset);
             self.asm.load(Size::D, B, RESULT, 8 + offset);
