@@ -5,8 +5,8 @@
 #   bench/interfaces.sh [--rounds N] [--seconds S] [--only NAME,NAME...] [--load 64,1518,tcp,memif] [--out FILE]
 #
 # Names: bridge (the kernel's), relay, af-packet and af-xdp (mswitch's drivers, logic `learning`), ovs (action NORMAL); on
-# request p4 and p4-xdp (bench/p4/stations.p4 in the worker, and in the kernel), and ovs-af-xdp (DPDK's AF_XDP driver). Each
-# switch connects two veth pairs in a network namespace of its own; mswitch and Open vSwitch have one thread, on CPU 0.
+# request p4 and p4-xdp (bench/p4/stations.p4 in the worker, and in the kernel, whose threads for the interfaces are on CPU 0
+# then), and ovs-af-xdp (DPDK's AF_XDP driver). Each switch connects two veth pairs in a network namespace of its own; mswitch and Open vSwitch have one thread, on CPU 0.
 # Loads: packets of 64 or 1,518 bytes (with frame check sequence), which dpdk-testpmd on CPU 1 sends over packet sockets
 # at the far ends and returns with correct addresses; iperf3's TCP from one namespace to another, the sender on CPU 1; or
 # (memif) packets of 64 bytes, with a memif port in place of the second veth pair, which the Linux bridge does not have.
@@ -115,7 +115,12 @@ start() {
       ip netns exec "$switch_ns" "${first[@]}" "$mswitch" daemon --socket "$dir/ours/ctl" --config "$dir/ours/config.toml" --workers 0 2>"$dir/ours/log" &
       ours=$!
       waits_for 10 ports_up 2 || fail "mswitch did not start: $(tail -3 "$dir/ours/log")"
-      if [ "$1" = p4-xdp ]; then waits_for 10 in_kernel || fail "the program does not run in XDP: $(tail -3 "$dir/ours/log")"; fi
+      if [ "$1" = p4-xdp ]; then
+        waits_for 10 in_kernel || fail "the program does not run in XDP: $(tail -3 "$dir/ours/log")"
+        # On CPU 0 like the other switches; else the sender's CPU does it all.
+        for i in 0 1; do in_switch sh -c "echo 1 >/sys/class/net/v$i/threaded"; done
+        for i in $(pgrep 'napi/v[01]-'); do taskset -pc 0 "$i" >/dev/null; done
+      fi
       process=$ours
       ;;
     relay)
