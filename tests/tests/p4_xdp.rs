@@ -169,6 +169,24 @@ fn the_worker_has_what_cards_cannot_do() {
     until_runs(&rig.daemon, "br0", "1");
     rig.wire(1, 3);
     rig.ping(1, 3, 5);
+
+    // Another logic gets all packets.
+    rig.run(&["logic", "set", "br0", "learning"]);
+    let before = rig.taken("v1");
+    rig.ping(1, 3, 20);
+    assert!(rig.taken("v1") >= before + 20);
+}
+
+#[test]
+fn ports_with_limits_pass_the_worker() {
+    let rig = Rig::start();
+    rig.run(&["port", "set", "br0", "v1", "--police", "1Gbit"]);
+    until_runs(&rig.daemon, "br0", "2");
+    let before = rig.taken("v1");
+    rig.ping(1, 2, 20);
+    assert!(rig.taken("v1") >= before + 20);
+    rig.run(&["port", "set", "br0", "v1", "--police", "off"]);
+    until_runs(&rig.daemon, "br0", "1, 2");
 }
 
 #[test]

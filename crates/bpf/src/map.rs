@@ -54,12 +54,13 @@ impl Map {
     /// Makes a map. Its memory grows with its entries, except for arrays.
     ///
     /// # Errors
-    /// The kernel's: too large, not allowed.
+    /// The kernel's: too large, not allowed. [`Errno::NOENT`] if it does not say how many CPUs there may be (without
+    /// `/sys`).
     pub fn new(shape: Shape) -> Result<Self, Errno> {
         let fd = syscall::map_create(&shape)?;
         let found = match shape.kind {
             // The kernel writes a value for each CPU that there may ever be, at a multiple of 8 bytes.
-            Kind::PerCpuArray => shape.value.next_multiple_of(8) as usize * possible_cpus(),
+            Kind::PerCpuArray => shape.value.next_multiple_of(8) as usize * possible_cpus()?,
             _ => shape.value as usize,
         };
         Ok(Self { fd, shape, found })
@@ -137,7 +138,7 @@ impl Map {
         if !matches!(self.shape.kind, Kind::Array | Kind::PerCpuArray) {
             return Err(Errno::INVAL);
         }
-        let size = self.found.next_multiple_of(8);
+        let size = self.found;
         let batch = (BATCH / size.max(1)).clamp(1, self.shape.entries as usize);
         let mut values = vec![0; batch * size];
         let mut from = 0;
@@ -161,7 +162,7 @@ impl Map {
     pub fn update_each(&self, key: &[u8], value: &[u8]) -> Result<(), Errno> {
         let mut one = value.to_vec();
         one.resize(self.shape.value.next_multiple_of(8) as usize, 0);
-        self.update(key, &one.repeat(possible_cpus()))
+        self.update(key, &one.repeat(possible_cpus()?))
     }
 }
 
@@ -171,10 +172,29 @@ impl AsFd for Map {
     }
 }
 
-/// CPUs that there may ever be, as the kernel counts them for maps with a value for each.
-fn possible_cpus() -> usize {
-    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
-    // "0-3" or "0,2-3"; values have places for all up to the last.
-    let last = text.trim().rsplit([',', '-']).next().and_then(|last| last.parse::<usize>().ok());
-    last.unwrap_or(0) + 1
+/// CPUs that there may ever be, for which maps with a value for each have room.
+fn possible_cpus() -> Result<usize, Errno> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").map_err(|_| Errno::NOENT)?;
+    count(text.trim()).ok_or(Errno::NOENT)
+}
+
+/// The number of numbers in a list such as `0,2-3`.
+fn count(list: &str) -> Option<usize> {
+    let of = |part: &str| {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        let (from, to) = (from.parse::<usize>().ok()?, to.parse::<usize>().ok()?);
+        to.checked_sub(from).map(|more| more + 1)
+    };
+    list.split(',').map(of).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpus_are_counted_in_lists_of_ranges() {
+        assert_eq!((count("0"), count("0-7"), count("0,2-3")), (Some(1), Some(8), Some(3)));
+        assert_eq!((count(""), count("3-1"), count("a")), (None, None, None));
+    }
 }

@@ -483,6 +483,7 @@ impl State {
         bridge.not_taken_over = logic::replace(&*bridge.logic, &*logic, || {
             self.switch.set_logic(bridge.id, logic.clone() as Arc<dyn SwitchLogic>)
         })?;
+        bridge.p4.iter().for_each(|before| before.leave_interfaces());
         for note in &bridge.not_taken_over {
             tracing::warn!(bridge = wanted.name, logic = logic.name(), "{note}");
         }

@@ -33,8 +33,8 @@ struct Attached {
 pub(crate) struct Cards {
     card: Result<Card, String>,
     attached: BTreeMap<PortIndex, Attached>,
-    /// Ports that do not run it, and why.
-    refused: BTreeMap<PortIndex, String>,
+    /// Ports that do not run it, by their own numbers, and why.
+    refused: BTreeMap<u32, String>,
 }
 
 impl Cards {
@@ -87,7 +87,7 @@ impl Cards {
                     tracing::warn!("P4 port {own} does not run the program in XDP: {reason}");
                     report(interface.restore());
                     numbers.iter().for_each(|number| report(card.disconnect(*number)));
-                    self.refused.insert(*index, reason);
+                    self.refused.insert(own, reason);
                 }
             }
         }
@@ -116,7 +116,7 @@ impl Cards {
     }
 
     /// Has all interfaces redirect their packets to the workers.
-    fn release(&mut self) {
+    pub(crate) fn release(&mut self) {
         for (_, attached) in std::mem::take(&mut self.attached) {
             if let Some(interface) = attached.interface.upgrade() {
                 report(interface.restore());
@@ -131,16 +131,23 @@ impl Cards {
         let card = match &self.card {
             Ok(card) => card,
             Err(reason) => {
-                row("runs in XDP", format!("no: {reason}"));
+                // The kernel's verifier has much to say, which is in the log.
+                row("runs in XDP", format!("no: {}", reason.lines().next().unwrap_or_default()));
                 return rows;
             }
         };
         let own = self.attached.values().filter_map(|attached| attached.numbers.first());
         let ports: Vec<_> = own.map(ToString::to_string).collect();
-        let of_ports = if ports.is_empty() { "none with AF_XDP sockets".into() } else { ports.join(", ") };
-        row("runs in XDP", format!("yes, ports: {of_ports}"));
-        for (index, reason) in &self.refused {
-            row("does not run at", format!("{index:?}: {reason}"));
+        row(
+            "runs in XDP",
+            match ports.is_empty() {
+                true => "at no port: none without limits and guards has AF_XDP sockets".into(),
+                false => format!("yes, ports: {}", ports.join(", ")),
+            },
+        );
+        for (number, reason) in &self.refused {
+            let reason = reason.lines().next().unwrap_or_default();
+            row("does not run at port", format!("{number}: {reason}"));
         }
         row("instructions", card.lowered().instructions().to_string());
         for refusal in card.lowered().to_cpu() {

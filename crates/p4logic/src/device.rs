@@ -3,6 +3,7 @@
 use std::sync::{Arc, PoisonError};
 
 use fabric::{InjectError, Injection, clock};
+use p4runtime_proto::v1::entity::Entity as Kind;
 use p4runtime_proto::v1::write_request::Atomicity;
 use p4runtime_proto::v1::{DigestListAck, Entity, ForwardingPipelineConfig, PacketOut, Update};
 use p4switch::{Code, Device, Failure, InstallAction, Listener, Program, WriteFailure};
@@ -48,9 +49,22 @@ fn load(config: Option<&ForwardingPipelineConfig>) -> Result<Loaded, Failure> {
     Ok(Loaded { program, config: Arc::new(config.clone()) })
 }
 
+/// Whether an entity is about counts, which cards have a part of.
+fn has_counts(entity: &Entity) -> bool {
+    match &entity.entity {
+        Some(Kind::CounterEntry(_) | Kind::DirectCounterEntry(_)) => true,
+        Some(Kind::TableEntry(entry)) => entry.counter_data.is_some(),
+        _ => false,
+    }
+}
+
 impl Device for P4 {
     fn write(&self, updates: &[Update], atomicity: Atomicity) -> Result<(), WriteFailure> {
         let (result, has_digests) = self.with(|installed| {
+            if updates.iter().filter_map(|update| update.entity.as_ref()).any(has_counts) {
+                // What cards have counted before is not to be added to what is set now.
+                installed.collect();
+            }
             (installed.switch.write(updates, atomicity, clock::nanoseconds()), installed.has_digests)
         })?;
         if has_digests {
@@ -64,7 +78,9 @@ impl Device for P4 {
     /// controllers.
     fn read(&self, entities: &[Entity], emit: &mut dyn FnMut(Vec<Entity>) -> bool) -> Result<(), Failure> {
         let program = self.with(|installed| {
-            installed.collect();
+            if entities.iter().any(has_counts) {
+                installed.collect();
+            }
             installed.running.number
         })?;
         for entity in entities {

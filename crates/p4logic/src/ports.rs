@@ -41,6 +41,14 @@ struct Entry {
     name: String,
     facts: Option<PortFacts>,
     number: Option<u32>,
+    /// Whether nothing in its settings needs workers: it is up, without limits and guards.
+    is_plain: bool,
+}
+
+/// Whether packets from and to a port may pass without a worker, which sees to these settings.
+fn is_plain(settings: &PortSettings) -> bool {
+    let free = PortSettings::new(settings.name.clone());
+    *settings == PortSettings { vlan: settings.vlan.clone(), mtu: settings.mtu, ..free }
 }
 
 /// All about ports.
@@ -89,8 +97,9 @@ impl Ports {
             ports.iter().any(|(other, settings)| other == index && settings.name == entry.name)
         });
         for (index, settings) in ports {
-            let new = || Entry { name: settings.name.clone(), facts: None, number: None };
-            self.entries.entry(*index).or_insert_with(new);
+            let name = settings.name.clone();
+            let new = || Entry { name, facts: None, number: None, is_plain: true };
+            self.entries.entry(*index).or_insert_with(new).is_plain = is_plain(settings);
         }
         let early: Vec<PortFacts> = std::mem::take(&mut self.early).into_values().collect();
         if !early.is_empty() {
@@ -177,9 +186,10 @@ impl Ports {
         self.entries.values().map(|entry| (entry.name.as_str(), entry.number))
     }
 
-    /// The numbers of packets' destinations that a port leads to: its own first, then those behind the link.
+    /// The numbers of packets' destinations that a port leads to: its own first, then those behind the link. None of a
+    /// port with settings that workers see to.
     pub(crate) fn numbers_of(&self, index: PortIndex) -> Option<Vec<u32>> {
-        let own = self.entries.get(&index)?.number?;
+        let own = self.entries.get(&index).filter(|entry| entry.is_plain)?.number?;
         let behind = (self.link.number == Some(own)).then_some(&self.link.behind);
         Some([own].into_iter().chain(behind.into_iter().flatten().copied()).collect())
     }
@@ -246,6 +256,27 @@ mod tests {
 
     fn numbers(ports: &Ports) -> Vec<(String, u32)> {
         ports.numbered().filter_map(|(name, number)| Some((name.to_owned(), number?))).collect()
+    }
+
+    #[test]
+    fn ports_that_need_workers_lead_nowhere_without_them() {
+        let mut ports = Ports::new(510, Link { number: Some(500), behind: [7, 8].into() });
+        let with = |change: fn(&mut PortSettings)| {
+            let mut settings = PortSettings::new("a");
+            change(&mut settings);
+            [(PortIndex(0), Arc::new(settings))]
+        };
+        ports.set_existing(&with(|_| {}));
+        ports.set_facts(&[PortFacts { index: PortIndex(0), number: Some(500) }]);
+        assert_eq!(ports.numbers_of(PortIndex(0)), Some(vec![500, 7, 8]));
+        ports.set_existing(&with(|settings| settings.mtu = 1400));
+        assert_eq!(ports.numbers_of(PortIndex(0)), Some(vec![500, 7, 8]));
+        for change in [(|settings| settings.admin_up = false) as fn(&mut PortSettings), |settings| {
+            settings.isolated = true
+        }] {
+            ports.set_existing(&with(change));
+            assert_eq!(ports.numbers_of(PortIndex(0)), None);
+        }
     }
 
     fn named(list: &[(&str, u32)]) -> Vec<(String, u32)> {

@@ -1,7 +1,8 @@
 //! State that the data path, the control side and the logic's thread share.
 //!
-//! Locks are taken in this order: the fabric's (it holds it when it calls the logic), that of installations, that of the
-//! control side, that of ports. None is held while the listener is called.
+//! Locks are taken in this order: the fabric's (it holds it when it calls the logic), that of installations, that of
+//! interfaces, that of the control side, that of cards, that of ports. None is held while the listener is called. While
+//! interfaces get a program, which takes milliseconds for each, those of interfaces and of the control side are held.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -128,6 +129,14 @@ impl Core {
         self.interfaces_changed();
     }
 
+    /// Gives the interfaces back: all packets go to workers from now on.
+    pub(crate) fn leave_interfaces(&self) {
+        *self.interfaces.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let control = self.control();
+        let cards = control.installed.as_ref().and_then(Installed::cards);
+        cards.into_iter().for_each(|mut cards| cards.release());
+    }
+
     /// Has the thread look at interfaces, and their ports' numbers.
     pub(crate) fn interfaces_changed(&self) {
         self.has_new_interfaces.store(true, Release);
@@ -221,8 +230,8 @@ impl Core {
         control.next_search = None;
         // Its state is freed without the lock.
         drop(control);
-        drop(before);
         self.follow_interfaces();
+        drop(before);
         self.plane.bell.ring();
         Ok(())
     }

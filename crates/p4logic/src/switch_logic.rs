@@ -113,6 +113,11 @@ impl P4 {
         self.core.set_interfaces(BridgeInterfaces { bridge, all, _listening: listening });
     }
 
+    /// Gives the interfaces back, because another logic takes the bridge.
+    pub fn leave_interfaces(&self) {
+        self.core.leave_interfaces();
+    }
+
     /// Passes the control plane's facts about ports. To be called after ports were added: a port takes part, and has a
     /// number, once its facts are known. Ports that are not named keep theirs. Facts that are passed before a bridge has
     /// the logic hold from its first packet on.

@@ -193,7 +193,7 @@ impl Card {
                     let of = tables.filter(|(_, table)| table.profile == Some(*profile));
                     of.map(|(i, _)| TableId::at(i)).try_for_each(|table| self.fill(state, table))?;
                 }
-                // No lowered program has these.
+                // No map has them: packets that come to such constructs go to the CPU.
                 Change::Group(..) | Change::Replication(..) | Change::Values(_) => {}
             }
         }

@@ -1,7 +1,7 @@
 //! What a table's maps hold, entry by entry.
 //!
-//! Invariant: for each key, the map has the value of the best entry with it. A mask is in the array of masks while its
-//! entries are in the map: it comes after the first.
+//! Invariant: for each key, the map has the value of the best entry with it. A mask is in the array of masks before its
+//! entries are in the map, and behind the last. An entry with ranges has several keys, which come and go one by one.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -92,11 +92,12 @@ impl Held {
                 None => candidates.push((entry, value.to_vec())),
             }
             let best = best(candidates);
-            maps.entries.update(&map_key(under.number, &key), best)?;
+            // The mask first: one that had its place before would find the entry by other bits.
             if let (Some(masks), Some(number)) = (maps.masks, number) {
                 let value = [&mask::USED.to_ne_bytes()[..], &mask].concat();
                 masks.update(&number.to_ne_bytes(), &value)?;
             }
+            maps.entries.update(&map_key(under.number, &key), best)?;
         }
         Ok(())
     }

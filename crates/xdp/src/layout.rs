@@ -83,7 +83,7 @@ pub(crate) struct Layout {
     /// Remainders of cyclic redundancy checks, 256 words each.
     pub(crate) remainders: i16,
     counted: i16,
-    /// Words that say what was counted for the packet.
+    /// Places of the code that count.
     pub(crate) marks: usize,
     /// Bytes of all.
     pub(crate) size: usize,
@@ -157,7 +157,7 @@ impl Layout {
             found: room.take(entry),
             out: room.take(HEADERS / 8 + 1),
             remainders: room.take(3 * 256),
-            counted: room.take(marks),
+            counted: room.take(2 * marks),
             marks,
             size: room.0,
         };
@@ -196,9 +196,9 @@ impl Layout {
         self.params.get(action).and_then(|params| params.get(param)).copied().unwrap_or(0)
     }
 
-    /// The word for what is counted at a place of the code.
+    /// The word for what is counted at a place of the code; the packet's length is in the one behind it.
     pub(crate) fn counted(&self, i: usize) -> i16 {
-        self.counted + 8 * i.min(self.marks) as i16
+        self.counted + 16 * i.min(self.marks.saturating_sub(1)) as i16
     }
 
     pub(crate) fn table_lookups(&self, table: usize) -> i16 {

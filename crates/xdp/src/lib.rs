@@ -25,4 +25,3 @@ pub use card::{Card, CardError, Figures, Passed, Verdict};
 pub use entries::EntryError;
 pub use lower::{Lowered, Setting, lower};
 pub use refusal::Refusal;
-pub use tables::{Form, MASKS};

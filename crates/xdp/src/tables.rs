@@ -17,19 +17,19 @@ use crate::layout::words;
 use crate::types;
 
 /// Most masks of a table; fewer if there are many such tables.
-pub const MASKS: u32 = 128;
+pub(crate) const MASKS: u32 = 128;
 /// Most bytes of a trie's key behind its length (`LPM_DATA_SIZE_MAX`).
 const TRIE_KEY: usize = 256;
 /// Entries of a map for each entry of a table with ranges.
 const PREFIXES_OF_RANGE: u32 = 32;
-/// Most queues of an interface.
-const SOCKETS: u32 = 1024;
+/// Most cells of an array: its memory is there from the start, for each CPU.
+pub(crate) const CELLS: u32 = 1 << 20;
 /// Most bytes of a key, of any map.
 const KEY: usize = 512;
 
 /// How a table is looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub(crate) enum Form {
     /// Without keys: its default.
     Default,
     /// By equality.
@@ -38,18 +38,6 @@ pub enum Form {
     Trie,
     /// By masks.
     Masks,
-}
-
-impl Form {
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Form::Default => "default only",
-            Form::Hash => "hash",
-            Form::Trie => "trie",
-            Form::Masks => "masks",
-        }
-    }
 }
 
 /// A key's place in the key of a map.
@@ -143,7 +131,8 @@ impl Maps {
         // Its size is known when the layout is.
         maps.scratch = maps.add(Kind::PerCpuArray, "mswitch_scratch", 4, 8, 1);
         maps.ports = maps.add(Kind::DevMapHash, "mswitch_ports", 4, 4, 1024);
-        maps.sockets = maps.add(Kind::XskMap, "mswitch_sockets", 4, 4, SOCKETS);
+        // Each interface's own comes in its place.
+        maps.sockets = maps.add(Kind::XskMap, "mswitch_sockets", 4, 4, 1);
         for table in &program.tables {
             let form = maps.table(program, table);
             maps.default_arguments = maps.default_arguments.max(form.arguments);
@@ -153,11 +142,13 @@ impl Maps {
         let value = 8 + 8 * maps.default_arguments as u32;
         maps.defaults = maps.add(Kind::Hash, "mswitch_defaults", 4, value, entries);
         for counter in &program.counters {
-            let map = maps.add(Kind::PerCpuArray, &counter.name, 4, 16, counter.size);
+            let size = if counter.size > CELLS { 1 } else { counter.size };
+            let map = maps.add(Kind::PerCpuArray, &counter.name, 4, 16, size);
             maps.counters.push(map);
         }
         for register in &program.registers {
-            let map = maps.add(Kind::Array, &register.name, 4, 8, register.size);
+            let size = if register.size > CELLS { 1 } else { register.size };
+            let map = maps.add(Kind::Array, &register.name, 4, 8, size);
             maps.registers.push(map);
         }
         maps
@@ -178,6 +169,8 @@ impl Maps {
             Some("timeouts of entries")
         } else if profile.is_some_and(|profile| profile.select.is_some()) {
             Some("a selector")
+        } else if table.counter.is_some() && table.size > CELLS {
+            Some("counters of more than 1,048,576 entries")
         } else {
             None
         };
@@ -221,7 +214,11 @@ impl Maps {
         match form.form {
             Form::Default => {}
             Form::Hash => form.map = Some(self.add(Kind::Hash, &table.name, bytes, value, table.size)),
-            Form::Trie => form.map = Some(self.add(Kind::LpmTrie, &table.name, 4 + bytes, value, table.size)),
+            Form::Trie => {
+                // One more: some kernels need it to replace an entry of a full trie.
+                let entries = table.size.saturating_add(1);
+                form.map = Some(self.add(Kind::LpmTrie, &table.name, 4 + bytes, value, entries));
+            }
             Form::Masks => {
                 // A range is several entries, about as many as its bits.
                 let ranges = table.keys.iter().any(|key| key.kind == MatchKind::Range);

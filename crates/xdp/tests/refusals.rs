@@ -142,6 +142,33 @@ fn a_program_that_is_too_much_for_the_verifier_is_refused_with_its_words() {
 }
 
 #[test]
+fn what_is_handed_over_in_another_stage_is_not_counted() {
+    // Counted at 60 bytes; in the second stage, the packet has another header, and 14 bytes more.
+    let program = program(
+        "instance o: eth; counter seen[4]: both; digest d: (bit<16>);
+         block ingress { count seen[2w1]; valid o; send current port 16w5; }
+         block egress { if (h.kind == 16w7) { count seen[2w2]; digest d(h.kind); } send current port 16w5 direct; }
+         stage first { parser prs; control ingress; next second; } stage second { control egress; }",
+    );
+    let state = State::new(program.clone());
+    let lowered = lower(&program, Setting::Test).unwrap();
+    assert_eq!(
+        lowered.to_cpu().iter().map(ToString::to_string).collect::<Vec<_>>(),
+        ["block egress: a digest"]
+    );
+    let mut card = Card::new(lowered, &state).unwrap();
+    let run = |card: &mut Card, kind: u8| {
+        let mut bytes = [0_u8; 60];
+        bytes[13] = kind;
+        card.run(0, &bytes).unwrap().verdict
+    };
+    assert_eq!(run(&mut card, 1), Verdict::Sent(5));
+    assert_eq!(run(&mut card, 7), Verdict::Cpu);
+    let counted = [1, 2].map(|cell| card.counter(pipeline::ir::CounterId(0), cell).unwrap());
+    assert_eq!(counted, [(1, 60), (0, 0)]);
+}
+
+#[test]
 fn many_searches_leave_fewer_masks_for_each() {
     let applies = "apply t;".repeat(20);
     let program = program(&format!(

@@ -128,6 +128,11 @@ impl Running {
         Ok(())
     }
 
+    /// Gives the interfaces back, because another logic has the bridge.
+    pub(crate) fn leave_interfaces(&self) {
+        self.logic.leave_interfaces();
+    }
+
     /// Tells the logic of the bridge's ports.
     pub(crate) fn tell_ports(&self, bridge: &Bridge) {
         let facts =

@@ -5,7 +5,7 @@ use bpf::assembler::{Alu, Cond, Size};
 use pipeline::ir::{BlockId, EmitRef, Expr, FieldType, HeaderId, HeaderRef};
 
 use super::bits::Source;
-use super::{A, B, BASE, C, CTX, Lowering, POINTER, RESULT, helper};
+use super::{A, B, BASE, C, CTX, Lowering, POINTER, RESULT, Setting, helper};
 use crate::layout::{HEADERS, OtherDrop, largest, word};
 
 impl Lowering<'_> {
@@ -30,7 +30,9 @@ impl Lowering<'_> {
         self.asm.jump_if_imm(Cond::Eq, B, 0, same);
         self.asm.mov(A, CTX);
         self.asm.call(helper::ADJUST_HEAD);
-        self.asm.jump_if_imm(Cond::Ne, RESULT, 0, bad);
+        // Too little room in front of it, or too little left: the packet is still as it came.
+        let to = if self.setting == Setting::Live { self.cpu } else { bad };
+        self.asm.jump_if_imm(Cond::Ne, RESULT, 0, to);
         self.asm.bind(same);
         let length = bpf::Reg(4);
         self.load_word(length, word::EMITTED);

@@ -2,7 +2,7 @@
 
 use bpf::Reg;
 use bpf::assembler::{Alu, Cond, Size};
-use pipeline::ir::{Expr, FieldType, HashKind, Item, LValue};
+use pipeline::ir::{Expr, FieldType, HashKind, HeaderRef, Item, LValue};
 
 use super::bits::Source;
 use super::place::place_value;
@@ -76,6 +76,11 @@ impl Lowering<'_> {
                 self.refuse("a hash of the payload");
                 return None;
             };
+            if let Expr::Field(HeaderRef::Element(..) | HeaderRef::Next(_) | HeaderRef::Last(_), _) = expr {
+                // Beyond its stack, it is no part of the list.
+                self.refuse("a hash of a stack's element");
+                return None;
+            }
             if let Expr::Field(header, field) = expr {
                 let ty = types::header_type(self.program, header);
                 let field = ty.and_then(|ty| ty.fields.get(usize::from(*field)));

@@ -326,6 +326,9 @@ impl Lowering<'_> {
                 self.load_word(A, index);
                 self.asm.alu_imm(Alu::Add, A, 1);
                 self.store_word(mark, A);
+                // In another stage, it is another one.
+                self.load_word(A, word::LENGTH);
+                self.store_word(mark + 8, A);
             }
         }
     }
@@ -383,6 +386,11 @@ impl Lowering<'_> {
         self.asm.alu(Alu::Sub, A, B);
         self.store_word(word::TOTAL, A);
         self.store_word(word::LENGTH, A);
+        let reads_time = self.program.vars.iter().any(|var| var.slot == Some(Slot::IngressTime));
+        if reads_time && self.setting == Setting::Live {
+            self.asm.call(helper::TIME);
+            self.store_word(word::NOW, RESULT);
+        }
         for i in 0..if self.takes_back { self.layout.marks } else { 0 } {
             let mark = self.layout.counted(i);
             self.store_number(mark, 0);
@@ -430,7 +438,7 @@ impl Lowering<'_> {
                     self.asm.alu_imm(Alu::Sub, A, 1);
                     self.asm.store(Size::D, RESULT, 0, A);
                     self.asm.load(Size::D, A, RESULT, 8);
-                    self.load_word(B, word::LENGTH);
+                    self.load_word(B, mark + 8);
                     self.asm.alu(Alu::Sub, A, B);
                     self.asm.store(Size::D, RESULT, 8, A);
                 }
@@ -477,14 +485,22 @@ impl Lowering<'_> {
         self.drop_packet(self.program.reasons.len() + OtherDrop::NoDestination as usize);
         self.asm.bind(leave);
         self.begin_part(format!("end of stage {}", stage.name));
+        self.check_port();
+        let out = self.asm.label();
+        self.leave(stage.deparser);
+        self.asm.jump(out);
+        self.asm.bind(original);
+        self.check_port();
+        self.asm.bind(out);
+        self.redirect();
+    }
+
+    /// Hands a packet for a port that is no interface's to the CPU.
+    fn check_port(&mut self) {
         if self.setting == Setting::Live {
-            // A packet for another port is the CPU's, as it came.
             self.look_up(self.maps.ports, word::EGRESS);
             self.asm.jump_if_imm(Cond::Eq, RESULT, 0, self.cpu);
         }
-        self.leave(stage.deparser);
-        self.asm.bind(original);
-        self.redirect();
     }
 
     /// `LENGTH = ` bytes behind the parser and of the valid headers.
@@ -519,7 +535,8 @@ impl Lowering<'_> {
                 Slot::EgressPort => self.load_word(A, word::EGRESS),
                 Slot::PacketLength => self.load_word(A, word::LENGTH),
                 Slot::Instance => self.load_word(A, word::INSTANCE),
-                Slot::IngressTime | Slot::StageTime => match self.setting {
+                Slot::IngressTime => self.load_word(A, word::NOW),
+                Slot::StageTime => match self.setting {
                     Setting::Test => self.load_word(A, word::NOW),
                     Setting::Live => {
                         self.asm.call(helper::TIME);

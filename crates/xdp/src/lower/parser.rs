@@ -160,14 +160,13 @@ impl Lowering<'_> {
         if ty.has_varbit() {
             return self.refuse("a header with a variable field");
         }
-        let beyond = self.error_way(ways, ErrorId::STACK_OUT_OF_BOUNDS);
-        // Beyond its stack, an element of the parser's own is recorded as a fault; the way is the same.
-        let location = self.locate(header, beyond);
         if let HeaderRef::Element(_, index) = header
             && self.may_fault(index)
         {
-            self.check_fault(ways);
+            return self.refuse("an element of a stack whose number is ahead in the packet");
         }
+        let beyond = self.error_way(ways, ErrorId::STACK_OUT_OF_BOUNDS);
+        let location = self.locate(header, beyond);
         let short = self.error_way(ways, ErrorId::PACKET_TOO_SHORT);
         let bytes = ty.fixed_bits() / 8;
         let packet = self.packet_at_position(bytes, short);

@@ -8,6 +8,7 @@ use pipeline::ir::{
 
 use super::{A, B, Counted, Flow, Lowering, RESULT};
 use crate::layout::{word, words};
+use crate::tables::CELLS;
 use crate::types;
 
 impl<'p> Lowering<'p> {
@@ -219,6 +220,9 @@ impl<'p> Lowering<'p> {
     fn count_cell(&mut self, counter: CounterId, index: &Expr) {
         let Some(schema) = self.program.counters.get(counter.index()) else { return };
         let Some(map) = self.maps.counters.get(counter.index()).copied() else { return };
+        if schema.size > CELLS {
+            return self.refuse("counters of more than 1,048,576 cells");
+        }
         let beyond = self.asm.label();
         self.index(index, schema.size, beyond);
         self.count_in(map);
@@ -230,6 +234,10 @@ impl<'p> Lowering<'p> {
         let schema = self.program.registers.get(register.index())?;
         if schema.ty.width() > 64 {
             self.refuse("a register of more than 64 bits");
+            return None;
+        }
+        if schema.size > CELLS {
+            self.refuse("registers of more than 1,048,576 cells");
             return None;
         }
         self.registers.insert(register);

@@ -107,6 +107,7 @@ impl Lowering<'_> {
                 self.extend_sign(A, from_width);
                 self.mask_to(to.width(), 64);
             }
+            Type::Int(width) if i >= words(width) => self.asm.set(A, 0),
             Type::Int(_) => {
                 self.word(operand, i);
                 let left = to.width().saturating_sub(64 * i as u16).min(64);

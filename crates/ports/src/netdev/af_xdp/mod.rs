@@ -11,7 +11,7 @@ mod tx;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use fabric::{Caps, Egress, RxQueue};
@@ -118,7 +118,12 @@ fn open_here(
     let tx = senders.iter().map(|sender| sender.clone() as Arc<dyn Egress>).collect();
     let resender = Resender::start(senders, stuck, runtime);
     let program = Arc::new(program);
-    let xdp = Arc::new(Redirected { namespace: namespace.clone(), index, program: program.clone() });
+    let map = program
+        .sockets()
+        .try_clone_to_owned()
+        .map_err(|error| OpenError(format!("interface `{name}`: {error}")))?;
+    let (namespace, its) = (namespace.clone(), Arc::downgrade(&program));
+    let xdp = Arc::new(Redirected { namespace, index, map, program: its });
     let kept = Kept {
         _resender: resender,
         sockets,
@@ -136,20 +141,30 @@ fn open_here(
 struct Redirected {
     namespace: Arc<Namespace>,
     index: u32,
-    program: Arc<Program>,
+    /// The map from queues to sockets.
+    map: OwnedFd,
+    /// Not kept: its link ends with the port, and another one would find the interface in use.
+    program: Weak<Program>,
+}
+
+impl Redirected {
+    fn with_program(&self, run: impl FnOnce(&Program) -> Result<(), xsk::Error>) -> Result<(), xsk::Error> {
+        let gone = xsk::Error { step: "looking for the interface", errno: Errno::NODEV };
+        self.program.upgrade().map_or(Err(gone), |program| run(&program))
+    }
 }
 
 impl xsk::Interface for Redirected {
     fn sockets(&self) -> BorrowedFd<'_> {
-        self.program.sockets()
+        self.map.as_fd()
     }
 
     fn replace(&self, program: BorrowedFd<'_>) -> Result<(), xsk::Error> {
-        self.program.replace(program)
+        self.with_program(|own| own.replace(program))
     }
 
     fn restore(&self) -> Result<(), xsk::Error> {
-        self.program.restore()
+        self.with_program(Program::restore)
     }
 
     fn connect(&self, interfaces: BorrowedFd<'_>, number: u32) -> Result<(), xsk::Error> {
