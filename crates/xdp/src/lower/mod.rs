@@ -171,7 +171,6 @@ fn pass<'p>(program: &'p Program, setting: Setting, plan: &Plan) -> Result<Lower
         part: "the program".into(),
         temps: 0,
         action: None,
-        in_parser: false,
         blocks: Vec::new(),
         actions: Vec::new(),
         flow: None,
@@ -237,7 +236,6 @@ struct Lowering<'p> {
     temps: usize,
     /// The action that is being lowered.
     action: Option<ActionId>,
-    in_parser: bool,
     /// Blocks and actions that are being inlined.
     blocks: Vec<BlockId>,
     actions: Vec<ActionId>,

@@ -36,7 +36,6 @@ impl Lowering<'_> {
         let loops = has_loops(parser);
         let states = parser.states.iter().map(|_| self.asm.label()).collect();
         let mut ways = Ways { states, end: self.asm.label(), errors: Vec::new(), fault: self.asm.label() };
-        self.in_parser = true;
         if loops {
             self.asm.set(ENTRY, 0);
         }
@@ -62,7 +61,6 @@ impl Lowering<'_> {
         self.load_word(A, word::FAULT);
         self.store_word(word::ERROR, A);
         self.asm.bind(ways.end);
-        self.in_parser = false;
         for (i, var) in self.program.vars.iter().enumerate() {
             if var.slot == Some(Slot::ParserError) {
                 self.load_word(A, word::ERROR);
