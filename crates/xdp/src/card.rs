@@ -361,7 +361,7 @@ impl Card {
         }
         for i in 0..program.counters.len() {
             let id = CounterId::at(i);
-            let Some(map) = self.lowered.maps.counters.get(i).copied() else { continue };
+            let Some(map) = self.lowered.maps.counter(id) else { continue };
             let mut counted = Vec::new();
             let size = self.map(map)?.shape().value.next_multiple_of(8) as usize;
             let all = self.map(map)?.for_each(|cell, values| {
@@ -465,8 +465,8 @@ impl Card {
     /// # Errors
     /// The kernel's: no such cell.
     pub fn counter(&self, counter: CounterId, index: u32) -> Result<(u64, u64), CardError> {
-        let map = self.lowered.maps.counters.get(counter.index()).copied();
-        self.counts(map.ok_or(CardError::Run(Errno::NOENT))?, index)
+        // Where there is no map, the CPU counts alone.
+        self.lowered.maps.counter(counter).map_or(Ok((0, 0)), |map| self.counts(map, index))
     }
 
     fn counts(&self, map: usize, index: u32) -> Result<(u64, u64), CardError> {
@@ -485,7 +485,7 @@ impl Card {
         packets: u64,
         bytes: u64,
     ) -> Result<(), CardError> {
-        let map = self.lowered.maps.counters.get(counter.index()).copied();
+        let map = self.lowered.maps.counter(counter);
         let map = self.map(map.ok_or(CardError::Run(Errno::NOENT))?)?;
         map.update_each(&index.to_ne_bytes(), &[0; 16]).map_err(CardError::Run)?;
         // The first CPU has all.
@@ -500,7 +500,8 @@ impl Card {
     /// # Errors
     /// The kernel's: no such cell.
     pub fn register(&self, register: RegisterId, index: u32) -> Result<u64, CardError> {
-        let map = self.map(self.lowered.maps.register(register))?;
+        let Some(map) = self.lowered.maps.register(register) else { return Ok(0) };
+        let map = self.map(map)?;
         Ok(word_at(&map.get(&index.to_ne_bytes()).map_err(CardError::Run)?, 0))
     }
 
@@ -509,7 +510,8 @@ impl Card {
     /// # Errors
     /// The kernel's: no such cell.
     pub fn set_register(&self, register: RegisterId, index: u32, value: u64) -> Result<(), CardError> {
-        self.update(self.lowered.maps.register(register), &index.to_ne_bytes(), &value.to_ne_bytes())
+        let map = self.lowered.maps.register(register).ok_or(CardError::Run(Errno::NOENT))?;
+        self.update(map, &index.to_ne_bytes(), &value.to_ne_bytes())
     }
 }
 

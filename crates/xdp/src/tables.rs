@@ -11,7 +11,7 @@
 //! of a map leaves tables that are right.
 
 use bpf::map::{Kind, Shape};
-use pipeline::ir::{ActionId, MatchKind, Program, RegisterId, Table};
+use pipeline::ir::{ActionId, CounterId, MatchKind, Program, RegisterId, Table};
 
 use crate::layout::words;
 use crate::types;
@@ -22,10 +22,13 @@ pub(crate) const MASKS: u32 = 128;
 const TRIE_KEY: usize = 256;
 /// Entries of a map for each entry of a table with ranges.
 const PREFIXES_OF_RANGE: u32 = 32;
-/// Most cells of an array: its memory is there from the start, for each CPU.
-pub(crate) const CELLS: u32 = 1 << 20;
+/// Most cells of all arrays together: their memory is there from the start, 16 bytes a cell for each CPU.
+const CELLS: u32 = 1 << 20;
 /// Most bytes of a key, of any map.
 const KEY: usize = 512;
+
+/// The construct that arrays without a map are.
+pub(crate) const TOO_MANY_CELLS: &str = "more than 1,048,576 cells of counters and registers";
 
 /// How a table is looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,8 +96,11 @@ pub(crate) struct Maps {
     /// Most masks of a table.
     pub(crate) masks: u32,
     pub(crate) tables: Vec<TableForm>,
-    pub(crate) counters: Vec<usize>,
-    pub(crate) registers: Vec<usize>,
+    /// None where there are too many cells.
+    pub(crate) counters: Vec<Option<usize>>,
+    pub(crate) registers: Vec<Option<usize>>,
+    /// Cells that there may be besides.
+    free: u32,
 }
 
 /// Bytes that a key of this width takes.
@@ -127,6 +133,7 @@ impl Maps {
             tables: Vec::new(),
             counters: Vec::new(),
             registers: Vec::new(),
+            free: CELLS,
         };
         // Its size is known when the layout is.
         maps.scratch = maps.add(Kind::PerCpuArray, "mswitch_scratch", 4, 8, 1);
@@ -142,13 +149,11 @@ impl Maps {
         let value = 8 + 8 * maps.default_arguments as u32;
         maps.defaults = maps.add(Kind::Hash, "mswitch_defaults", 4, value, entries);
         for counter in &program.counters {
-            let size = if counter.size > CELLS { 1 } else { counter.size };
-            let map = maps.add(Kind::PerCpuArray, &counter.name, 4, 16, size);
+            let map = maps.array(Kind::PerCpuArray, &counter.name, 16, counter.size);
             maps.counters.push(map);
         }
         for register in &program.registers {
-            let size = if register.size > CELLS { 1 } else { register.size };
-            let map = maps.add(Kind::Array, &register.name, 4, 8, size);
+            let map = maps.array(Kind::Array, &register.name, 8, register.size);
             maps.registers.push(map);
         }
         maps
@@ -157,6 +162,12 @@ impl Maps {
     fn add(&mut self, kind: Kind, name: &str, key: u32, value: u32, entries: u32) -> usize {
         self.shapes.push(Shape { kind, key, value, entries: entries.max(1), name: name.into() });
         self.shapes.len() - 1
+    }
+
+    /// An array, if there may be as many cells.
+    fn array(&mut self, kind: Kind, name: &str, value: u32, cells: u32) -> Option<usize> {
+        self.free = self.free.checked_sub(cells)?;
+        Some(self.add(kind, name, 4, value, cells))
     }
 
     fn table(&mut self, program: &Program, table: &Table) -> TableForm {
@@ -169,8 +180,8 @@ impl Maps {
             Some("timeouts of entries")
         } else if profile.is_some_and(|profile| profile.select.is_some()) {
             Some("a selector")
-        } else if table.counter.is_some() && table.size > CELLS {
-            Some("counters of more than 1,048,576 entries")
+        } else if table.counter.is_some() && table.size > self.free {
+            Some(TOO_MANY_CELLS)
         } else {
             None
         };
@@ -228,13 +239,18 @@ impl Maps {
             }
         }
         if table.counter.is_some() {
-            form.counts = Some(self.add(Kind::PerCpuArray, &table.name, 4, 16, table.size));
+            form.counts = self.array(Kind::PerCpuArray, &table.name, 16, table.size);
         }
         form
     }
 
-    /// The map of a register array.
-    pub(crate) fn register(&self, register: RegisterId) -> usize {
-        self.registers.get(register.index()).copied().unwrap_or(0)
+    /// The map of a register array, if it has one.
+    pub(crate) fn register(&self, register: RegisterId) -> Option<usize> {
+        self.registers.get(register.index()).copied().flatten()
+    }
+
+    /// The map of a counter array, if it has one.
+    pub(crate) fn counter(&self, counter: CounterId) -> Option<usize> {
+        self.counters.get(counter.index()).copied().flatten()
     }
 }

@@ -169,6 +169,25 @@ fn what_is_handed_over_in_another_stage_is_not_counted() {
 }
 
 #[test]
+fn arrays_have_so_much_memory_and_no_more() {
+    let program = program(
+        "counter small[1000000]: both; counter more[50000]: both;
+         block out { count small[h.kind]; if (h.kind == 16w7) { count more[h.kind]; } send current port 16w5; }
+         stage s { parser prs; control out; }",
+    );
+    let (state, mut card) = card(&program);
+    let to_cpu: Vec<_> = card.lowered().to_cpu().iter().map(ToString::to_string).collect();
+    assert_eq!(to_cpu, ["block out: more than 1,048,576 cells of counters and registers"]);
+    assert_eq!(card.run(0, &[0; 60]).unwrap().verdict, Verdict::Sent(5));
+    let mut seven = [0; 60];
+    seven[13] = 7;
+    assert_eq!(card.run(0, &seven).unwrap().verdict, Verdict::Cpu);
+    card.collect(&state).unwrap();
+    let counted = [0, 7].map(|cell| state.arrays().counter(pipeline::ir::CounterId(0), cell).unwrap().get());
+    assert_eq!(counted, [(1, 60), (0, 0)]);
+}
+
+#[test]
 fn many_searches_leave_fewer_masks_for_each() {
     let applies = "apply t;".repeat(20);
     let program = program(&format!(

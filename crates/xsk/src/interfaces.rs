@@ -73,7 +73,9 @@ pub struct Joined<K: Ord + Copy> {
 }
 
 /// Hears of changes, as long as this exists.
-pub struct Listening(#[allow(dead_code, reason = "kept for its drop")] Arc<Listener>);
+pub struct Listening {
+    _listener: Arc<Listener>,
+}
 
 impl fmt::Debug for Listening {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -103,7 +105,7 @@ impl<K: Ord + Copy> Interfaces<K> {
     pub fn listen(&self, listener: impl Fn() + Send + Sync + 'static) -> Listening {
         let listener: Arc<Listener> = Arc::new(Box::new(listener));
         self.lock().listeners.push(Arc::downgrade(&listener));
-        Listening(listener)
+        Listening { _listener: listener }
     }
 
     fn tell(&self) {
@@ -134,15 +136,20 @@ impl<K: Ord + Copy> Drop for Joined<K> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
     use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
     use super::*;
 
-    struct Nothing;
+    struct Nothing(std::fs::File);
+
+    fn nothing() -> Arc<Nothing> {
+        Arc::new(Nothing(std::fs::File::open("/dev/null").unwrap()))
+    }
 
     impl Interface for Nothing {
         fn sockets(&self) -> BorrowedFd<'_> {
-            unimplemented!()
+            self.0.as_fd()
         }
 
         fn replace(&self, _: BorrowedFd<'_>) -> Result<(), Error> {
@@ -164,8 +171,8 @@ mod tests {
         let calls = Arc::<AtomicU32>::default();
         let counted = calls.clone();
         let listening = list.listen(move || _ = counted.fetch_add(1, Relaxed));
-        let first = list.join(7, Arc::new(Nothing));
-        let second = list.join(7, Arc::new(Nothing));
+        let first = list.join(7, nothing());
+        let second = list.join(7, nothing());
         assert_eq!((list.list().len(), calls.load(Relaxed)), (1, 2));
         // The one whose place it took is gone already.
         drop(first);

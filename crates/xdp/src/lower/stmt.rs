@@ -8,7 +8,7 @@ use pipeline::ir::{
 
 use super::{A, B, Counted, Flow, Lowering, RESULT};
 use crate::layout::{word, words};
-use crate::tables::CELLS;
+use crate::tables::TOO_MANY_CELLS;
 use crate::types;
 
 impl<'p> Lowering<'p> {
@@ -219,34 +219,30 @@ impl<'p> Lowering<'p> {
 
     fn count_cell(&mut self, counter: CounterId, index: &Expr) {
         let Some(schema) = self.program.counters.get(counter.index()) else { return };
-        let Some(map) = self.maps.counters.get(counter.index()).copied() else { return };
-        if schema.size > CELLS {
-            return self.refuse("counters of more than 1,048,576 cells");
-        }
+        let Some(map) = self.maps.counter(counter) else { return self.refuse(TOO_MANY_CELLS) };
         let beyond = self.asm.label();
         self.index(index, schema.size, beyond);
         self.count_in(map);
         self.asm.bind(beyond);
     }
 
-    /// A register array with cells of at most 64 bits, which is used.
-    fn narrow_register(&mut self, register: RegisterId) -> Option<&'p Register> {
+    /// A register array with cells of at most 64 bits, which is used, and its map.
+    fn narrow_register(&mut self, register: RegisterId) -> Option<(&'p Register, usize)> {
         let schema = self.program.registers.get(register.index())?;
         if schema.ty.width() > 64 {
             self.refuse("a register of more than 64 bits");
             return None;
         }
-        if schema.size > CELLS {
-            self.refuse("registers of more than 1,048,576 cells");
+        let Some(map) = self.maps.register(register) else {
+            self.refuse(TOO_MANY_CELLS);
             return None;
-        }
+        };
         self.registers.insert(register);
-        Some(schema)
+        Some((schema, map))
     }
 
     fn read_register(&mut self, place: &LValue, register: RegisterId, index: &Expr) {
-        let Some(schema) = self.narrow_register(register) else { return };
-        let map = self.maps.register(register);
+        let Some((schema, map)) = self.narrow_register(register) else { return };
         let (key, value, beyond) = (self.temp(), self.temp(), self.asm.label());
         self.store_number(value, 0);
         self.index(index, schema.size, beyond);
@@ -261,8 +257,7 @@ impl<'p> Lowering<'p> {
     }
 
     fn write_register(&mut self, register: RegisterId, index: &Expr, value: &Expr) {
-        let Some(schema) = self.narrow_register(register) else { return };
-        let map = self.maps.register(register);
+        let Some((schema, map)) = self.narrow_register(register) else { return };
         let (key, temp, beyond) = (self.temp(), self.temp(), self.asm.label());
         self.value(value);
         self.store_word(temp, A);
