@@ -160,6 +160,34 @@ fn a_missing_interface_is_awaited() {
     assert!(lab.detail("host").starts_with("cut off by nftables table netdev mswitch-if"));
 }
 
+/// Packets that wait for it are dropped; those of other ports pass.
+#[test]
+fn an_interface_that_goes_away_with_full_queues_harms_no_other() {
+    let lab = Lab::new(true);
+    lab.wait_up();
+    lab.daemon.run(&["port", "set", "br0", "a", "--shape", "1Mbit", "--queueing", "strict"]).unwrap();
+    let counter = |counter: &str| {
+        let shown = lab.daemon.port("br0", "a").unwrap();
+        shown.json()["classes"][0]["waiting"][counter].as_u64().unwrap()
+    };
+    let waiting = || counter("packets");
+    let server = lab.a.start(&["iperf3", "-s"]).unwrap();
+    let listens = || Ok(lab.a.run(&["ss", "-Hltn"])?.contains(":5201").then_some(()));
+    until("iperf3 to listen", LIMIT, listens).unwrap();
+    let flood = ["iperf3", "-u", "-b", "20M", "-t", "60", "-c", A];
+    let flood = lab.c.start(&flood).unwrap();
+    let is_full = || Ok((waiting() > 100 && counter("queue_full") > 100).then_some(()));
+    until("the queue to be full", LIMIT, is_full).unwrap();
+    lab.with_bystanders(|| {
+        lab.ip("link del dev va");
+        lab.wait_down(&missing(&lab.machine));
+        assert_eq!(waiting(), 0);
+    });
+    drop((flood, server));
+    add_va(&lab.machine, &lab.a);
+    lab.wait_up();
+}
+
 #[test]
 fn an_interface_that_is_down_or_has_no_carrier_recovers() {
     let lab = Lab::new(true);

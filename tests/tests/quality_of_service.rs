@@ -2,7 +2,10 @@
 //! loses nothing to a flood, and commands show it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use e2e::{Daemon, Netns, config, exclusive, iperf, unique};
+use std::time::Duration;
+
+use e2e::frames::Sender;
+use e2e::{Daemon, Netns, config, exclusive, iperf, unique, until};
 
 const A: &str = "10.95.0.1";
 const B: &str = "10.95.0.2";
@@ -92,6 +95,84 @@ fn classes_share_by_weight_and_change_while_packets_flow() {
     set(&["--queueing", "off"]);
     assert!(shares(&[(5202, &["-u", "-b", "40M", "-t", "1", "-l", "1448"])])[0] > 20.0);
     assert_eq!(rig.daemon.port("br0", "p2").unwrap().json()["classes"].as_array().map(Vec::len), Some(0));
+}
+
+/// Early drops keep a queue short that TCP would fill; marks (ECN) do so without a loss.
+#[test]
+fn early_drop_keeps_tcp_from_filling_its_queue() {
+    let _alone = exclusive();
+    let rig = Rig::start("", "shape = \"20Mbit\"\n");
+    for netns in [&rig.a, &rig.b] {
+        netns.run(&["sysctl", "-qw", "net.ipv4.tcp_ecn=1", "net.ipv4.tcp_congestion_control=reno"]).unwrap();
+        // Segments that wait are packets of the link.
+        netns.run(&["bash", "-c", "ethtool -K $(ls /sys/class/net | grep -v lo) tso off gso off"]).unwrap();
+    }
+    let stream = |early_drop: &str| {
+        let set = ["port", "set", "br0", "p2", "--early-drop", early_drop];
+        rig.daemon.run(&set).unwrap();
+        let counters = || ["queue_full", "early_drop", "marked"].map(|counter| rig.class(0, counter));
+        let before = counters();
+        let rate = rig.measure(&[(5201, &["-t", "3"])])[0].mbits;
+        let after = counters();
+        assert_rate(rate, 20.0 * TCP);
+        [0, 1, 2].map(|at| after[at] - before[at])
+    };
+    let [full, early, marked] = stream("off");
+    assert!(full > 0 && early == 0 && marked == 0, "{full} {early} {marked}");
+    let [full, early, marked] = stream("20..200 10% ecn");
+    assert!(full == 0 && early == 0 && marked > 0, "{full} {early} {marked}");
+    let [full, early, marked] = stream("20..200 10%");
+    assert!(full == 0 && early > 0 && marked == 0, "{full} {early} {marked}");
+}
+
+/// Packets that a client's ring holds (`Rings::default`).
+const RING: u64 = 1024;
+
+/// A client that takes nothing has its own queue full; others lose nothing.
+#[test]
+fn a_stuck_receiver_fills_only_its_own_queue() {
+    let station = |last: u8, port: &str| {
+        format!("[[bridge.station]]\nmac = \"02:00:00:00:00:{last:02x}\"\nport = \"{port}\"\n")
+    };
+    let queues = "queueing = \"strict\"\n";
+    let text = config::bridge("br0", "learning")
+        + &config::memif("source", 0, "")
+        + &config::memif("stuck", 1, queues)
+        + &config::memif("other", 2, queues)
+        + &station(1, "stuck")
+        + &station(2, "other");
+    let daemon = Daemon::start(&text).unwrap();
+    let [mut source, mut stuck, mut other] = [0, 1, 2].map(|id| Sender::connect(&daemon, id).unwrap());
+    let packet = |to: u8, number: u16| {
+        let [high, low] = number.to_be_bytes();
+        [&[2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, 9, 0x88, 0xb5, high, low][..], &[0; 44]].concat()
+    };
+    let counter = |port: &str, counter: &str| {
+        let shown = daemon.port("br0", port).unwrap();
+        shown.json()["classes"][0]["waiting"][counter].as_u64().unwrap()
+    };
+    let waiting = |port: &str| counter(port, "packets");
+    let dropped = |port: &str| counter(port, "queue_full");
+    for number in 0..1800 {
+        source.send(&packet(1, number)).unwrap();
+        if number % 60 == 0 {
+            source.send(&packet(2, number)).unwrap();
+            let arrived = until("the other's packet", Duration::from_secs(20), || Ok(other.received().pop()));
+            assert_eq!(arrived.unwrap(), packet(2, number));
+        }
+    }
+    assert_eq!((waiting("stuck"), waiting("other")), (512, 0));
+    assert_eq!((dropped("stuck"), dropped("other")), (1800 - 512 - RING, 0));
+    // What waited arrives, in order, once the client takes packets again.
+    let mut arrived = Vec::new();
+    until("the packets that waited", Duration::from_secs(20), || {
+        arrived.append(&mut stuck.received());
+        Ok((waiting("stuck") == 0).then_some(()))
+    })
+    .unwrap();
+    arrived.append(&mut stuck.received());
+    let expected = (0..).map(|number| packet(1, number)).take(512 + RING as usize);
+    assert!(arrived.iter().eq(&expected.collect::<Vec<_>>()), "{}", arrived.len());
 }
 
 #[test]
