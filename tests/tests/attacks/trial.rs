@@ -4,9 +4,10 @@
 //! with its partner. In the baseline phase, the attacker does everything except the attack: it connects, its partner
 //! floods it, as many threads compute; an attack that takes CPUs away by itself does so without the switch.
 //!
-//! The attack is compared with the longest round trip of the baseline: it may take 10 ms longer, and no answer of the
-//! control socket may take a second. A virtual machine can lose its CPU for that long, so a failed attack is repeated
-//! together with its baseline, at most [`ATTEMPTS`] times; an attack that succeeds in each of them fails the test.
+//! An attack may extend the longest round trip by 10 ms, and no answer of the control socket may take a second. A virtual
+//! machine can lose its CPU for that long, so a failed attack is repeated together with its baseline, at most [`ATTEMPTS`]
+//! times; an attack that succeeds in each of them fails the test.
+//!
 //! Criteria that do not depend on time hold in each attempt: no packet is lost, duplicated, reordered or altered, the
 //! daemon keeps running and releases its memory, a correct client can use the port afterwards, and SIGTERM ends the
 //! daemon within 5 s during the attack.
@@ -133,7 +134,7 @@ impl Trial {
         let operator = Operator::start(&self.daemon);
         let mut attacker = self.attacker(baseline);
         attacker.wait(1);
-        let time = if e2e::long() { Duration::from_secs(5) } else { Duration::from_millis(600) };
+        let time = if e2e::long() { Duration::from_secs(5) } else { Duration::from_millis(400) };
         let start = Instant::now();
         until("a phase to end", LIMIT, || {
             attacker.check();
@@ -149,11 +150,6 @@ impl Trial {
     /// Runs an attack and its baseline; the error names the excess.
     fn attempt(&self) -> Result<(), String> {
         let mut baseline = self.phase(true);
-        for _ in 0..2 {
-            if baseline.longest() > NOISE {
-                baseline = [baseline, self.phase(true)].into_iter().min_by_key(Impact::longest).unwrap();
-            }
-        }
         let pid = self.daemon.pid();
         // Footprint after a correct client.
         let before = Footprint::of(pid).unwrap();
@@ -164,18 +160,26 @@ impl Trial {
             "{name}: round trips {:?}, baseline {:?}; answer {:?}, baseline {:?}",
             attack.round_trips, baseline.round_trips, attack.answer, baseline.answer
         );
-        for ((pair, baseline), worst) in
-            ["memif", "vhost-user"].iter().zip(&baseline.round_trips).zip(&attack.round_trips)
-        {
-            let most = if self.attack == "watch-call" { LONG_SIGNAL } else { ROUND_TRIP };
+        if attack.answer >= ANSWER {
+            return Err(format!("{name}: the control socket took {:?} to answer", attack.answer));
+        }
+        let most = if self.attack == "watch-call" { LONG_SIGNAL } else { ROUND_TRIP };
+        if attack.longest() <= most {
+            // It has added no more, whatever the baseline.
+            return Ok(());
+        }
+        for _ in 0..2 {
+            if baseline.longest() > NOISE {
+                baseline = [baseline, self.phase(true)].into_iter().min_by_key(Impact::longest).unwrap();
+            }
+        }
+        let pairs = ["memif", "vhost-user"].iter().zip(&baseline.round_trips).zip(&attack.round_trips);
+        for ((pair, baseline), worst) in pairs {
             if *worst > *baseline + most {
                 return Err(format!("{name}: round trip of {worst:?} on {pair}, baseline {baseline:?}"));
             }
         }
-        match attack.answer < ANSWER {
-            true => Ok(()),
-            false => Err(format!("{name}: the control socket took {:?} to answer", attack.answer)),
-        }
+        Ok(())
     }
 
     fn run(mut self) {
