@@ -264,7 +264,11 @@ fn objects(config: &Config, other: &Config) -> BTreeMap<Object, (Keys, Option<St
         let name = &bridge.name;
         let mut alone = write::bridge_alone(bridge);
         alone.insert("openflow".into(), Value::Table(write::openflow(&bridge.openflow)));
-        alone.insert("p4".into(), Value::Table(write::p4(&bridge.p4)));
+        let mut p4 = write::p4(&bridge.p4);
+        let roles =
+            bridge.p4.roles.iter().map(|(name, role)| (name.clone(), Value::Table(write::p4_role(role))));
+        p4.insert("role".into(), Value::Table(roles.collect()));
+        alone.insert("p4".into(), Value::Table(p4));
         found.insert(Object::Bridge(name.clone()), (texts(alone), None));
         let others = other.bridge(name).map(|other| other.ports.as_slice()).unwrap_or_default();
         // Comparing the port at the same index first is fast: ports rarely change their order.

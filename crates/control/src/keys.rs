@@ -136,6 +136,59 @@ pub const P4: &[Key] = &[
         "not set",
         "Certificates in PEM of the authorities that vouch for clients; if not set, clients need none.",
     ),
+    key("role", "tables `[[bridge.p4.role]]`", "none", "Roles with limits; others have full access."),
+    key(
+        "only-listed-roles",
+        "boolean",
+        "`false`",
+        "Clients may claim only roles of `role`: neither others nor the default role.",
+    ),
+];
+
+/// `[[bridge.p4.role]]`.
+pub const P4_ROLE: &[Key] = &[
+    key(
+        "name",
+        "1 to 256 bytes",
+        "",
+        "The role's name, by which clients claim it. It may write what the lists below name, receives their digests and idle timeouts, and may not set the program.",
+    ),
+    key(
+        "tables",
+        "list of names or aliases of the P4Info",
+        "none",
+        "Tables whose entries, defaults and direct counters and meters it may write.",
+    ),
+    key(
+        "action-profiles",
+        "list of names or aliases",
+        "none",
+        "Action profiles whose members and groups it may write.",
+    ),
+    key("counters", "list of names or aliases", "none", "Counters that it may write."),
+    key("meters", "list of names or aliases", "none", "Meters that it may write."),
+    key("registers", "list of names or aliases", "none", "Registers that it may write."),
+    key("value-sets", "list of names or aliases", "none", "Value sets of parsers that it may write."),
+    key(
+        "digests",
+        "list of names or aliases",
+        "none",
+        "Digests that it may configure, and that it receives.",
+    ),
+    key(
+        "max-entries",
+        "0 to 4294967295",
+        "unlimited",
+        "Most entries, members and groups in its tables and action profiles together, whoever wrote them; it may insert no more.",
+    ),
+    key("read-only", "boolean", "`false`", "It may write nothing."),
+    key("packet-in", "boolean", "`false`", "It receives packets of the program, and may send some."),
+    key(
+        "packet-rate",
+        "1 to 4294967295",
+        "unlimited",
+        "Most packets a second that it receives; others are dropped, and counted as `controllers_missed`.",
+    ),
 ];
 
 /// `[bridge.openflow]`.
@@ -362,6 +415,7 @@ pub fn reference() -> String {
         ("[[bridge]]", BRIDGE),
         ("[bridge.openflow]", OPENFLOW),
         ("[bridge.p4]", P4),
+        ("[[bridge.p4.role]]", P4_ROLE),
         ("[[bridge.port]]", PORT),
         ("[[bridge.station]]", STATION),
         ("[[bridge.mirror]]", MIRROR),

@@ -124,7 +124,7 @@ fn write(p4: &P4, kind: Type, line: &str) -> Result<(), String> {
     let program = p4.program().map_err(|failure| failure.to_string())?;
     let entity = text::parse(&program, line)?;
     let update = Update { r#type: kind.into(), entity: Some(entity) };
-    p4.write(&[update], Atomicity::RollbackOnError).map_err(|failure| match failure {
+    p4.write(&[update], Atomicity::RollbackOnError, None).map_err(|failure| match failure {
         WriteFailure::Request(failure) => failure.to_string(),
         WriteFailure::Updates(results) => {
             let failures = results.into_iter().filter_map(Result::err).map(|failure| failure.to_string());

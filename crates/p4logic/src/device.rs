@@ -6,7 +6,7 @@ use fabric::{InjectError, Injection, clock};
 use p4runtime_proto::v1::entity::Entity as Kind;
 use p4runtime_proto::v1::write_request::Atomicity;
 use p4runtime_proto::v1::{DigestListAck, Entity, ForwardingPipelineConfig, PacketOut, Update};
-use p4switch::{Code, Device, Failure, InstallAction, Listener, Program, WriteFailure};
+use p4switch::{Access, Code, Device, Failure, InstallAction, Listener, Program, WriteFailure};
 
 use crate::installed::{Installed, Loaded};
 use crate::{P4, StartError};
@@ -59,13 +59,23 @@ fn has_counts(entity: &Entity) -> bool {
 }
 
 impl Device for P4 {
-    fn write(&self, updates: &[Update], atomicity: Atomicity) -> Result<(), WriteFailure> {
+    fn write(
+        &self,
+        updates: &[Update],
+        atomicity: Atomicity,
+        access: Option<&Access>,
+    ) -> Result<(), WriteFailure> {
         let (result, has_digests) = self.with(|installed| {
             if updates.iter().filter_map(|update| update.entity.as_ref()).any(has_counts) {
                 // What cards have counted before is not to be added to what is set now.
                 installed.collect();
             }
-            (installed.switch.write(updates, atomicity, clock::nanoseconds()), installed.has_digests)
+            let now = clock::nanoseconds();
+            let result = match access {
+                Some(access) => installed.switch.write_as(access, updates, atomicity, now),
+                None => installed.switch.write(updates, atomicity, now),
+            };
+            (result, installed.has_digests)
         })?;
         if has_digests {
             // Lists may be due at another time.

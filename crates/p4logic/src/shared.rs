@@ -307,8 +307,12 @@ impl Core {
     }
 
     fn tell(&self, updates: Vec<Update>) {
+        if updates.is_empty() {
+            return;
+        }
         if let Some(listener) = &*self.listener.load() {
-            let tell = |update| listener(StreamMessageResponse { update: Some(stamped(update)) });
+            let info = self.running().map(|running| running.program.info.clone()).unwrap_or_default();
+            let tell = |update| listener(StreamMessageResponse { update: Some(stamped(update)) }, &info);
             let missed = updates.into_iter().map(tell).filter(|taken| !taken).count();
             self.figures.missed.fetch_add(missed as u64, Relaxed);
         }

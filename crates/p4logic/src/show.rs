@@ -144,7 +144,7 @@ pub(crate) fn counters(core: &Core) -> Vec<Counter> {
         ),
         counter(
             "controllers_missed",
-            "packets, digests and idle timeouts lost because a controller was too slow or none was connected",
+            "packets, digests and idle timeouts lost: a controller was too slow, its role's packet-rate was reached, or none was connected",
             figures.missed.load(Relaxed),
         ),
         counter(

@@ -22,12 +22,14 @@
 //! | `sessions`    | all controllers' streams: notifications, packets to primaries    |
 //! | `arbitration` | rules by which a role's primary is chosen                        |
 //! | `role`        | names of roles                                                   |
+//! | `limited_role`| limits of a role                                                 |
 //! | `outbox`      | bounded queue of messages to a controller                        |
 #![forbid(unsafe_code)]
 
 mod arbitration;
 mod connection;
 mod gate;
+mod limited_role;
 mod listen;
 mod outbox;
 mod role;
@@ -39,6 +41,7 @@ mod stream;
 mod tls;
 mod write_error;
 
+pub use limited_role::LimitedRole;
 pub use listen::{Listen, ListenError};
 pub use server::{Server, StartError};
 pub use sessions::Counters;

@@ -40,8 +40,8 @@ impl RoleName {
         }
         if role.config.as_ref().is_some_and(|config| *config != prost_types::Any::default()) {
             return Err(
-                "role.config is set; this switch has no way to restrict roles: leave it unset for access to \
-                        the full pipeline"
+                "role.config is set; the switch's configuration limits roles ([[bridge.p4.role]]): leave it \
+                        unset"
                     .into(),
             );
         }

@@ -80,8 +80,8 @@ impl Server {
         let limits = settings.limits.clone();
         let shared = Shared::new(settings, device);
         let sessions = Arc::downgrade(&shared.sessions);
-        shared.device.listen(Box::new(move |message| {
-            sessions.upgrade().is_some_and(|sessions| sessions.deliver(message))
+        shared.device.listen(Box::new(move |message, info| {
+            sessions.upgrade().is_some_and(|sessions| sessions.deliver(message, info))
         }));
         let (closing, ended) = (watch::Sender::new(false), watch::Sender::new(false));
         let (accepted, connections) = mpsc::channel::<io::Result<Connection>>(1);

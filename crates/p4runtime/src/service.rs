@@ -1,6 +1,6 @@
 //! The calls of P4Runtime.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use p4runtime_proto::v1::get_forwarding_pipeline_config_request::ResponseType;
@@ -8,10 +8,10 @@ use p4runtime_proto::v1::p4_runtime_server::P4Runtime;
 use p4runtime_proto::v1::set_forwarding_pipeline_config_request::Action;
 use p4runtime_proto::v1::write_request::Atomicity;
 use p4runtime_proto::v1::{
-    CapabilitiesRequest, CapabilitiesResponse, ForwardingPipelineConfig, GetForwardingPipelineConfigRequest,
-    GetForwardingPipelineConfigResponse, ReadRequest, ReadResponse, SetForwardingPipelineConfigRequest,
-    SetForwardingPipelineConfigResponse, StreamMessageRequest, StreamMessageResponse, Uint128, WriteRequest,
-    WriteResponse,
+    CapabilitiesRequest, CapabilitiesResponse, Entity, ForwardingPipelineConfig,
+    GetForwardingPipelineConfigRequest, GetForwardingPipelineConfigResponse, ReadRequest, ReadResponse,
+    SetForwardingPipelineConfigRequest, SetForwardingPipelineConfigResponse, StreamMessageRequest,
+    StreamMessageResponse, Uint128, WriteRequest, WriteResponse,
 };
 use p4switch::{Device, InstallAction};
 use prost::Message;
@@ -19,6 +19,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::connection::Peer;
+use crate::limited_role::LimitedRole;
 use crate::outbox::{Outbox, Outgoing, Refused, Room};
 use crate::role::RoleName;
 use crate::sessions::{Sessions, from_message};
@@ -37,6 +38,8 @@ pub(crate) struct Shared {
     /// Writes and changes of the program take turns.
     pub(crate) turn: Arc<Mutex<()>>,
     devices: BTreeSet<u64>,
+    roles: BTreeMap<String, Arc<LimitedRole>>,
+    only_listed_roles: bool,
     writes: Arc<Semaphore>,
     reads: Arc<Semaphore>,
     streams: Arc<Semaphore>,
@@ -48,8 +51,41 @@ impl Shared {
         let sessions = Sessions::new(&limits);
         let place = |count| Arc::new(Semaphore::new(count));
         let (writes, reads, streams) = (place(limits.writes), place(limits.reads), place(limits.streams));
-        let devices = settings.devices;
-        Arc::new(Self { device, limits, sessions, turn: Arc::default(), devices, writes, reads, streams })
+        let Settings { devices, only_listed_roles, .. } = settings;
+        let roles = settings.roles.into_iter().map(|(name, role)| (name, Arc::new(role))).collect();
+        let turn = Arc::default();
+        Arc::new(Self {
+            device,
+            limits,
+            sessions,
+            turn,
+            devices,
+            roles,
+            only_listed_roles,
+            writes,
+            reads,
+            streams,
+        })
+    }
+
+    /// Returns the limits of a role; `None` if it has full access.
+    pub(crate) fn limits_of(&self, role: &RoleName) -> Option<&Arc<LimitedRole>> {
+        match role {
+            RoleName::Name(name) => self.roles.get(name),
+            RoleName::Default | RoleName::Number(_) => None,
+        }
+    }
+
+    /// Checks that controllers may claim a role.
+    pub(crate) fn check_role(&self, role: &RoleName) -> Result<(), Status> {
+        if !self.only_listed_roles || self.limits_of(role).is_some() {
+            return Ok(());
+        }
+        let known: Vec<_> = self.roles.keys().map(|name| format!("{name:?}")).collect();
+        let known = if known.is_empty() { "none is".into() } else { known.join(", ") };
+        Err(Status::permission_denied(format!(
+            "{role} is not listed in the switch's configuration (listed: {known})"
+        )))
     }
 
     pub(crate) fn check_device(&self, device: u64) -> Result<(), Status> {
@@ -158,8 +194,10 @@ impl P4Runtime for Service {
         })?;
         let device = self.0.device.clone();
         let limit = self.0.limits.error_details;
+        let limits = self.0.limits_of(&by.role).cloned();
         let written = blocking(move || {
-            let written = device.write(&request.updates, atomicity);
+            let access = limits.as_ref().map(|limits| &limits.access);
+            let written = device.write(&request.updates, atomicity, access);
             // The turn ends here even if the caller has gone.
             drop(turn);
             written.map_err(|failure| write_error::status(failure, limit))
@@ -175,6 +213,12 @@ impl P4Runtime for Service {
         let request = request.into_inner();
         let by = Requester::new(request.device_id, &request.role, request.role_id, request.election_id);
         let turn = self.0.turn(&by).await?;
+        if self.0.limits_of(&by.role).is_some() {
+            return Err(Status::permission_denied(format!(
+                "{} has limits and may not set the program; use a role without limits",
+                by.role
+            )));
+        }
         let action = install_action(request.action, request.config.as_ref())?;
         let device = self.0.device.clone();
         let installed = blocking(move || {
@@ -294,9 +338,19 @@ async fn read(
         Status::deadline_exceeded(format!("nothing has been read for {} s; read again", stall.as_secs_f32()))
     };
     let (device, parts) = (shared.device.clone(), outbox.clone());
+    let limits = shared.limits_of(&RoleName::new(&request.role, 0)).cloned();
     let done = blocking(move || {
         let mut is_slow = false;
-        let done = device.read(&request.entities, &mut |entities| {
+        let config = limits.as_ref().and_then(|_| device.config());
+        let info = config.as_ref().and_then(|config| config.p4info.as_ref());
+        let done = device.read(&request.entities, &mut |mut entities| {
+            if let Some(limits) = &limits {
+                let own = |entity: &Entity| info.is_some_and(|info| limits.access.has_entity(info, entity));
+                entities.retain(own);
+                if entities.is_empty() {
+                    return true;
+                }
+            }
             let part = ReadResponse { entities };
             let bytes = part.encoded_len();
             let pushed = parts.push_waiting(part, bytes, stall);

@@ -6,14 +6,16 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
-use p4runtime_proto::rpc;
 use p4runtime_proto::v1::stream_message_response::Update;
 use p4runtime_proto::v1::{MasterArbitrationUpdate, Role, StreamMessageResponse, Uint128};
+use p4runtime_proto::{P4Info, rpc};
 use prost::Message;
 use tonic::{Code, Status};
 
 use crate::arbitration::{Arbitration, Change, Refusal, Standing, StreamId};
+use crate::limited_role::{Bucket, LimitedRole, Part};
 use crate::outbox::{Outbox, Outgoing, Refused, Room};
 use crate::role::RoleName;
 use crate::settings::Limits;
@@ -25,8 +27,10 @@ pub struct Counters {
     pub queued: u64,
     /// Messages dropped because a primary's queue was full.
     pub full: u64,
-    /// Messages dropped because no role had a primary.
+    /// Messages dropped because no role that they are for had a primary.
     pub unheard: u64,
+    /// Packets dropped because a role's primary had received as many as the role may in that time.
+    pub limited: u64,
 }
 
 /// All streams.
@@ -37,6 +41,7 @@ pub(crate) struct Sessions {
     queued: AtomicU64,
     full: AtomicU64,
     unheard: AtomicU64,
+    limited: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -54,6 +59,8 @@ struct Session {
     claim: Option<Claim>,
     /// It is primary and has been told so: it receives packets.
     hears: bool,
+    /// Packets that it may receive now, if its role has a rate.
+    bucket: Option<Bucket>,
 }
 
 /// Device and role of a stream, in its controller's words: answers repeat them.
@@ -62,6 +69,8 @@ pub(crate) struct Claim {
     pub(crate) device: u64,
     pub(crate) name: RoleName,
     pub(crate) role: Option<Role>,
+    /// Limits of the role; `None` is full access.
+    pub(crate) limits: Option<Arc<LimitedRole>>,
 }
 
 /// A stream's seat; dropping it ends the stream.
@@ -85,6 +94,7 @@ impl Sessions {
             queued: AtomicU64::new(0),
             full: AtomicU64::new(0),
             unheard: AtomicU64::new(0),
+            limited: AtomicU64::new(0),
         })
     }
 
@@ -101,7 +111,7 @@ impl Sessions {
         let (outbox, outgoing) = Outbox::new(self.room);
         let id = state.next;
         state.next += 1;
-        state.streams.insert(id, Session { outbox: outbox.clone(), claim: None, hears: false });
+        state.streams.insert(id, Session { outbox: outbox.clone(), claim: None, hears: false, bucket: None });
         Ok((Seat { sessions: self.clone(), id, outbox }, outgoing))
     }
 
@@ -110,20 +120,38 @@ impl Sessions {
         self.state().arbitration.check(role, election).map_err(|refusal| status(&refusal))
     }
 
-    /// Queues a message of the device for the primary of every role. Returns whether each gets it, and there is one.
-    pub(crate) fn deliver(&self, mut message: StreamMessageResponse) -> bool {
-        let bytes = message.encoded_len();
-        let state = self.state();
-        let mut primaries = state.streams.values().filter(|session| session.hears).peekable();
-        let mut taken = primaries.peek().is_some();
+    /// Queues a message of the device for the primary of every role that it is for, by the names of the P4Info `info`.
+    /// Returns whether each gets it, and there is one.
+    pub(crate) fn deliver(&self, message: StreamMessageResponse, info: &P4Info) -> bool {
+        let now = Instant::now();
+        let is_packet = matches!(message.update, Some(Update::Packet(_)));
+        let mut state = self.state();
+        let primaries = state.streams.values_mut().filter(|session| session.hears);
+        let parts = primaries.filter_map(|session| match session.part(&message, info) {
+            Part::Nothing => None,
+            part => Some((session, part)),
+        });
+        let parts: Vec<_> = parts.collect();
+        let mut taken = !parts.is_empty();
         if !taken {
             self.unheard.fetch_add(1, Ordering::Relaxed);
         }
-        while let Some(session) = primaries.next() {
-            let copy = match primaries.peek() {
-                Some(_) => message.clone(),
-                None => std::mem::take(&mut message),
+        let (mut whole, mut left) = (Some(message), parts.len());
+        for (session, part) in parts {
+            left -= 1;
+            if is_packet && session.bucket.as_mut().is_some_and(|bucket| !bucket.take(now)) {
+                self.limited.fetch_add(1, Ordering::Relaxed);
+                taken = false;
+                continue;
+            }
+            let copy = match (part, left) {
+                (Part::Some(own), _) => Some(*own),
+                // The last one needs no copy.
+                (_, 0) => whole.take(),
+                _ => whole.clone(),
             };
+            let Some(copy) = copy else { continue };
+            let bytes = copy.encoded_len();
             let pushed = session.outbox.push(copy, bytes);
             taken &= pushed.is_ok();
             let count = match pushed {
@@ -141,6 +169,7 @@ impl Sessions {
             queued: self.queued.load(Ordering::Relaxed),
             full: self.full.load(Ordering::Relaxed),
             unheard: self.unheard.load(Ordering::Relaxed),
+            limited: self.limited.load(Ordering::Relaxed),
         }
     }
 
@@ -151,6 +180,14 @@ impl Sessions {
         for session in state.streams.values() {
             session.outbox.fail(stopping());
         }
+    }
+}
+
+impl Session {
+    /// Returns its role's part of a message of the device.
+    fn part(&self, message: &StreamMessageResponse, info: &P4Info) -> Part {
+        let limits = self.claim.as_ref().and_then(|claim| claim.limits.as_ref());
+        limits.map_or(Part::Whole, |limits| limits.part(message, info))
     }
 }
 
@@ -194,6 +231,11 @@ impl Seat {
         let change =
             state.arbitration.claim(self.id, &claim.name, election).map_err(|refusal| status(&refusal))?;
         if let Some(session) = state.streams.get_mut(&self.id) {
+            // A repeated claim does not fill the bucket.
+            if session.claim.is_none() {
+                let rate = claim.limits.as_ref().and_then(|limits| limits.packet_rate);
+                session.bucket = rate.map(|rate| Bucket::new(rate, Instant::now()));
+            }
             session.claim = Some(claim);
         }
         state.notify_others(&change);

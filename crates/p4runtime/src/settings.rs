@@ -1,10 +1,11 @@
 //! Settings and limits of a server.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use socket_file::SocketAccess;
 
+use crate::limited_role::LimitedRole;
 use crate::listen::Listen;
 use crate::tls::TlsFiles;
 
@@ -19,6 +20,10 @@ pub struct Settings {
     pub tls: Option<TlsFiles>,
     /// Numbers by which controllers may call the device.
     pub devices: BTreeSet<u64>,
+    /// Roles with limits, by name; others have full access.
+    pub roles: BTreeMap<String, LimitedRole>,
+    /// Whether controllers may claim only these.
+    pub only_listed_roles: bool,
     /// Limits.
     pub limits: Limits,
 }
@@ -30,6 +35,8 @@ impl Default for Settings {
             access: SocketAccess::default(),
             tls: None,
             devices: BTreeSet::from([0, 1]),
+            roles: BTreeMap::new(),
+            only_listed_roles: false,
             limits: Limits::default(),
         }
     }

@@ -8,7 +8,7 @@ use p4runtime_proto::v1::{
     DigestListAck, DigestListAckError, MasterArbitrationUpdate, PacketOut, PacketOutError, StreamError,
     StreamMessageRequest, StreamMessageResponse, StreamOtherError, stream_error,
 };
-use p4switch::Failure;
+use p4switch::{Failure, ObjectKind};
 use prost::Message;
 use tokio::time::timeout;
 use tonic::{Code, Status, Streaming};
@@ -47,6 +47,7 @@ async fn converse(
         ));
     };
     let claim = claim(shared, &update, None)?;
+    report_missing(shared, &claim).await?;
     claimed(shared, seat, claim.clone(), &update).await?;
     while let Some(message) = requests.message().await? {
         match message.update {
@@ -54,8 +55,8 @@ async fn converse(
                 let again = self::claim(shared, &update, Some(&claim))?;
                 claimed(shared, seat, again, &update).await?;
             }
-            Some(Request::Packet(packet)) => send(shared, seat, packet).await,
-            Some(Request::DigestAck(ack)) => acknowledge(shared, seat, ack).await,
+            Some(Request::Packet(packet)) => send(shared, seat, &claim, packet).await,
+            Some(Request::DigestAck(ack)) => acknowledge(shared, seat, &claim, ack).await,
             Some(Request::Other(other)) => {
                 let failure = Failure::new(Code::Unimplemented, "the switch knows no such message");
                 report(seat, failure, stream_error::Details::Other(StreamOtherError { other: Some(other) }));
@@ -85,7 +86,25 @@ fn claim(shared: &Shared, update: &MasterArbitrationUpdate, before: Option<&Clai
             before.name
         )));
     }
-    Ok(Claim { device: update.device_id, name, role: update.role.clone() })
+    shared.check_role(&name)?;
+    let limits = shared.limits_of(&name).cloned();
+    Ok(Claim { device: update.device_id, name, role: update.role.clone(), limits })
+}
+
+/// Logs the names in a role's limits that the program lacks: they are spelled wrong, or another program runs.
+async fn report_missing(shared: &Arc<Shared>, claim: &Claim) -> Result<(), Status> {
+    let Some(limits) = claim.limits.clone() else { return Ok(()) };
+    let device = shared.device.clone();
+    let missing = blocking(move || {
+        let config = device.config();
+        let info = config.as_ref().and_then(|config| config.p4info.as_ref());
+        info.map(|info| limits.access.missing(info)).unwrap_or_default()
+    });
+    let missing = missing.await?;
+    if !missing.is_empty() {
+        tracing::warn!("the P4 program lacks objects listed for {}: {}", claim.name, missing.join(", "));
+    }
+    Ok(())
 }
 
 async fn claimed(
@@ -102,7 +121,7 @@ async fn claimed(
     Ok(())
 }
 
-async fn send(shared: &Arc<Shared>, seat: &Seat, packet: PacketOut) {
+async fn send(shared: &Arc<Shared>, seat: &Seat, claim: &Claim, packet: PacketOut) {
     let device = shared.device.clone();
     let count = packet.metadata.len();
     if count > MAX_METADATA {
@@ -112,6 +131,10 @@ async fn send(shared: &Arc<Shared>, seat: &Seat, packet: PacketOut) {
     }
     let (failure, packet) = match seat.is_primary() {
         false => (not_primary("send packets"), Some(packet)),
+        true if claim.limits.as_ref().is_some_and(|limits| !limits.packets) => {
+            let message = format!("{} may not send packets (`packet-in` is off)", claim.name);
+            (Failure::new(Code::PermissionDenied, message), Some(packet))
+        }
         true => match blocking(move || device.packet_out(&packet).map_err(|failure| (failure, packet))).await
         {
             Ok(Ok(())) => return,
@@ -122,11 +145,22 @@ async fn send(shared: &Arc<Shared>, seat: &Seat, packet: PacketOut) {
     report(seat, failure, stream_error::Details::PacketOut(PacketOutError { packet_out: packet }));
 }
 
-async fn acknowledge(shared: &Arc<Shared>, seat: &Seat, ack: DigestListAck) {
-    let device = shared.device.clone();
+async fn acknowledge(shared: &Arc<Shared>, seat: &Seat, claim: &Claim, ack: DigestListAck) {
+    let (device, limits) = (shared.device.clone(), claim.limits.clone());
+    let checked = move || {
+        if let Some(limits) = limits {
+            let config = device.config();
+            let info = config.as_ref().and_then(|config| config.p4info.as_ref());
+            if !info.is_some_and(|info| limits.access.has(info, ObjectKind::Digest, ack.digest_id)) {
+                let message = format!("role {:?} does not have digest {}", limits.access.role, ack.digest_id);
+                return Err(Failure::new(Code::PermissionDenied, message));
+            }
+        }
+        device.acknowledge(&ack)
+    };
     let failure = match seat.is_primary() {
         false => not_primary("acknowledge digests"),
-        true => match blocking(move || device.acknowledge(&ack)).await {
+        true => match blocking(checked).await {
             Ok(Ok(())) => return,
             Ok(Err(failure)) => failure,
             Err(bug) => Failure::new(bug.code(), bug.message()),

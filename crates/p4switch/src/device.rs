@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
+use p4runtime_proto::P4Info;
 use p4runtime_proto::v1::{
     DigestListAck, Entity, ForwardingPipelineConfig, PacketOut, StreamMessageResponse, Update,
     write_request::Atomicity,
 };
 
-use crate::{Failure, WriteFailure};
+use crate::{Access, Failure, WriteFailure};
 
-/// Receives what a device has for controllers: packets, digests, idle timeouts, errors. Returns whether all controllers
-/// that it is for get it, and one does. It must not wait.
-pub type Listener = Box<dyn Fn(StreamMessageResponse) -> bool + Send + Sync>;
+/// Receives what a device has for controllers: packets, digests, idle timeouts, errors, with the P4Info of its program.
+/// Returns whether all controllers that it is for get it, and one does. It must not wait.
+pub type Listener = Box<dyn Fn(StreamMessageResponse, &P4Info) -> bool + Send + Sync>;
 
 /// What is done with a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,11 +31,16 @@ pub enum InstallAction {
 
 /// A device. Calls come from threads that may block; a call returns once packets see its effect.
 pub trait Device: Send + Sync {
-    /// Writes entities.
+    /// Writes entities, within the access of a role if there is one.
     ///
     /// # Errors
     /// `FAILED_PRECONDITION` without a program; else the failures of the updates.
-    fn write(&self, updates: &[Update], atomicity: Atomicity) -> Result<(), WriteFailure>;
+    fn write(
+        &self,
+        updates: &[Update],
+        atomicity: Atomicity,
+        access: Option<&Access>,
+    ) -> Result<(), WriteFailure>;
 
     /// Reads entities, in parts that fit into messages: `emit` returns false if nobody wants more.
     ///

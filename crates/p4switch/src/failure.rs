@@ -42,7 +42,7 @@ impl Failure {
         Self::new(Code::OutOfRange, message)
     }
 
-    /// The program fixes the object.
+    /// The program fixes the object, or a role does not have it.
     pub(crate) fn denied(message: impl Into<String>) -> Self {
         Self::new(Code::PermissionDenied, message)
     }

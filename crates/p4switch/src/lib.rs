@@ -18,8 +18,10 @@
 //! | [`text`]     | entities as text, with names                                |
 //! | `device`     | what a server needs of a device                              |
 //! | `failure`    | refusals with their codes                                    |
+//! | `access`     | what a role may change                                       |
 #![forbid(unsafe_code)]
 
+mod access;
 mod bytestring;
 mod data;
 mod device;
@@ -33,6 +35,7 @@ mod switch;
 pub mod text;
 mod unused;
 
+pub use access::{Access, ObjectKind};
 pub use device::{Device, InstallAction, Listener};
 pub use failure::{Code, Failure, WriteFailure};
 pub use program::{LoadError, Program};

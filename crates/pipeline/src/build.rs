@@ -130,6 +130,7 @@ impl Table {
             meter: None,
             timeouts: false,
             profile: None,
+            cpu: false,
         }
     }
 

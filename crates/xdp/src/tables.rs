@@ -172,7 +172,9 @@ impl Maps {
 
     fn table(&mut self, program: &Program, table: &Table) -> TableForm {
         let profile = table.profile.and_then(|profile| program.profiles.get(profile.index()));
-        let mut refused = if table.open {
+        let mut refused = if table.cpu {
+            Some("the mark @cpu")
+        } else if table.open {
             Some("actions that are defined at run time")
         } else if table.meter.is_some() {
             Some("meters of entries")

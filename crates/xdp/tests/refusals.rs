@@ -96,6 +96,32 @@ fn more_masks_than_a_card_has_are_refused_and_the_others_stay() {
 }
 
 #[test]
+fn a_table_of_the_cpu_has_no_map() {
+    let program = program(
+        "table t { key k: ternary = h.kind; actions to; default to(16w9); size 1024; count packets; cpu; }
+         table u { key k: exact = h.kind; actions to; size 1024; }
+         block out { apply u { miss { apply t; } }; send current port port; }
+         stage s { parser prs; control out; }",
+    );
+    let (mut state, mut card) = card(&program);
+    let to_cpu: Vec<_> = card.lowered().to_cpu().iter().map(ToString::to_string).collect();
+    assert_eq!(to_cpu, ["table t: the mark @cpu"]);
+    // With more masks than a card holds of a table.
+    for number in 1..=200 {
+        let rule = entry(KeyMatch::Mask(bits(0), bits(number)), 1, number);
+        let bundle = state.apply(vec![Update::Insert(TableId(0), rule)], 0).unwrap();
+        card.follow(&state, &bundle).unwrap();
+    }
+    let cached = entry(KeyMatch::Exact(bits(0x0101)), 0, 5);
+    let bundle = state.apply(vec![Update::Insert(TableId(1), cached)], 0).unwrap();
+    card.follow(&state, &bundle).unwrap();
+    assert_eq!(port(&state, &mut card, 0x0101), 5);
+    let mut other = [1; 60];
+    other[12] = 2;
+    assert_eq!(card.run(0, &other).unwrap().verdict, Verdict::Cpu);
+}
+
+#[test]
 fn the_best_of_entries_alike_is_hit_and_the_next_one_behind_it() {
     let program = with_table("key k: ternary = h.kind;");
     let (mut state, mut card) = card(&program);

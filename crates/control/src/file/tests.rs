@@ -1,7 +1,9 @@
+use std::collections::BTreeSet;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
 use fabric::VlanMode;
+use p4switch::Access;
 use packet::ether::Vid;
 use ports::Spec;
 
@@ -609,6 +611,55 @@ fn logics() {
         let found = chain(params);
         assert!(found.starts_with(expected), "{found}");
     }
+}
+
+const ROLES: &str = "[[bridge]]\nname = \"b\"\nlogic = \"p4\"\n\n[bridge.p4]\nonly-listed-roles = true\n";
+
+#[test]
+fn roles_of_p4() {
+    let role = "\n[[bridge.p4.role]]\nname = \"cache\"\ndigests = [\"hit_t\"]\nmax-entries = 1000\npacket-in = true\n\
+                packet-rate = 50\nread-only = true\ntables = [\"Ingress.cache\", \"current\"]\n";
+    let text = format!("{ROLES}{role}\n[[bridge.p4.role]]\nname = \"other\"\n");
+    let config = parse(&text, Path::new("f.toml"), Depth::Text).unwrap();
+    let p4 = &config.bridges[0].p4;
+    assert!(p4.only_listed_roles);
+    let cache = &p4.roles["cache"];
+    assert_eq!((cache.access.max_entries, cache.packets, cache.packet_rate), (Some(1000), true, Some(50)));
+    assert_eq!(cache.access.objects.values().map(BTreeSet::len).collect::<Vec<_>>(), [2, 1]);
+    assert_eq!(p4.roles["other"].access, Access { role: "other".into(), ..Access::default() });
+    assert_eq!(write::write(&config, write::Secrets::Written), text);
+}
+
+#[test]
+fn mistakes_in_roles_of_p4() {
+    let mistake = |role: &str| mistake(&format!("{ROLES}{role}"));
+    for (role, expected) in [
+        ("[[bridge.p4.role]]\n", "f.toml:7:1: bridge \"b\": key `name` is missing; expected the role's name"),
+        (
+            "role = [{ name = \"\" }]\n",
+            "f.toml:7:18: bridge \"b\": `name`: the name has 0 bytes; expected 1 to 256",
+        ),
+        (
+            "role = [{ name = \"a\" }, { name = \"a\" }]\n",
+            "f.toml:7:34: bridge \"b\": `name`: there is another role `a`; give each role its own name",
+        ),
+        (
+            "[[bridge.p4.role]]\nname = \"a\"\nmax-entries = -1\n",
+            "f.toml:9:15: bridge \"b\": `max-entries`: -1 is out of range; expected 0 to 4294967295",
+        ),
+        (
+            "[[bridge.p4.role]]\nname = \"a\"\ntables = [\"\"]\n",
+            "f.toml:9:10: bridge \"b\": `tables`: a name is empty; expected the name or alias of an object in the P4Info",
+        ),
+        (
+            "[[bridge.p4.role]]\nname = \"a\"\npacket-rate = 0\npacket-in = true\n",
+            "f.toml:9:15: bridge \"b\": `packet-rate`: 0 is out of range; expected 1 to 4294967295",
+        ),
+    ] {
+        assert_eq!(mistake(role), expected);
+    }
+    let found = mistake("[[bridge.p4.role]]\nname = \"a\"\ntable = [\"t\"]\n");
+    assert!(found.contains("`table`") && found.contains("did you mean `tables`?"), "{found}");
 }
 
 #[test]

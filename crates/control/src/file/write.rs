@@ -11,10 +11,11 @@ use crate::model::{
     BridgeConfig, Config, DEFAULT_LOGIC, DaemonConfig, PortConfig, StationConfig, format_admin,
 };
 use crate::openflow::settings::{OpenFlowConfig, SocketPlace, TLS_KEYS, fail_mode_name, version_name};
-use crate::p4::settings::{P4Config, TLS_KEYS as P4_TLS_KEYS};
+use crate::p4::settings::{P4Config, ROLE_LISTS, TLS_KEYS as P4_TLS_KEYS};
 use crate::sflow::{SflowConfig, settings};
 use crate::{options, protection};
 use fabric::{Mirror, VlanMode};
+use p4runtime::LimitedRole;
 
 /// Whether a text contains secrets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -174,15 +175,15 @@ fn bridge(config: &BridgeConfig, secrets: Secrets) -> Node {
     let lists =
         vec![("port", ports.collect()), ("station", stations.collect()), ("mirror", mirrors.collect())];
     let openflow = Some(openflow(&config.openflow)).filter(|keys| !keys.is_empty());
-    let p4 = Some(p4(&config.p4)).filter(|keys| !keys.is_empty());
-    let tables = [("openflow", openflow), ("p4", p4)]
-        .into_iter()
-        .map(|(name, keys)| (name, keys.map(|keys| Node::leaf("", keys))))
-        .collect();
+    let openflow = openflow.map(|keys| Node::leaf("", keys));
+    let roles: Vec<_> = config.p4.roles.values().map(|r| Node::leaf(&r.access.role, p4_role(r))).collect();
+    let p4 = Node { keys: p4(&config.p4), lists: vec![("role", roles)], ..Node::default() };
+    let p4 = Some(p4).filter(|p4| !p4.keys.is_empty() || !config.p4.roles.is_empty());
+    let tables = vec![("openflow", openflow), ("p4", p4)];
     Node { id: config.name.clone(), keys: bridge_alone(config), tables, lists }
 }
 
-/// `[bridge.p4]`; empty for the defaults.
+/// `[bridge.p4]` without its roles; empty for the defaults.
 pub(crate) fn p4(config: &P4Config) -> Table {
     let default = P4Config::default();
     let mut table = Table::new();
@@ -196,6 +197,32 @@ pub(crate) fn p4(config: &P4Config) -> Table {
     for (key, file) in P4_TLS_KEYS.iter().zip(&config.tls) {
         if let Some(file) = file {
             table.insert((*key).into(), file.display().to_string().into());
+        }
+    }
+    if config.only_listed_roles {
+        table.insert("only-listed-roles".into(), true.into());
+    }
+    table
+}
+
+/// `[[bridge.p4.role]]`.
+pub(crate) fn p4_role(role: &LimitedRole) -> Table {
+    let mut table = Table::from_iter([("name".to_owned(), Value::from(role.access.role.clone()))]);
+    for (key, kind) in ROLE_LISTS {
+        if let Some(names) = role.access.objects.get(&kind) {
+            let names = names.iter().cloned().map(Value::from).collect();
+            table.insert(key.into(), Value::Array(names));
+        }
+    }
+    if let Some(most) = role.access.max_entries {
+        table.insert("max-entries".into(), i64::try_from(most).unwrap_or(i64::MAX).into());
+    }
+    if let Some(rate) = role.packet_rate {
+        table.insert("packet-rate".into(), i64::from(rate).into());
+    }
+    for (key, is_on) in [("read-only", role.access.read_only), ("packet-in", role.packets)] {
+        if is_on {
+            table.insert(key.into(), true.into());
         }
     }
     table

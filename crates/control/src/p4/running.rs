@@ -3,7 +3,7 @@
 //! Invariants:
 //! - A change of the program's file is installed in the running logic: tables whose shape agrees keep their entries,
 //!   and controllers stay connected. A program that cannot run changes nothing.
-//! - A change of addresses, of the device id or of TLS restarts the server alone.
+//! - A change of addresses, of the device id, of roles or of TLS restarts the server alone.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -96,6 +96,8 @@ impl Running {
             access: self.place.access,
             tls: config.tls_files(),
             devices: [0, config.device_id.into()].into(),
+            roles: config.roles.clone(),
+            only_listed_roles: config.only_listed_roles,
             ..p4runtime::Settings::default()
         };
         let device: Arc<dyn Device> = self.logic.clone();

@@ -2,10 +2,12 @@
 //!
 //! Invariant: settings that the file's reader accepts are written as text that it accepts again.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use p4runtime::{Listen, ListenError, TlsFiles};
+use p4runtime::{LimitedRole, Listen, ListenError, TlsFiles};
+use p4switch::ObjectKind;
 use ports::bounded::within;
 
 /// Settings of a bridge's P4Runtime server. They have no effect while the bridge's logic is another one.
@@ -18,17 +20,37 @@ pub struct P4Config {
     pub device_id: u32,
     /// Files for clients with TLS, in the order of [`TLS_KEYS`].
     pub tls: [Option<PathBuf>; 3],
+    /// Roles with limits, by name.
+    pub roles: BTreeMap<String, LimitedRole>,
+    /// Whether clients may claim only these.
+    pub only_listed_roles: bool,
 }
 
 impl Default for P4Config {
     fn default() -> Self {
-        Self { listen: None, device_id: 1, tls: [None, None, None] }
+        let (listen, tls, roles, only_listed_roles) = Default::default();
+        Self { listen, device_id: 1, tls, roles, only_listed_roles }
     }
 }
 
 /// Keys of the files for clients with TLS.
 pub const TLS_KEYS: [&str; 3] = ["private-key", "certificate", "ca-cert"];
 
+/// Keys of the lists of objects that a role has.
+pub const ROLE_LISTS: [(&str, ObjectKind); 7] = [
+    ("tables", ObjectKind::Table),
+    ("action-profiles", ObjectKind::ActionProfile),
+    ("counters", ObjectKind::Counter),
+    ("meters", ObjectKind::Meter),
+    ("registers", ObjectKind::Register),
+    ("value-sets", ObjectKind::ValueSet),
+    ("digests", ObjectKind::Digest),
+];
+
+/// The most roles: as many as a server remembers.
+const MAX_ROLES: usize = 64;
+/// Bytes of the longest name of a role.
+const MAX_ROLE_NAME: usize = 256;
 /// The most addresses.
 const MAX_LISTEN: usize = 16;
 /// Time limit for reading the files for TLS.
@@ -55,6 +77,21 @@ pub enum SettingError {
     /// A number out of range.
     #[error("{0} is out of range; expected 1 to 4294967295")]
     Range(i64),
+    /// A number of entries out of range.
+    #[error("{0} is out of range; expected 0 to 4294967295")]
+    Entries(i64),
+    /// A role's name is empty or too long.
+    #[error("the name has {0} bytes; expected 1 to {MAX_ROLE_NAME}")]
+    RoleName(usize),
+    /// Two roles have the same name.
+    #[error("there is another role `{0}`; give each role its own name")]
+    RoleExists(String),
+    /// Too many roles.
+    #[error("{0} roles are too many; the most are {MAX_ROLES}")]
+    TooManyRoles(usize),
+    /// An object's name is empty.
+    #[error("a name is empty; expected the name or alias of an object in the P4Info")]
+    NoObject,
 }
 
 impl From<ListenError> for SettingError {
@@ -81,6 +118,9 @@ impl P4Config {
         let listen = self.listen.as_deref().unwrap_or_default();
         if listen.len() > MAX_LISTEN {
             return Err(SettingError::TooMany(listen.len()));
+        }
+        if self.roles.len() > MAX_ROLES {
+            return Err(SettingError::TooManyRoles(self.roles.len()));
         }
         if self.tls.iter().all(Option::is_none) {
             return Ok(());
@@ -118,6 +158,27 @@ pub fn parse_file(text: &str) -> Result<PathBuf, SettingError> {
 /// Checks a device id.
 pub fn check_device_id(value: i64) -> Result<u32, SettingError> {
     u32::try_from(value).ok().filter(|value| *value > 0).ok_or(SettingError::Range(value))
+}
+
+/// Checks a role's name.
+pub fn check_role_name(name: &str) -> Result<(), SettingError> {
+    match name.len() {
+        1..=MAX_ROLE_NAME => Ok(()),
+        bytes => Err(SettingError::RoleName(bytes)),
+    }
+}
+
+/// Checks the names of a role's objects.
+pub fn check_objects(names: Vec<String>) -> Result<BTreeSet<String>, SettingError> {
+    match names.iter().any(String::is_empty) {
+        true => Err(SettingError::NoObject),
+        false => Ok(names.into_iter().collect()),
+    }
+}
+
+/// Checks a number of entries.
+pub fn check_entries(value: i64) -> Result<u64, SettingError> {
+    u32::try_from(value).map(u64::from).map_err(|_| SettingError::Entries(value))
 }
 
 #[cfg(test)]

@@ -99,7 +99,11 @@ impl<'h> Lower<'h> {
         let entries = u32::try_from(declared.entries.len()).unwrap_or(u32::MAX);
         self.out.tables.push(ir::Table::new(&name, size.max(entries).max(1)));
         let (keys, computed, selectors) = self.keys(declared);
-        self.set(made, |table| table.keys = keys);
+        let cpu = declared.annotations.iter().any(|a| a.name == "cpu");
+        self.set(made, |table| {
+            table.keys = keys;
+            table.cpu = cpu;
+        });
         self.properties(made, declared, &prefix, selectors);
         let mut lowered = Lowered { id: made, computed, actions: Vec::new() };
         for (i, action) in declared.actions.iter().enumerate() {

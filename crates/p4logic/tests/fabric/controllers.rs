@@ -112,7 +112,7 @@ fn a_flood_of_packets_for_controllers_costs_no_memory() {
     let gate = std::sync::Arc::new(std::sync::Mutex::new(()));
     let closed = gate.lock().unwrap();
     let listener = gate.clone();
-    rig.logic.listen(Box::new(move |_| listener.lock().is_ok()));
+    rig.logic.listen(Box::new(move |_, _| listener.lock().is_ok()));
     for _ in 0..20 {
         rig.at(1).send((0..100).map(|n| op(5, 0, n)));
         rig.at(1).settle();
@@ -128,7 +128,7 @@ fn a_flood_of_packets_for_controllers_costs_no_memory() {
 #[test]
 fn packets_that_no_controller_takes_are_counted() {
     let rig = Rig::new(By::Code, OPS);
-    rig.logic.listen(Box::new(|_| false));
+    rig.logic.listen(Box::new(|_, _| false));
     rig.at(1).send((0..7).map(|n| op(5, 0, n)));
     rig.at(1).settle();
     wait_for("the logic's thread", || rig.logic.is_settled().then_some(()));
@@ -138,7 +138,7 @@ fn packets_that_no_controller_takes_are_counted() {
 #[test]
 fn without_a_program_controllers_are_refused() {
     let rig = Rig::with(By::Code, 1, Caps::default());
-    let failure = match rig.logic.write(&[group(1, &[])], Atomicity::ContinueOnError) {
+    let failure = match rig.logic.write(&[group(1, &[])], Atomicity::ContinueOnError, None) {
         Err(WriteFailure::Request(failure)) => failure,
         other => panic!("{other:?}"),
     };
@@ -218,7 +218,7 @@ fn packets_of_a_program_that_is_gone_do_not_reach_controllers() {
     let closed = gate.lock().unwrap();
     let (listener, told) = (gate.clone(), std::sync::Arc::new(std::sync::Mutex::new(0)));
     let count = told.clone();
-    rig.logic.listen(Box::new(move |_| {
+    rig.logic.listen(Box::new(move |_, _| {
         drop(listener.lock().unwrap());
         *count.lock().unwrap() += 1;
         true

@@ -106,6 +106,6 @@ impl Rig {
 
     /// Writes what is accepted.
     pub fn write(&self, updates: &[Update]) {
-        self.logic.write(updates, Atomicity::ContinueOnError).unwrap();
+        self.logic.write(updates, Atomicity::ContinueOnError, None).unwrap();
     }
 }

@@ -235,7 +235,7 @@ impl Rig {
         logic.set_injector(switch.injector(bridge).unwrap());
         let told: Arc<(Mutex<VecDeque<Told>>, Condvar)> = Arc::default();
         let listener = told.clone();
-        logic.listen(Box::new(move |message| {
+        logic.listen(Box::new(move |message, _| {
             listener.0.lock().unwrap().extend(message.update);
             listener.1.notify_all();
             true

@@ -10,7 +10,7 @@ use p4runtime_proto::v1::{
     DigestListAck, Entity, ForwardingPipelineConfig, PacketIn, PacketOut, StreamMessageResponse, TableEntry,
     Update, entity,
 };
-use p4switch::{Code, Device, Failure, InstallAction, Listener, WriteFailure};
+use p4switch::{Access, Code, Device, Failure, InstallAction, Listener, WriteFailure};
 
 /// Entities in a part of an answer.
 pub(crate) const PART: usize = 100;
@@ -44,7 +44,8 @@ impl Fake {
     /// Sends a message to controllers.
     pub(crate) fn emit(&self, message: Message) {
         let state = self.state.lock().unwrap();
-        state.listener.as_ref().unwrap()(StreamMessageResponse { update: Some(message) });
+        let info = state.config.as_ref().and_then(|config| config.p4info.clone()).unwrap_or_default();
+        state.listener.as_ref().unwrap()(StreamMessageResponse { update: Some(message) }, &info);
     }
 
     /// Makes writes wait.
@@ -82,17 +83,25 @@ impl Fake {
 }
 
 impl Device for Fake {
-    fn write(&self, updates: &[Update], _atomicity: Atomicity) -> Result<(), WriteFailure> {
+    fn write(
+        &self,
+        updates: &[Update],
+        _atomicity: Atomicity,
+        access: Option<&Access>,
+    ) -> Result<(), WriteFailure> {
         self.most_running.fetch_max(self.running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
         self.started.notify_one();
         let held = self.held.lock().unwrap();
         drop(self.released.wait_while(held, |is_held| *is_held).unwrap());
         self.running.fetch_sub(1, Ordering::SeqCst);
         let mut state = self.state.lock().unwrap();
-        if state.config.is_none() {
+        let Some(config) = state.config.clone() else {
             return Err(Failure::new(Code::FailedPrecondition, "there is no program").into());
-        }
-        let results: Vec<_> = updates.iter().map(|update| Self::apply(&mut state, update)).collect();
+        };
+        let info = config.p4info.clone().unwrap_or_default();
+        let permitted = |update| access.map_or(Ok(()), |access| access.check(&info, update));
+        let apply = |update| permitted(update).and_then(|()| Self::apply(&mut state, update));
+        let results: Vec<_> = updates.iter().map(apply).collect();
         if results.iter().all(Result::is_ok) { Ok(()) } else { Err(WriteFailure::Updates(results)) }
     }
 

@@ -4,6 +4,7 @@
 mod calls;
 mod connections;
 mod fake;
+mod roles;
 mod streams;
 mod tls;
 mod world;

@@ -129,8 +129,7 @@ async fn wrong_claims_end_the_stream() {
             1,
             config,
             Code::InvalidArgument,
-            "role.config is set; this switch has no way to restrict roles: leave it unset for access to the full \
-             pipeline",
+            "role.config is set; the switch's configuration limits roles ([[bridge.p4.role]]): leave it unset",
         ),
         (1, named(&long), Code::InvalidArgument, "the role's name has 257 bytes; expected at most 256"),
     ] {

@@ -43,7 +43,7 @@ use pipeline::state::{Bundle, EntryId, State};
 
 use crate::data::Types;
 use crate::digests::Digests;
-use crate::{Failure, Program, WriteFailure};
+use crate::{Access, Failure, Program, WriteFailure};
 use book::Book;
 use idle::Idle;
 pub use read::Cursor;
@@ -101,7 +101,21 @@ impl Switch {
     /// # Errors
     /// The result of each update.
     pub fn write(&mut self, updates: &[Update], atomicity: Atomicity, now: u64) -> Result<(), WriteFailure> {
-        work::write(self, updates, atomicity, now)
+        work::write(self, updates, atomicity, None, now)
+    }
+
+    /// Writes entities like [`Switch::write`], within the access of a role: other updates fail.
+    ///
+    /// # Errors
+    /// The result of each update.
+    pub fn write_as(
+        &mut self,
+        access: &Access,
+        updates: &[Update],
+        atomicity: Atomicity,
+        now: u64,
+    ) -> Result<(), WriteFailure> {
+        work::write(self, updates, atomicity, Some(access), now)
     }
 
     /// Reads entities; see [`crate::Device::read`].

@@ -15,8 +15,9 @@ use pipeline::state::{
 
 use super::Switch;
 use super::book::{Book, Mark};
+use crate::access::Quota;
 use crate::schema::Schema;
-use crate::{Code, Failure, WriteFailure};
+use crate::{Access, Code, Failure, WriteFailure};
 
 /// A write that goes on.
 pub(super) struct Work<'a> {
@@ -68,9 +69,11 @@ pub(super) fn write(
     switch: &mut Switch,
     updates: &[Update],
     atomicity: Atomicity,
+    access: Option<&Access>,
     now: u64,
 ) -> Result<(), WriteFailure> {
     let program = switch.program.clone();
+    let quota = access.and_then(|access| Quota::new(access, &program.info, program.schema()));
     let transaction = switch.state.begin();
     let entries = entries(&switch.state);
     let mut work = Work {
@@ -87,7 +90,9 @@ pub(super) fn write(
     let mut results = Vec::new();
     for (index, update) in updates.iter().enumerate() {
         let point = work.point();
-        let Err(failure) = work.update(update) else { continue };
+        let permitted = access.map_or(Ok(()), |access| access.check(&program.info, update));
+        let done = permitted.and_then(|()| work.update_within(quota.as_ref(), update));
+        let Err(failure) = done else { continue };
         if atomicity != Atomicity::ContinueOnError {
             work.go_back(&start);
             work.book.keep();
@@ -164,6 +169,14 @@ impl Work<'_> {
             }
         }
         bundle
+    }
+
+    /// Makes an update that leaves no more entries than a role may have.
+    fn update_within(&mut self, quota: Option<&Quota<'_>>, update: &Update) -> Result<(), Failure> {
+        let Some(quota) = quota else { return self.update(update) };
+        let before = quota.used(self.state);
+        self.update(update)?;
+        quota.check(before, quota.used(self.state))
     }
 
     fn update(&mut self, update: &Update) -> Result<(), Failure> {

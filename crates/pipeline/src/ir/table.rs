@@ -81,6 +81,8 @@ pub struct Table {
     pub timeouts: bool,
     /// Where actions come from, if not from the entry itself.
     pub profile: Option<ProfileId>,
+    /// Whether the table belongs to the CPU: offloads leave packets that reach it to the CPU.
+    pub cpu: bool,
 }
 
 impl Table {

@@ -24,7 +24,8 @@
 //! select    = "select" hash list ";"
 //! clause    = "key" name ":" kind "=" expr ";" | "actions" names ";" | "default_only" names ";" | "open" ";"
 //!           | "const"? "default" call ";" | "size" n ";" | "count" ("packets" | "bytes" | "both") ";"
-//!           | "meter" ("packets" | "bytes") ";" | "timeouts" ";" | "profile" name ";" | "const_entries" ";" | entry
+//!           | "meter" ("packets" | "bytes") ";" | "timeouts" ";" | "profile" name ";" | "const_entries" ";"
+//!           | "cpu" ";" | entry
 //! entry     = "entry" ("priority" n)? "{" (name ":" match ";")* "}" "->" result ("idle" n)? ("hard" n)? ("cookie" n)? ";"
 //! match     = const | const "/" n | const "&&&" const | const ".." const
 //! result    = call | "member" n | "group" n

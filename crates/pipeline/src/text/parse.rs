@@ -651,6 +651,7 @@ impl Reader {
                 table.profile = Some(ProfileId(self.find("profile", |p| &p.profiles, |x| &x.name)?));
             }
             "const_entries" => table.const_entries = true,
+            "cpu" => table.cpu = true,
             _ => return self.fail("expected a clause of a table"),
         }
         Ok(())

@@ -357,6 +357,9 @@ impl<'a> Printer<'a> {
             if table.const_entries {
                 s.line("const_entries;")?;
             }
+            if table.cpu {
+                s.line("cpu;")?;
+            }
             table.entries.iter().try_for_each(|entry| s.entry(table, entry, &|_| None))
         })
     }

@@ -1,3 +1,6 @@
+use p4runtime::LimitedRole;
+use p4switch::Access;
+
 use super::*;
 
 const FILE: &str = r#"# The switch of rack 7.
@@ -143,6 +146,26 @@ fn a_table_of_a_bridge_comes_and_goes() {
     assert!(!gone.contains("openflow"), "{gone}");
     let inline = edited("bridge = [{ name = \"b\" }]\n", set);
     assert!(inline.contains("openflow = { probe = 7 }"), "{inline}");
+}
+
+#[test]
+fn roles_of_p4_come_and_go() {
+    let role = |name: &str, most| {
+        let access = Access { role: name.into(), max_entries: most, ..Access::default() };
+        LimitedRole { access, ..LimitedRole::default() }
+    };
+    let text = edited(FILE, |config| drop(config.bridges[0].p4.roles.insert("a".into(), role("a", None))));
+    assert!(text.contains("\n[[bridge.p4.role]]\nname = \"a\"\n"), "{text}");
+    let text = text.replace("name = \"a\"\n", "name = \"a\" # The first.\n");
+    let more = edited(&text, |config| {
+        let roles = &mut config.bridges[0].p4.roles;
+        roles.insert("a".into(), role("a", Some(7)));
+        roles.insert("b".into(), role("b", None));
+    });
+    let expected = "name = \"a\" # The first.\nmax-entries = 7\n\n[[bridge.p4.role]]\nname = \"b\"\n";
+    assert!(more.contains(expected), "{more}");
+    let gone = edited(&more, |config| config.bridges[0].p4 = Default::default());
+    assert!(!gone.contains("role"), "{gone}");
 }
 
 #[test]
