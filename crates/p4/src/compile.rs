@@ -11,6 +11,7 @@ use crate::info::P4Info;
 use crate::lex::Token;
 use crate::lower::{lower, runs};
 use crate::parse::{self, Parsed};
+use crate::place::Places;
 use crate::preprocess::Options;
 use crate::source::Sources;
 use crate::{ast, hir, info, place};
@@ -64,6 +65,13 @@ impl Front {
     /// Whether the program is for an architecture that the switch runs.
     pub fn runs(&self) -> bool {
         self.program.as_ref().is_some_and(runs)
+    }
+
+    /// The places of what the program was lowered to.
+    pub fn places(&self, lowered: &pipeline::ir::Program) -> Places {
+        self.program
+            .as_ref()
+            .map_or_else(Places::default, |program| Places::new(program, lowered, &self.sources))
     }
 
     /// Lowers the program; `None` if there are errors, which are added to the diagnostics.

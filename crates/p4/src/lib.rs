@@ -32,7 +32,7 @@ pub mod instantiate;
 pub mod lex;
 pub mod lower;
 pub mod parse;
-mod place;
+pub mod place;
 pub mod preprocess;
 pub mod similar;
 pub mod source;

@@ -14,6 +14,7 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 
 use fabric::PortIndex;
+use p4switch::Places;
 use pipeline::state::{Bundle, State};
 use xdp::{Card, Lowered, Setting};
 use xsk::Interface;
@@ -32,6 +33,8 @@ struct Attached {
 /// A program's card, or the reason for having none.
 pub(crate) struct Cards {
     card: Result<Card, String>,
+    /// Places of the program's parts in its source.
+    places: Places,
     attached: BTreeMap<PortIndex, Attached>,
     /// Ports that do not run it, by their own numbers, and why.
     refused: BTreeMap<u32, String>,
@@ -39,12 +42,13 @@ pub(crate) struct Cards {
 
 impl Cards {
     /// Lowers the program of a state.
-    pub(crate) fn new(state: &State) -> Self {
-        let card = lower(state).and_then(|lowered| Card::new(lowered, state).map_err(|e| e.to_string()));
+    pub(crate) fn new(state: &State, places: &Places) -> Self {
+        let card = lower(state, places)
+            .and_then(|lowered| Card::new(lowered, state).map_err(|e| places.before(&e.to_string())));
         if let Err(reason) = &card {
             tracing::warn!("the P4 program stays on the CPU: {reason}");
         }
-        Self { card, attached: BTreeMap::new(), refused: BTreeMap::new() }
+        Self { card, places: places.clone(), attached: BTreeMap::new(), refused: BTreeMap::new() }
     }
 
     /// Takes the place of another program's card on its interfaces; they follow with the next [`Cards::follow_ports`].
@@ -83,6 +87,7 @@ impl Cards {
                     self.attached.insert(*index, Attached { numbers, interface });
                 }
                 Err(reason) => {
+                    let reason = self.places.before(&reason);
                     let own = numbers.first().copied().unwrap_or_default();
                     tracing::warn!("P4 port {own} does not run the program in XDP: {reason}");
                     report(interface.restore());
@@ -97,8 +102,9 @@ impl Cards {
     pub(crate) fn applied(&mut self, state: &State, bundle: &Bundle) {
         let Ok(card) = &mut self.card else { return };
         if let Err(error) = card.follow(state, bundle) {
-            tracing::warn!("the P4 program leaves XDP for the CPU: {error}");
-            self.give_up(state, error.to_string());
+            let reason = self.places.before(&error.to_string());
+            tracing::warn!("the P4 program leaves XDP for the CPU: {reason}");
+            self.give_up(state, reason);
         }
     }
 
@@ -151,7 +157,7 @@ impl Cards {
         }
         row("instructions", card.lowered().instructions().to_string());
         for refusal in card.lowered().to_cpu() {
-            row("packets for the CPU", refusal.to_string());
+            row("packets for the CPU", self.places.before(&refusal.to_string()));
         }
         if let Ok(figures) = card.figures() {
             row("packets", figures.packets.to_string());
@@ -186,7 +192,7 @@ fn attach(card: &Card, numbers: &[u32], interface: &dyn Interface) -> Result<(),
 }
 
 /// Lowers a program, on a thread with enough stack.
-fn lower(state: &State) -> Result<Lowered, String> {
+fn lower(state: &State, places: &Places) -> Result<Lowered, String> {
     let program = state.program();
     let lowered = std::thread::scope(|scope| {
         let lower = || xdp::lower(program, Setting::Live);
@@ -195,7 +201,10 @@ fn lower(state: &State) -> Result<Lowered, String> {
     });
     match lowered {
         Ok(Ok(Ok(lowered))) => Ok(lowered),
-        Ok(Ok(Err(refusals))) => Err(refusals.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")),
+        Ok(Ok(Err(refusals))) => {
+            let reasons = refusals.iter().map(|refusal| places.before(&refusal.to_string()));
+            Err(reasons.collect::<Vec<_>>().join("; "))
+        }
         Ok(Err(_)) => Err("lowering it failed".into()),
         Err(error) => Err(error.to_string()),
     }

@@ -78,7 +78,10 @@ impl Installed {
         let compiled = code.make()?;
         let mut switch = Switch::new(program.clone());
         compiled.start(switch.state());
-        let cards = program_settings.xdp.then(|| Arc::new(Mutex::new(Cards::new(switch.state()))));
+        let cards = program_settings.xdp.then(|| {
+            let cards = Cards::new(switch.state(), &program.places);
+            Arc::new(Mutex::new(cards))
+        });
         switch.set_follower(Box::new(Following(compiled.clone(), cards.clone())));
         let has_timeouts = program.checked.tables.iter().any(|table| table.timeouts);
         let has_digests = !program.checked.digests.is_empty();

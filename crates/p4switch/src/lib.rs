@@ -38,5 +38,6 @@ mod unused;
 pub use access::{Access, ObjectKind};
 pub use device::{Device, InstallAction, Listener};
 pub use failure::{Code, Failure, WriteFailure};
+pub use p4::place::Places;
 pub use program::{LoadError, Program};
 pub use switch::{Cursor, Follower, Switch};

@@ -61,7 +61,7 @@ pub enum CardError {
         errno: Errno,
     },
     /// The kernel's verifier refuses the program.
-    #[error("the kernel refuses the program at {part}: {errno}\n{log}")]
+    #[error("{part}: the kernel refuses the program: {errno}\n{log}")]
     Verifier {
         /// Part of the program.
         part: String,

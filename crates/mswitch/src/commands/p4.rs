@@ -211,7 +211,7 @@ fn test(
             print(&report.text(&name))?;
             print(&format!("{name}: failed\n"))?;
         }
-        if in_kernel && !xdp::test(&lowered, &name, &case)? {
+        if in_kernel && !xdp::test(&lowered, &front.places(&lowered), &name, &case)? {
             failed += 1;
         }
     }

@@ -13,6 +13,7 @@ use p4runtime_proto::P4Info;
 use pipeline::Checked;
 use prost::Message;
 
+use p4::place::Places;
 use p4::preprocess::Options;
 
 use crate::schema::Schema;
@@ -26,6 +27,8 @@ pub struct Program {
     pub info: Arc<P4Info>,
     /// Warnings of the front end, rendered.
     pub warnings: String,
+    /// Places of its parts in the source; none in what p4c made.
+    pub places: Places,
     schema: Schema,
     bundle: Vec<u8>,
     /// Files that it was read from, as they were.
@@ -80,8 +83,15 @@ impl Program {
             let checked = checked.map_err(|refusal| LoadError::Program(format!("{refusal}\n")))?;
             let checked = crate::unused::added(checked, info);
             let schema = Schema::of(info, &checked);
-            let (warnings, bundle) = (String::new(), json.to_vec());
-            Ok(Self { checked, info: Arc::new(info.clone()), warnings, schema, bundle, files: Vec::new() })
+            Ok(Self {
+                checked,
+                info: Arc::new(info.clone()),
+                warnings: String::new(),
+                places: Places::default(),
+                schema,
+                bundle: json.to_vec(),
+                files: Vec::new(),
+            })
         })
     }
 
@@ -129,11 +139,12 @@ impl Program {
             (Some(checked), Some(info)) if front.diagnostics.errors() == 0 => {
                 let checked = crate::unused::added(checked, &info);
                 let (schema, bundle) = (Schema::of(&info, &checked), bundle::of(&front, &info)?);
+                let places = front.places(&checked);
                 // Names of files that the front end brings along are in `<>`.
                 let files = front.sources.files().iter().map(|file| file.name.as_str());
                 let files =
                     files.filter(|name| !name.starts_with('<')).map(|name| (name.into(), None)).collect();
-                Ok(Self { checked, info: Arc::new(info), warnings: text, schema, bundle, files })
+                Ok(Self { checked, info: Arc::new(info), warnings: text, places, schema, bundle, files })
             }
             _ => Err(LoadError::Program(text)),
         }

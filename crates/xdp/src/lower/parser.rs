@@ -40,7 +40,7 @@ impl Lowering<'_> {
             self.asm.set(ENTRY, 0);
         }
         for (i, state) in parser.states.iter().enumerate() {
-            self.begin_part(format!("state {}", state.name));
+            self.begin_part(format!("parser {}, state {}", parser.name, state.name));
             if let Some(label) = ways.states.get(i) {
                 self.asm.bind(*label);
             }
