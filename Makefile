@@ -254,7 +254,7 @@ fuzz: ## 5 minutes a target (SECONDS_PER_FUZZ_TARGET)
 .PHONY: soak
 soak: generator ## the end-to-end tests at full length: 60 s a shape, 1,000 pings, 30 s idle, chaos 30 minutes a seed for three seeds
 	@$(call install-packages,$(BUILD_PACKAGES) $(TEST_PACKAGES) $(VIRTUALIZATION_PACKAGES))
-	$(CARGO) build --locked --release -p mswitch -p mswitch-bench -p mswitch-http-server
+	$(CARGO) build --locked --release -p mswitch -p mswitch-bench -p mswitch-http-server -p mswitch-cache-agent
 	before=$$(cat /proc/sys/vm/nr_hugepages); trap "echo $$before >/proc/sys/vm/nr_hugepages" EXIT; \
 	  echo $$((before + 4)) >/proc/sys/vm/nr_hugepages; \
 	  $(CARGO) test --locked -p mswitch-clientmem --test hostile -- --ignored

@@ -44,7 +44,8 @@ fn cases(folder: &str) -> Vec<PathBuf> {
 fn all_cases_pass() {
     let cases = cases("tests/cases");
     assert!(cases.len() >= 18, "{} cases found", cases.len());
-    let wrong: String = cases.iter().map(|path| judge(path)).collect();
+    let cases = cases.into_iter().chain(self::cases("../../examples/cache-agent"));
+    let wrong: String = cases.map(|path| judge(&path)).collect();
     assert!(wrong.is_empty(), "{wrong}");
 }
 

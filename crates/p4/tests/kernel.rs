@@ -100,4 +100,5 @@ fn constructs_without_a_counterpart_are_named() {
             "action Count.limit: a digest"
         ]
     );
+    assert_eq!(text("../cache-agent/cache.stf"), ["table Cache.rules: the mark @cpu"]);
 }
