@@ -57,6 +57,13 @@ impl Pair {
         stream
     }
 
+    /// A counter of the bridge's logic.
+    fn counter(&self, name: &str) -> u64 {
+        let shown = self.daemon.json(&["logic", "show", "br0"]).unwrap();
+        let counters = shown["counters"].as_array().unwrap();
+        counters.iter().find(|counter| counter["name"] == name).unwrap()["value"].as_u64().unwrap()
+    }
+
     /// Cells of a table of the bridge's logic.
     fn rows(&self, table: &str) -> Vec<Vec<String>> {
         let shown = self.daemon.json(&["logic", "show", "br0"]).unwrap();
@@ -123,19 +130,15 @@ fn a_pattern_in_two_writes_ends_its_connection_and_no_other() {
 
 #[test]
 fn gaps_that_are_dropped_do_not_stop_a_connection() {
-    let pair = Pair::new("chain", "1 = \"inspect gaps=drop '1=/evil/ -> drop'\"\n2 = \"learning\"");
-    let device = pair.client.run(&["ip", "-o", "-4", "addr", "show", "up"]).unwrap();
-    let device = device.lines().find(|line| line.contains("10.79.0.1")).unwrap();
-    let device = device.split_whitespace().nth(1).unwrap().to_owned();
-    // Every twentieth segment is lost in front of the switch.
-    let rules = "table inet t {
-      chain output { type filter hook output priority 0; tcp dport 5001 numgen inc mod 20 7 drop; }
-    }";
-    let file = std::env::temp_dir().join(unique("nft"));
-    std::fs::write(&file, rules).unwrap();
-    pair.client.run(&["nft", "-f", file.to_str().unwrap()]).unwrap();
-    std::fs::remove_file(file).unwrap();
-    pair.client.run(&["ip", "link", "set", &device, "gso_max_segs", "1"]).unwrap();
+    // One of 16 segments of the client is lost in front of the stage, by its identification; repeated ones have others.
+    let params = "1 = \"pcap-filter '1=tcp dst port 5001 and ip[4:2] & 15 = 7 -> drop'\"
+                  2 = \"inspect gaps=drop '1=/evil/ -> drop'\"
+                  3 = \"learning\"";
+    let pair = Pair::new("chain", params);
+    let devices = pair.client.run(&["ip", "-o", "-4", "addr", "show", "up"]).unwrap();
+    let device = devices.lines().find(|line| line.contains("10.79.0.1")).unwrap();
+    let device = device.split_whitespace().nth(1).unwrap();
+    pair.client.run(&["ip", "link", "set", device, "gso_max_segs", "1"]).unwrap();
     pair.serve();
     let mut stream = pair.connect();
     let bulk = vec![b'.'; 200_000];
@@ -147,13 +150,8 @@ fn gaps_that_are_dropped_do_not_stop_a_connection() {
         stream.read_exact(&mut back).unwrap();
         assert!(back == bulk);
     });
-    let shown = pair.daemon.json(&["logic", "show", "br0"]).unwrap();
-    let counters = shown["counters"].as_array().unwrap();
-    let counter = |name: &str| {
-        counters.iter().find(|counter| counter["name"] == name).unwrap()["value"].as_u64().unwrap()
-    };
-    assert!(counter("stage1_dropped_gaps") > 0);
-    assert!(counter("stage1_scanned_bytes") >= 2 * bulk.len() as u64, "both directions");
+    assert!(pair.counter("stage2_dropped_gaps") > 0);
+    assert!(pair.counter("stage2_scanned_bytes") >= 2 * bulk.len() as u64, "both directions");
 }
 
 #[test]
@@ -200,7 +198,7 @@ fn datagrams_are_diverted_and_rules_replaced() {
     one.send(b"next").unwrap();
     assert_eq!(received().unwrap(), b"next", "the probe went elsewhere, where nobody is yet");
     until("the diverted packet", LIMIT, || Ok((pair.rows("rules")[0][1] == "1").then_some(()))).unwrap();
-    assert_eq!(pair.daemon.port("br0", "a").unwrap().dropped(), 1);
+    assert_eq!(pair.counter("diverted"), 1);
 
     let refused = |rule: &str| {
         let output = pair.daemon.cli(&["logic", "set", "br0", "inspect", "--param", rule]).unwrap();

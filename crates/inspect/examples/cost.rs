@@ -3,9 +3,9 @@
 //!     cargo run --release -p mswitch-inspect --example cost -- [ROUNDS]
 //!
 //! One TCP stream of packets of 60 and of 1,514 bytes goes through the logic, in batches of 64 as the fabric has them,
-//! with lists of 1, 10 and 1,000 literals, none of which occurs. Payloads are random letters. *Reading* sums the bytes of
-//! the same packets up, eight at a time. Both alternate in one process; for each, prints the median over the rounds of
-//! nanoseconds per packet, the bytes per second, and the ratio of the logic to reading.
+//! with lists of 1, 10 and 1,000 literals, none of which occurs. Payloads are random letters. *Reading* sums the bytes
+//! of the same packets up, eight at a time. Both alternate in one process; for each, prints the median over the rounds
+//! of nanoseconds per packet, the bytes per second, and the ratio of the logic to reading.
 
 use std::error::Error;
 use std::hint::black_box;

@@ -1,19 +1,19 @@
 //! The table of flows: fixed size, shared by all workers, without a lock.
 //!
-//! A flow belongs to one bucket of eight places. The *tag* of a place is the flow's hash, whose secret no sender knows; a
-//! flow is its tag, so two flows are taken for one with a probability of 2^-64 for each pair.
+//! A flow belongs to one bucket of eight places. The *tag* of a place is the flow's hash, whose secret no sender knows;
+//! a flow is its tag, so two flows are taken for one with a probability of 2^-64 for each pair.
 //!
 //! Why no lock is needed: a worker that adds a flow takes a place by exchanging its tag for [`BUSY`], fills it in, and
-//! stores the new tag with `Release`; a worker that finds the tag with `Acquire` sees all of that. What changes later is
-//! in single words, each replaced by compare-and-swap against the value that the new one follows from. Such a word
+//! stores the new tag with `Release`; a worker that finds the tag with `Acquire` sees all of that. What changes later
+//! is in single words, each replaced by compare-and-swap against the value that the new one follows from. Such a word
 //! tells of its flow: runs carry sequence numbers or the flow's nonce, and the verdict carries 16 bits of the tag. A
 //! worker that still holds a place which another has given to a new flow fails to replace its words.
 //!
 //! Two workers that meet a new flow at the same instant may both add it. Later packets find the first place; the other
 //! one is idle, and a verdict in it is lost. `who` is for people: it may be torn while a place changes hands.
 //!
-//! Invariants: memory is fixed; a place that is [`BUSY`] is not taken; only idle flows and, in a full bucket, the oldest
-//! one are replaced.
+//! Invariants: memory is fixed; a place that is [`BUSY`] is not taken; only idle flows and, in a full bucket, the
+//! oldest one are replaced.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;

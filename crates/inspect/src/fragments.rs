@@ -1,10 +1,10 @@
 //! Verdicts about fragmented packets: later fragments have no ports, and follow the first one (RFC 791 §3.2).
 //!
-//! A verdict is kept for a few seconds under source, destination, identification, protocol and VLAN. Fragments that come
-//! before it pass if they contain no match themselves.
+//! A verdict is kept for a few seconds under source, destination, identification, protocol and VLAN. Fragments that
+//! come before it pass if they contain no match themselves.
 //!
-//! Invariants: the table has a fixed size, takes no lock and allocates nothing; the hash has a secret. A full set forgets
-//! its oldest entry. Two packets share an entry with a probability of 2^-32 for each entry of the set.
+//! Invariants: the table has a fixed size, takes no lock and allocates nothing; the hash has a secret. A full set
+//! forgets its oldest entry. Two packets share an entry with a probability of 2^-32 for each entry of the set.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;

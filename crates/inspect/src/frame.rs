@@ -3,8 +3,8 @@
 //! VLAN tags are skipped, and so are carriers of line cards: EtherType 0x88b6, behind which an inner frame follows
 //! (docs/line-cards.md). The payload ends where the IP header says.
 //!
-//! Invariants: parsing never fails; the payload lies within the packet. A packet whose lengths contradict each other, or
-//! that hides its transport header, has a payload, too: all that is behind the last header that can be read.
+//! Invariants: parsing never fails; the payload lies within the packet. A packet whose lengths contradict each other,
+//! or that hides its transport header, has a payload, too: all that is behind the last header that can be read.
 
 use packet::headers::{Fragment, IPV4_MIN_LEN, IPV6_LEN, IpVersion, protocol};
 use packet::{Layers, VlanTag};
@@ -75,7 +75,8 @@ pub(crate) struct View {
 
 impl View {
     /// Finds the payload of a packet of `len` bytes that begins with `header`. `vid` is the VLAN that the switch puts
-    /// the frame in, whatever its outer tag; `None`: that of the tag. Returns `None` for all that is neither TCP nor UDP.
+    /// the frame in, whatever its outer tag; `None`: that of the tag. Returns `None` for all that is neither TCP nor
+    /// UDP.
     pub(crate) fn of(header: &[u8], len: usize, vid: Option<u16>) -> Option<Self> {
         let (mut base, mut vlan) = (0, Vlans::new(vid));
         let mut frame = header;

@@ -11,8 +11,8 @@
 //! - `scan.rs`: scans a packet with the state of its flow; `tally.rs`: counts;
 //! - `inspect.rs`: the logic; `tables.rs`: the tables that it shows.
 //!
-//! Invariants: bytes are scanned as they are delivered, in memory that no client can change; nothing allocates, locks or
-//! panics per packet; memory does not depend on the traffic; a verdict about a flow holds until the flow is idle or
+//! Invariants: bytes are scanned as they are delivered, in memory that no client can change; nothing allocates, locks
+//! or panics per packet; memory does not depend on the traffic; a verdict about a flow holds until the flow is idle or
 //! evicted.
 #![forbid(unsafe_code)]
 

@@ -1,10 +1,10 @@
 //! Scanning a packet from the place where its flow is.
 //!
-//! The first match that decides ends a scan: of matches that end at one byte, that of the first rule. So a stream has the
-//! same verdict however it is cut into segments.
+//! The first match that decides ends a scan: of matches that end at one byte, that of the first rule. So a stream has
+//! the same verdict however it is cut into segments.
 //!
-//! Bytes that were scanned before are scanned again by themselves, since a sender may send others under the same numbers:
-//! a match decides, but nothing is counted and the stream's place stays.
+//! Bytes that were scanned before are scanned again by themselves, since a sender may send others under the same
+//! numbers: a match decides, but nothing is counted and the stream's place stays.
 
 use crate::automaton::{Automaton, Place};
 use crate::flows::{Flow, Flows};

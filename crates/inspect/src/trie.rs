@@ -1,8 +1,8 @@
 //! Nondeterministic automaton of all patterns.
 //!
-//! Patterns that are a sequence of bytes and classes of bytes, such as literals, share a trie, so that thousands of them
-//! compile in time: each place in a stream is then at few nodes. All others are compiled by [`regex_automata`], one by
-//! one, and joined.
+//! Patterns that are a sequence of bytes and classes of bytes, such as literals, share a trie, so that thousands of
+//! them compile in time: each place in a stream is then at few nodes. All others are compiled by [`regex_automata`],
+//! one by one, and joined.
 //!
 //! Invariant: the number of a pattern in the automaton is its place in the list.
 #![allow(clippy::result_large_err)] // the builder's own error, once a list
