@@ -429,6 +429,13 @@ fn mistakes_name_the_rule_and_the_place() {
 }
 
 #[test]
+fn no_rule_leaves_all_packets() {
+    let mut rig = Rig::new(&[], &[]);
+    assert_eq!(rig.send(&tcp(true, 1, ACK, b"evil")), Some(1));
+    assert_eq!(rig.counter("uninspected"), 1);
+}
+
+#[test]
 fn files_add_rules() {
     let path = std::env::temp_dir().join(format!("mswitch-inspect-{}", std::process::id()));
     let file = path.to_str().unwrap();
