@@ -13,6 +13,7 @@ fn main() -> io::Result<()> {
         .chain(forward())
         .chain(lists())
         .chain(learning())
+        .chain(inspect())
         .chain(memif_control())
         .chain(memif_rings())
         .chain(virtqueue())
@@ -247,6 +248,31 @@ fn learning() -> Vec<Seed> {
             [bridge(0, 0), back, batch(0, &short), batch(2, &short)].concat(),
         ),
         ("learning", "groups", [bridge(0b11_10_00_00, 0), batch(0, &groups), batch(3, &groups)].concat()),
+    ]
+}
+
+/// Packets: kind, shape, sequence number, damage, length, letters.
+fn inspect() -> Vec<Seed> {
+    let evil = [0, 1, 2, 3];
+    let packet = |head: [u8; 4], letters: &[u8]| [&[0][..], &head, &[letters.len() as u8], letters].concat();
+    let segment = |shape: u8, seq: u8, letters: &[u8]| packet([0, shape, seq, 0], letters);
+    let streams = [
+        packet([2 << 3, 0x1c, 0, 0], &[]),
+        segment(0x1c, 1, &evil[..2]),
+        segment(0x1c, 4, &[4, 4]),
+        segment(0x1c, 1, &evil[..3]),
+        segment(0x1c, 4, &evil[3..]),
+        segment(0x1d, 9, &[4]),
+    ];
+    let shapes: Vec<_> = (0..32).map(|shape| segment(shape << 2, 1, &evil)).collect();
+    let fragments = [6, 7, 7].map(|kind| packet([kind, 0x1c, 1, 0], &evil));
+    let damaged: Vec<_> = (0..8).map(|kind| [packet([kind, 4, 1, 0xe1], &evil), vec![kind * 5, 9, 50]].concat()).collect();
+    vec![
+        ("inspect", "a-split-pattern", [&[0, 1][..], &streams.concat()].concat()),
+        ("inspect", "gaps-are-dropped", [&[1, 1][..], &streams.concat()].concat()),
+        ("inspect", "tags-carriers-lengths", [&[0, 0][..], &shapes.concat()].concat()),
+        ("inspect", "fragments", [&[0, 0][..], &fragments.concat()].concat()),
+        ("inspect", "damaged", [&[0, 0][..], &damaged.concat()].concat()),
     ]
 }
 

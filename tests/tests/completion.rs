@@ -169,6 +169,7 @@ fn bash_completes_parameters_and_commands_of_a_module() {
             "2=three-tuple",
             "2=dummy",
             "2=pcap-filter",
+            "2=inspect",
             "2=wasm:",
             "2=native:",
         ],

@@ -9,12 +9,13 @@ use ports::bounded::{Unfinished, within};
 use crate::openflow::{self, LOGIC, with_openflow};
 use crate::p4::{self, with_p4};
 
-/// Logics of other crates: `pcap-filter`, and the kinds of modules.
+/// Logics of other crates: `pcap-filter` and `inspect`, and the kinds of modules.
 pub(crate) const KINDS: &[Kind] = &{
-    let mut kinds = [pcap_filter::KIND; 1 + modules::KINDS.len()];
+    let mut kinds = [pcap_filter::KIND; 2 + modules::KINDS.len()];
+    kinds[1] = inspect::KIND;
     let mut i = 0;
     while i < modules::KINDS.len() {
-        kinds[i + 1] = modules::KINDS[i];
+        kinds[i + 2] = modules::KINDS[i];
         i += 1;
     }
     kinds

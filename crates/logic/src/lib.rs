@@ -15,6 +15,7 @@ mod description;
 mod discovery;
 mod dummy;
 mod error;
+pub mod excerpt;
 pub mod fdb;
 mod flow;
 mod handover;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use bpf_jit::{Code, Options, Packet, Unsupported, Verdict};
 use packet::bpf::{Instruction, Program, ProgramError};
 
-use crate::excerpt::Mistake;
+use logic::excerpt::Mistake;
 
 /// Time limit for all expressions of a list.
 const LIMIT: Duration = Duration::from_secs(10);

@@ -4,7 +4,7 @@
 //! first expression that keeps each packet of a batch, and the expression's actions follow. docs/pcap-filter.md is for
 //! users.
 //!
-//! - `rule.rs`: reads rules; `excerpt.rs`: points at a mistake in one;
+//! - `rule.rs`: reads rules;
 //! - `filters.rs`: compiles their expressions, within bounds; runs them over packets;
 //! - `edit.rs`: changes packets; `hits.rs`: counts;
 //! - `pcap_filter.rs`: the logic.
@@ -15,7 +15,6 @@
 #![forbid(unsafe_code)]
 
 mod edit;
-mod excerpt;
 mod filters;
 mod hits;
 mod pcap_filter;

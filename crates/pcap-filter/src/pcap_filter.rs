@@ -13,10 +13,10 @@ use logic::{
 };
 
 use crate::edit::{self, Edit};
-use crate::excerpt::{Mistake, show};
 use crate::filters::{Filters, Refused};
 use crate::hits::{Hit, Hits};
 use crate::rule::{Rule, Verdict};
+use logic::excerpt::{Mistake, show};
 
 const NAME: &str = "pcap-filter";
 const SUMMARY: &str = "tcpdump expressions with actions: drop, divert to a port, change";

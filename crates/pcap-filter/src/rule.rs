@@ -6,7 +6,7 @@
 use packet::ether::MacAddr;
 
 use crate::edit::Edit;
-use crate::excerpt::Mistake;
+use logic::excerpt::Mistake;
 
 /// Separates an expression from its actions. No expression contains it.
 const ARROW: &str = "->";

@@ -76,6 +76,8 @@ mod codegen;
 mod config;
 #[path = "../../../fuzz/fuzz_targets/forward.rs"]
 mod forward;
+#[path = "../../../fuzz/fuzz_targets/inspect.rs"]
+mod inspect;
 #[path = "../../../fuzz/fuzz_targets/lacp.rs"]
 mod lacp;
 #[path = "../../../fuzz/fuzz_targets/learning.rs"]
@@ -136,6 +138,7 @@ tests! {
     codegen,
     config,
     forward,
+    inspect,
     lacp,
     learning,
     lists,

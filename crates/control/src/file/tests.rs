@@ -577,7 +577,7 @@ fn logics() {
     assert_eq!(
         mistake("[[bridge]]\nname = \"b\"\nlogic = \"lerning\"\n"),
         "f.toml:3:9: bridge \"b\": there is no logic `lerning`, did you mean `learning`? The logics are: learning, \
-         static, hub, chain, middlebox, three-tuple, dummy, openflow, p4, pcap-filter, wasm:FILE, native:FILE"
+         static, hub, chain, middlebox, three-tuple, dummy, openflow, p4, pcap-filter, inspect, wasm:FILE, native:FILE"
     );
     let found = mistake("[[bridge]]\nname = \"b\"\nparams = { ageing = \"soon\" }\n");
     assert!(

@@ -306,6 +306,24 @@ impl<'a> Batch<'a> {
         have + bytes.len()
     }
 
+    /// Copies the bytes of a packet that are still in its sender's memory to memory that no client can change: so what a
+    /// logic reads is what is delivered. False if there is no room or an output refers to the version; the packet is
+    /// dropped and counted then.
+    pub fn keep(&mut self, v: VersionId) -> bool {
+        let kept = self.rx.keep(usize::from(v.0));
+        if !kept {
+            self.drop_output(v, DropReason::BatchLimit);
+        }
+        kept
+    }
+
+    /// The bytes of a version behind its private header, after [`Batch::keep`]; `None` if they are in the sender's
+    /// memory.
+    #[inline]
+    pub fn kept(&self, v: VersionId) -> Option<&[u8]> {
+        self.rx.kept(usize::from(v.0))
+    }
+
     /// Returns a version with the same bytes that may be edited: `v` itself while no output refers to it, otherwise a
     /// copy. `None` (counted) if the batch has too many versions.
     pub fn edit(&mut self, v: VersionId) -> Option<VersionId> {

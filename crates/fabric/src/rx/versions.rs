@@ -61,6 +61,55 @@ impl RxBatch {
         Some(v)
     }
 
+    /// Copies the bytes of a version that are in its sender's memory to the batch's own memory, where no client can
+    /// change them. False if an output refers to the version or there is no room.
+    pub(crate) fn keep(&mut self, v: usize) -> bool {
+        let record = self.records[v];
+        if record.payload_len() == 0 || self.is_kept(&record) {
+            return true;
+        }
+        let len = record.to as usize;
+        if record.has(state::SENT) {
+            return false;
+        }
+        let Some(place) = self.landing.get(self.landed, len) else { return false };
+        // SAFETY: initialized memory of the slab behind all packets that lie there, of this length and without
+        // references to it; the source is a client's memory, or lies in front of it.
+        let own = unsafe { std::slice::from_raw_parts_mut(place.as_ptr(), len) };
+        self.source(&record).read(0, own);
+        self.landed = (self.landed + len).next_multiple_of(64);
+        // Offsets stay as they are: all bytes of the source were copied, also those that the header replaces.
+        let record = &mut self.records[v];
+        (record.at, record.first_piece, record.pieces) = (place.as_ptr(), 0, 0);
+        record.state &= !state::PIECES;
+        true
+    }
+
+    /// Returns the bytes of a version behind its header, if they are in the batch's own memory.
+    #[inline]
+    pub(crate) fn kept(&self, v: usize) -> Option<&[u8]> {
+        let record = self.records.get(v)?;
+        if record.payload_len() == 0 {
+            return Some(&[]);
+        }
+        if !self.is_kept(record) {
+            return None;
+        }
+        let at = record.at.wrapping_add(record.from as usize);
+        // SAFETY: bytes `from..to` of a packet that lies in the slab. Nobody writes there until `clear`, which needs the
+        // batch for itself.
+        Some(unsafe { std::slice::from_raw_parts(at, record.payload_len() as usize) })
+    }
+
+    /// Returns whether a packet lies in the batch's own memory.
+    #[inline]
+    fn is_kept(&self, record: &Record) -> bool {
+        let start = self.landing.get(0, 0).map_or(0, |start| start.as_ptr().addr());
+        !record.has(state::PIECES)
+            && record.at.addr().wrapping_sub(start) < self.landed
+            && record.at.addr().wrapping_sub(start) + record.to as usize <= self.landed
+    }
+
     /// Puts a tag in front of those of a version; false if there is no room. Only if no output refers to it.
     pub(crate) fn push_vlan(&mut self, v: usize, tag: VlanTag) -> bool {
         let record = self.records[v];
@@ -163,6 +212,64 @@ mod tests {
         let mut payload = vec![0; record.payload_len() as usize];
         batch.source(&record).read(record.from, &mut payload);
         [batch.header(v), &payload].concat()
+    }
+
+    #[test]
+    fn kept_packets_do_not_change() {
+        let mut bytes: Vec<u8> = (0..2000).map(|i| i as u8).collect();
+        let expected = bytes.clone();
+        let (front, back) = bytes.split_at_mut(900);
+        let mut batch = RxBatch::new(BatchLimits::default());
+        for cut in [1100, 600] {
+            // SAFETY: both pieces outlive the batch's use of them.
+            unsafe {
+                batch.add_segment(NonNull::from(&mut *front).cast(), 900).unwrap();
+                batch.add_segment(NonNull::from(&mut *back).cast(), cut).unwrap();
+            }
+            batch.end_packet(Offload::NONE);
+        }
+        batch.load_headers();
+        let edited = batch.copy_version(0).unwrap();
+        assert!(batch.replace_front(edited, &[7; 20], 14, 2000));
+        assert_eq!(batch.kept(0), None);
+        assert!(batch.keep(0) && batch.keep(edited) && batch.keep(1) && batch.keep(0));
+        front.fill(0xee);
+        back.fill(0xee);
+        let header = batch.header(0).len();
+        assert_eq!(batch.kept(0), Some(&expected[header..]));
+        assert_eq!(whole(&batch, 0), expected);
+        assert_eq!(whole(&batch, edited), [&[7; 20], &expected[14..]].concat());
+        assert_eq!(whole(&batch, 1), expected[..1500]);
+        // A packet without a payload, one that has been sent, and no room.
+        assert_eq!(super::tests::batch(&[1; 60], Offload::NONE).kept(0), Some(&[][..]));
+        let mut batch = RxBatch::new(BatchLimits::default());
+        // SAFETY: as above.
+        unsafe { batch.add_segment(NonNull::from(&mut *front).cast(), 900).unwrap() };
+        batch.end_packet(Offload::NONE);
+        batch.load_headers();
+        batch.records[0].state |= state::SENT;
+        assert!(!batch.keep(0));
+        batch.records[0].state &= !state::SENT;
+        batch.landed = 1 << 20;
+        assert!(!batch.keep(0));
+        assert_eq!(batch.kept(0), None);
+    }
+
+    #[test]
+    fn the_largest_batch_can_be_kept() {
+        let bytes = vec![3u8; usize::from(u16::MAX)];
+        for len in [129u32, 1514, 65_535] {
+            for packets in [64, MAX_BATCH] {
+                let mut batch = RxBatch::new(BatchLimits { packets, ..BatchLimits::default() });
+                while batch.has_room() {
+                    // SAFETY: `bytes` outlives the batch's use of it.
+                    unsafe { batch.add_segment(NonNull::from(&bytes[..]).cast(), len).unwrap() };
+                    batch.end_packet(Offload::NONE);
+                }
+                batch.load_headers();
+                assert!((0..batch.len()).all(|v| batch.keep(v)), "{len} {packets}");
+            }
+        }
     }
 
     #[test]

@@ -1,15 +1,17 @@
-//! A mistake in a text: the message, the text, and a caret under the place.
+//! A mistake in a text: the message, the text, and a caret under the place. For logics whose parameters are languages.
 
 /// A mistake in a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Mistake {
+pub struct Mistake {
     /// The byte where it is, if that is known; the text's length means its end.
-    pub(crate) at: Option<usize>,
-    pub(crate) message: String,
+    pub at: Option<usize>,
+    /// The reason.
+    pub message: String,
 }
 
 impl Mistake {
-    pub(crate) fn new(at: usize, message: impl Into<String>) -> Self {
+    /// Makes a mistake at byte `at`.
+    pub fn new(at: usize, message: impl Into<String>) -> Self {
         Self { at: Some(at), message: message.into() }
     }
 }
@@ -19,7 +21,7 @@ const BEFORE: usize = 60;
 const BEHIND: usize = 30;
 
 /// Writes a mistake with the text around it.
-pub(crate) fn show(text: &str, mistake: &Mistake) -> String {
+pub fn show(text: &str, mistake: &Mistake) -> String {
     let at = mistake.at.unwrap_or(0).min(text.len());
     let (before, behind) = text.split_at_checked(at).unwrap_or((text, ""));
     let plain = |c: char| if c.is_control() { ' ' } else { c };
