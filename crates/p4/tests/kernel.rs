@@ -82,6 +82,32 @@ fn cards_do_what_programs_mean() {
 }
 
 #[test]
+fn parts_have_places_in_the_source() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/p4/ecmp.p4");
+    let mut front = compile::file(&file, &Options::default()).unwrap();
+    let lowered = front.lower().unwrap();
+    let (places, source) = (front.places(&lowered), fs::read_to_string(&file).unwrap());
+    let check = |kind: &str, part: &str, name: &str| {
+        let place = places.of(part).unwrap_or_else(|| panic!("no place of {part}"));
+        let (file, line) = place.split_once(':').unwrap();
+        // Others are those of core.p4.
+        if file == "ecmp.p4" {
+            let line = source.lines().nth(line.parse::<usize>().unwrap() - 1).unwrap();
+            assert!(line.contains(&format!("{kind} {}", name.rsplit('.').next().unwrap())), "{part}: {line}");
+        }
+    };
+    lowered.tables.iter().for_each(|it| check("table", &format!("table {}", it.name), &it.name));
+    lowered.actions.iter().for_each(|it| check("action", &format!("action {}", it.name), &it.name));
+    for parser in &lowered.parsers {
+        for state in parser.states.iter().filter(|state| !["accept", "reject"].contains(&&*state.name)) {
+            check("state", &format!("parser {}, state {}", parser.name, state.name), &state.name);
+        }
+    }
+    assert!(places.before("table Route.routes: a selector").starts_with("ecmp.p4:"));
+    assert_eq!(places.before("the program: 70 maps"), "the program: 70 maps");
+}
+
+#[test]
 fn constructs_without_a_counterpart_are_named() {
     let named = |name: &str| {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/p4").join(name);
