@@ -2,7 +2,7 @@
 # line-cards.sh: what it costs to split a router over two line cards: round-trip times by load and by size of packets, as
 # figure 7 of HyMoS has them.
 #
-#   bench/line-cards.sh [--rounds N] [--seconds S] [--loads 10,25,50,75] [--sizes 64,256,512,800,1024,1518] [--cards xdp|worker]
+#   bench/line-cards.sh [--rounds N] [--seconds S] [--loads 10,25,50,75] [--sizes 64,256,512,800,1024,1514] [--cards xdp|worker]
 #                       [--out FILE]
 #
 # examples/p4/router.p4 between two veth interfaces:
@@ -23,7 +23,7 @@
 set -euo pipefail
 # shellcheck source=bench/testbed.sh
 . "$(dirname "$0")/testbed.sh"
-rounds=5 seconds=3 loads=10,25,50,75 sizes=64,256,512,800,1024,1518 cards=xdp out=''
+rounds=5 seconds=3 loads=10,25,50,75 sizes=64,256,512,800,1024,1514 cards=xdp out=''
 generator=${MSWITCH_GENERATOR:-$here/../target/generator/mswitch-generator}
 program=$here/../examples/p4/router.p4
 
@@ -73,7 +73,8 @@ cable() {
   in_switch ip link add "$1" type veth peer name "$2"
   local end
   for end in "$1" "$2"; do
-    in_switch ip link set "$end" up
+    # Room for carriers.
+    in_switch ip link set "$end" mtu 1600 up
     in_switch ethtool -K "$end" gro on
   done
 }

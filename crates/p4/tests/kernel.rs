@@ -93,7 +93,9 @@ fn parts_have_places_in_the_source() {
         // Others are those of core.p4.
         if file == "ecmp.p4" {
             let line = source.lines().nth(line.parse::<usize>().unwrap() - 1).unwrap();
-            assert!(line.contains(&format!("{kind} {}", name.rsplit('.').next().unwrap())), "{part}: {line}");
+            let own = format!("{kind} {}", name.rsplit('.').next().unwrap());
+            // A parser's first state may be one of its own.
+            assert!(line.contains(&own) || name == "begin" && line.contains("parser "), "{part}: {line}");
         }
     };
     lowered.tables.iter().for_each(|it| check("table", &format!("table {}", it.name), &it.name));
