@@ -357,7 +357,7 @@ fn run(seed: u64) {
     let before = Footprint::of(chaos.daemon.pid()).unwrap();
     let start = Instant::now();
     for (number, (action, pause)) in Plan::new(seed).enumerate() {
-        if start.elapsed() > seconds(20, 1800) {
+        if start.elapsed() > seconds(12, 1800) {
             break;
         }
         let memory = chaos.group.used().unwrap() >> 20;

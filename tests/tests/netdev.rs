@@ -120,7 +120,7 @@ fn iperf3_moves_tcp_and_udp() {
 
 /// Asserts that TCP moves both ways and that nothing drops UDP. Returns iperf3's sum of the latter.
 fn moves_tcp_and_udp(two: &Two) -> Value {
-    let time = if long() { "10" } else { "2" };
+    let time = if long() { "10" } else { "1" };
     let directions: [(&str, &[&str]); 4] = [(B4, &[]), (B4, &["-R"]), (B6, &[]), (B6, &["-R"])];
     for (to, direction) in directions {
         let report = iperf(two, to, &[&["-t", time], direction].concat());
@@ -146,7 +146,7 @@ fn large_tcp_segments_pass_unsegmented() {
     for (to, filter) in [(B4, "ip and tcp and greater 3000"), (B6, "ip6 and tcp and greater 3000")] {
         let capture = ["tcpdump", "-n", "-e", "-l", "--immediate-mode", "-Q", "in", "-s", "128", "-c", "20"];
         let tcpdump = two.b.start(&[&capture[..], &["-i", "eth0", filter]].concat()).unwrap();
-        iperf(&two, to, &["-t", "3"]);
+        iperf(&two, to, &["-t", "2"]);
         let frames = tcpdump.output().unwrap();
         assert_eq!(frames.lines().count(), 20, "{frames}");
     }
@@ -202,7 +202,7 @@ fn vlan_10_crosses_the_cable(two: &Two) {
     ping(&two.a, B4, 20);
     ping(&two.b, A4, 20);
     for (to, direction) in [(B4, "-4"), (B6, "-6"), (B4, "-R")] {
-        let report = iperf(two, to, &["-t", "2", direction]);
+        let report = iperf(two, to, &["-t", "1", direction]);
         assert!(report["end"]["sum_received"]["bytes"].as_u64().unwrap() > 1_000_000, "{report}");
     }
     two.daemon.run(&["port", "set", "br1", "vb", "--vlan", "access:20"]).unwrap();

@@ -9,6 +9,13 @@ use super::mistyped::{self, article};
 use super::report::{Context, Report};
 use crate::options::{former_name, renamed, unknown_key};
 
+/// Keys by which users of other switches look for priority flow control,
+const FLOW_CONTROL: [&str; 3] = ["pfc", "priority-flow-control", "flow-control"];
+/// and the reason for refusing them.
+const NO_FLOW_CONTROL: &str = "ports have no priority flow control (IEEE 802.1Qbb): a client's memory has no link that \
+                               could be paused, and network cards are not asked; `queue-buffers` is the room in which a \
+                               class waits";
+
 /// A value and its place.
 pub(super) type At<T> = (T, Range<usize>);
 
@@ -42,6 +49,13 @@ impl<'t> Section<'t> {
         for name in self.table.keys().filter(|name| !known.contains(&name.get_ref().as_ref())) {
             match renamed(type_name, name.get_ref()) {
                 Some((old, new)) => report.former(&name.span(), &self.context, old, new),
+                None if FLOW_CONTROL.contains(&name.get_ref().as_ref()) => {
+                    report.add(
+                        &name.span(),
+                        &self.context,
+                        format!("`{}`: {NO_FLOW_CONTROL}", name.get_ref()),
+                    );
+                }
                 None => report.add(&name.span(), &self.context, unknown_key(name.get_ref(), known)),
             }
         }

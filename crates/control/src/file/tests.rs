@@ -386,6 +386,9 @@ fn unknown_keys() {
         "f.toml:3:1: bridge \"br0\": unknown key `logik`; did you mean `logic`? \
          (expected `name`, `logic`, `params`, `port`, `station`, `mirror`, `openflow` or `p4`)"
     );
+    let found = port_mistake("type = \"memif\"\npath = \"/tmp/a\"\npfc = \"3\"\n");
+    let expected = format!("f.toml:7:1: {VM1} `pfc`: ports have no priority flow control (IEEE 802.1Qbb): ");
+    assert!(found.starts_with(&expected), "{found}");
     let found = port_mistake("type = \"memif\"\npath = \"/tmp/a\"\nrign-size = 8\n");
     assert!(
         found.starts_with(&format!("f.toml:7:1: {VM1} unknown key `rign-size`; did you mean `ring-size`?"))
