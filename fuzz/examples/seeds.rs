@@ -266,7 +266,8 @@ fn inspect() -> Vec<Seed> {
     ];
     let shapes: Vec<_> = (0..32).map(|shape| segment(shape << 2, 1, &evil)).collect();
     let fragments = [6, 7, 7].map(|kind| packet([kind, 0x1c, 1, 0], &evil));
-    let damaged: Vec<_> = (0..8).map(|kind| [packet([kind, 4, 1, 0xe1], &evil), vec![kind * 5, 9, 50]].concat()).collect();
+    let damaged: Vec<_> =
+        (0..8).map(|kind| [packet([kind, 4, 1, 0xe1], &evil), vec![kind * 5, 9, 50]].concat()).collect();
     vec![
         ("inspect", "a-split-pattern", [&[0, 1][..], &streams.concat()].concat()),
         ("inspect", "gaps-are-dropped", [&[1, 1][..], &streams.concat()].concat()),
