@@ -8,6 +8,7 @@ use std::time::Duration;
 use fabric::worker::Threads;
 use fabric::{Batch, DropReason, PortIndex, PortSettings, SwitchLogic, Text, Value, VersionId};
 use logic::excerpt::Mistake;
+use logic::fragments::Fragments;
 use logic::vlan::Vlans;
 use logic::{
     Counter, Kind, Logic, LogicDescription, LogicError, ParamDescription, ParamKind, ParamValue, State,
@@ -17,7 +18,6 @@ use packet::headers::protocol;
 
 use crate::automaton::{Automaton, Refused};
 use crate::flows::Flows;
-use crate::fragments::Fragments;
 use crate::frame::{Key, Kind as Payload, View};
 use crate::list::{self, List, mistake};
 use crate::rule::{Action, Rule, Transport};
@@ -200,7 +200,7 @@ impl Inspect {
             automaton,
             wanted: Wanted::new(&list.rules),
             flows,
-            fragments: Fragments::new(),
+            fragments: Fragments::default(),
             counts: Counts::new(list.rules.len()),
             ports,
             list,
@@ -243,7 +243,7 @@ impl Inspect {
         }
         if let Payload::Fragment(of) = &view.kind {
             own.add(|tally| &tally.fragments, 1);
-            if let Some(rule) = self.fragments.find(of, now) {
+            if let Some(rule) = self.fragments.find(of, now).map(usize::from) {
                 return self.apply::<EXPLAINED>(batch, v, own, rule, Why::Fragment);
             }
         }
@@ -280,7 +280,7 @@ impl Inspect {
         if let Payload::Fragment(of) = &view.kind
             && !is_rehearsal
         {
-            self.fragments.note(of, rule, now);
+            self.fragments.note(of, u16::try_from(rule).ok(), now);
         }
     }
 

@@ -6,8 +6,7 @@
 //! - `rule.rs`: reads rules; `pattern.rs`: their expressions; `list.rs`: rules of parameters and of a file;
 //! - `trie.rs`, `automaton.rs`: compile the patterns, within bounds; scan bytes;
 //! - `frame.rs`: finds flow and payload of a frame, also within carriers of line cards;
-//! - `flows.rs`: the table of flows; `stream.rs`: places a segment in its stream; `fragments.rs`: verdicts about
-//!   fragmented packets;
+//! - `flows.rs`: the table of flows; `stream.rs`: places a segment in its stream;
 //! - `scan.rs`: scans a packet with the state of its flow; `tally.rs`: counts;
 //! - `inspect.rs`: the logic; `tables.rs`: the tables that it shows.
 //!
@@ -18,7 +17,6 @@
 
 mod automaton;
 mod flows;
-mod fragments;
 mod frame;
 mod inspect;
 mod list;

@@ -18,6 +18,7 @@ mod error;
 pub mod excerpt;
 pub mod fdb;
 mod flow;
+pub mod fragments;
 mod handover;
 mod hub;
 mod learning;

@@ -51,7 +51,7 @@ impl LimitedRole {
     }
 }
 
-/// Token bucket of a stream's packets: up to those of a second at once.
+/// Token bucket of a role's packets: up to those of a second at once.
 #[derive(Debug)]
 pub(crate) struct Bucket {
     rate: u32,

@@ -48,6 +48,8 @@ pub(crate) struct Sessions {
 struct State {
     arbitration: Arbitration,
     streams: BTreeMap<StreamId, Session>,
+    /// Packets that roles with a rate may receive now, whichever of their streams is the primary's.
+    buckets: BTreeMap<RoleName, Bucket>,
     next: StreamId,
     /// The server ends: no stream is opened any more.
     stopped: bool,
@@ -59,8 +61,6 @@ struct Session {
     claim: Option<Claim>,
     /// It is primary and has been told so: it receives packets.
     hears: bool,
-    /// Packets that it may receive now, if its role has a rate.
-    bucket: Option<Bucket>,
 }
 
 /// Device and role of a stream, in its controller's words: answers repeat them.
@@ -87,6 +87,7 @@ impl Sessions {
             state: Mutex::new(State {
                 arbitration: Arbitration::new(limits.roles),
                 streams: BTreeMap::new(),
+                buckets: BTreeMap::new(),
                 next: 0,
                 stopped: false,
             }),
@@ -111,7 +112,7 @@ impl Sessions {
         let (outbox, outgoing) = Outbox::new(self.room);
         let id = state.next;
         state.next += 1;
-        state.streams.insert(id, Session { outbox: outbox.clone(), claim: None, hears: false, bucket: None });
+        state.streams.insert(id, Session { outbox: outbox.clone(), claim: None, hears: false });
         Ok((Seat { sessions: self.clone(), id, outbox }, outgoing))
     }
 
@@ -126,7 +127,8 @@ impl Sessions {
         let now = Instant::now();
         let is_packet = matches!(message.update, Some(Update::Packet(_)));
         let mut state = self.state();
-        let primaries = state.streams.values_mut().filter(|session| session.hears);
+        let State { streams, buckets, .. } = &mut *state;
+        let primaries = streams.values().filter(|session| session.hears);
         let parts = primaries.filter_map(|session| match session.part(&message, info) {
             Part::Nothing => None,
             part => Some((session, part)),
@@ -139,7 +141,8 @@ impl Sessions {
         let (mut whole, mut left) = (Some(message), parts.len());
         for (session, part) in parts {
             left -= 1;
-            if is_packet && session.bucket.as_mut().is_some_and(|bucket| !bucket.take(now)) {
+            let bucket = session.claim.as_ref().and_then(|claim| buckets.get_mut(&claim.name));
+            if is_packet && bucket.is_some_and(|bucket| !bucket.take(now)) {
                 self.limited.fetch_add(1, Ordering::Relaxed);
                 taken = false;
                 continue;
@@ -230,12 +233,11 @@ impl Seat {
         let mut state = self.sessions.state();
         let change =
             state.arbitration.claim(self.id, &claim.name, election).map_err(|refusal| status(&refusal))?;
+        if let Some(rate) = claim.limits.as_ref().and_then(|limits| limits.packet_rate) {
+            // A role that is claimed again has what it had.
+            state.buckets.entry(claim.name.clone()).or_insert_with(|| Bucket::new(rate, Instant::now()));
+        }
         if let Some(session) = state.streams.get_mut(&self.id) {
-            // A repeated claim does not fill the bucket.
-            if session.claim.is_none() {
-                let rate = claim.limits.as_ref().and_then(|limits| limits.packet_rate);
-                session.bucket = rate.map(|rate| Bucket::new(rate, Instant::now()));
-            }
             session.claim = Some(claim);
         }
         state.notify_others(&change);

@@ -6,10 +6,10 @@ use fabric::PortIndex;
 use packet::{MacAddr, ether};
 
 use super::fields::{End, Flow, FragmentId, Seen};
-use super::fragments::Fragments;
 use super::ledger::Ledger;
 use super::lookup::Lookup;
 use super::statistics::Refused;
+use crate::fragments::Fragments;
 
 /// Where a packet goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,7 +101,8 @@ impl Situation<'_> {
     /// Notes where a first fragment goes; [`PortIndex::NONE`]: where others go, or nowhere.
     fn note(&self, fragments: &Fragments, id: FragmentId, port: PortIndex) {
         if !self.is_rehearsal {
-            fragments.note((self.ingress.0, id), port, self.now);
+            let decision = (port != PortIndex::NONE).then_some(port.0);
+            fragments.note((self.ingress.0, id), decision, self.now);
         }
     }
 
@@ -118,7 +119,7 @@ impl Situation<'_> {
                 Fate::To(self.otherwise())
             }
             Seen::Later(id) => {
-                let first = self.ledger.inbound.find((self.ingress.0, id), self.now);
+                let first = self.ledger.inbound.find((self.ingress.0, id), self.now).map(PortIndex);
                 Fate::To(first.unwrap_or(self.otherwise()))
             }
             Seen::Error { protocol, source } => Fate::To(self.towards(protocol, source)),
@@ -136,7 +137,8 @@ impl Situation<'_> {
                 fragment.iter().for_each(|id| self.note(&self.ledger.outbound, *id, port));
                 if is_mine { Fate::To(port) } else { Fate::Refused(Refused::Source) }
             }
-            Seen::Later(id) => match self.ledger.outbound.find((self.ingress.0, id), self.now) {
+            Seen::Later(id) => match self.ledger.outbound.find((self.ingress.0, id), self.now).map(PortIndex)
+            {
                 Some(port) if self.lookup.holds(id.source, self.ingress) => Fate::To(port),
                 _ => Fate::Refused(Refused::Fragment),
             },

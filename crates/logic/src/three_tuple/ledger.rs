@@ -16,11 +16,11 @@ use arc_swap::ArcSwap;
 use fabric::PortIndex;
 use packet::MacAddr;
 
-use super::fragments::Fragments;
 use super::hold::{HoldError, hold};
 use super::lookup::{Lookup, Space, SpaceKey, number};
 use super::policy::Policy;
 use super::request::Endpoints;
+use crate::fragments::Fragments;
 
 /// Pairs of protocol and address with reservations, at most; each takes 128 KiB.
 const MAX_SPACES: usize = 64;
@@ -133,8 +133,8 @@ impl Ledger {
             reserving: Mutex::default(),
             lookup: ArcSwap::default(),
             mac: AtomicU64::new(0),
-            inbound: Fragments::new(),
-            outbound: Fragments::new(),
+            inbound: Fragments::default(),
+            outbound: Fragments::default(),
         }
     }
 
@@ -221,8 +221,8 @@ impl Ledger {
     /// Releases all of a port.
     pub(super) fn release_port(&self, port: PortIndex) {
         self.remove_if(|it| it.port == port);
-        self.inbound.forget(port);
-        self.outbound.forget(port);
+        self.inbound.forget(port.0);
+        self.outbound.forget(port.0);
     }
 
     /// Releases all, and refuses further reservations.

@@ -5,7 +5,7 @@
 //! uplink. A stack sends from its own reservations only, and shares the MAC address of the host (mSwitch, section 5.3).
 //!
 //! Parts: `request` reads requests, `ledger` keeps reservations, `hold` keeps the host off them, `lookup` finds
-//! them, `fields` and `fragments` read packets, `decide` decides about them, `office` hands everything over to
+//! them, `fields` reads packets, `decide` decides about them, `office` hands everything over to
 //! the next logic, `server` and `policy` admit clients.
 //!
 //! Invariant: a packet of a stack whose source that stack has not reserved leaves through no port.
@@ -14,7 +14,6 @@ mod commands;
 mod decide;
 mod explain;
 mod fields;
-mod fragments;
 mod hold;
 mod holder;
 mod ledger;

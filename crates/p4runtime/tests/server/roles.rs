@@ -205,6 +205,23 @@ async fn packets_have_a_rate() {
 }
 
 #[tokio::test]
+async fn a_new_stream_has_no_more_packets() {
+    let world = world(LimitedRole { packets: true, packet_rate: Some(1), ..cache() }, |_| ());
+    let start = std::time::Instant::now();
+    for election in 1..=20 {
+        let mut agent = world.controller().await;
+        agent.claim(1, named("cache"), Some(election)).await;
+        assert_eq!(agent.arbitration().await.0, Code::Ok);
+        for _ in 0..10 {
+            world.device.emit(Response::Packet(PacketIn::default()));
+        }
+    }
+    let most = 2 + start.elapsed().as_secs();
+    let counters = world.server.counters();
+    assert!((1..=most).contains(&counters.queued), "{counters:?}, expected at most {most}");
+}
+
+#[tokio::test]
 async fn only_listed_roles_can_be_claimed() {
     let world = world(cache(), |settings| settings.only_listed_roles = true);
     let _agent = claimed(&world, "cache").await;
