@@ -68,6 +68,15 @@ card() {
   printf ' }\n'
 }
 
+both_cards() {
+  card card1 "$dir/card1.p4" 'link = 500, behind-link = "2"'
+  interface v0 1
+  interface l0 500
+  card card2 "$dir/card2.p4" 'link = 500, behind-link = "1"'
+  interface v1 2
+  interface l1 500
+}
+
 # cable NAME NAME: a veth pair within the switch's namespace.
 cable() {
   in_switch ip link add "$1" type veth peer name "$2"
@@ -100,22 +109,12 @@ start() {
       ;;
     cable)
       cable l0 l1 >&2
-      card card1 "$dir/card1.p4" 'link = 500, behind-link = "2"'
-      interface v0 1
-      interface l0 500
-      card card2 "$dir/card2.p4" 'link = 500, behind-link = "1"'
-      interface v1 2
-      interface l1 500
+      both_cards
       ;;
     switch)
       cable l0 f0 >&2
       cable l1 f1 >&2
-      card card1 "$dir/card1.p4" 'link = 500, behind-link = "2"'
-      interface v0 1
-      interface l0 500
-      card card2 "$dir/card2.p4" 'link = 500, behind-link = "1"'
-      interface v1 2
-      interface l1 500
+      both_cards
       printf '[[bridge]]\nname = "fabric"\nlogic = "learning"\n'
       interface f0 ''
       interface f1 ''

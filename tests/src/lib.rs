@@ -7,6 +7,7 @@
 //! Tests need root. Programs are found beside the test's own (`target/debug/mswitch`) or through `MSWITCH_BIN` and
 //! `MEMIF_CHECK_BIN`; the generator is found where `make generator` puts it, or through `MSWITCH_GENERATOR`. `MSWITCH_LONG=1` makes the runs as long as a release requires.
 
+pub mod cards;
 mod cgroup;
 mod command;
 pub mod config;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use e2e::{Daemon, Netns, Running, binary, config, ping_all, until};
+use e2e::{Daemon, Netns, Running, binary, cards, config, ping_all, until};
 use p4runtime_proto::v1::p4_runtime_client::P4RuntimeClient;
 use p4runtime_proto::v1::stream_message_request::Update as Request;
 use p4runtime_proto::v1::stream_message_response::Update as Response;
@@ -38,20 +38,6 @@ fn program() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/cache-agent/cache.p4").canonicalize().unwrap()
 }
 
-/// An interface of the machine whose other end is `eth0` of a host, with an address.
-fn connect(machine: &Netns, end: &str, host: &Netns, address: &str) {
-    machine
-        .run(&["ip", "link", "add", end, "type", "veth", "peer", "name", "eth0", "netns", host.name()])
-        .unwrap();
-    machine.run(&["ip", "link", "set", end, "up"]).unwrap();
-    host.run(&["ip", "addr", "add", &format!("{address}/24"), "dev", "eth0"]).unwrap();
-    // Router solicitations and the like would pass the worker.
-    host.run(&["sysctl", "-q", "-w", "net.ipv6.conf.eth0.disable_ipv6=1"]).unwrap();
-    host.run(&["ip", "link", "set", "eth0", "up"]).unwrap();
-    // A veth takes packets from XDP only while its other end collects them, and XDP completes no checksums.
-    host.run(&["ethtool", "-K", "eth0", "gro", "on", "tx", "off"]).unwrap();
-}
-
 impl Rig {
     /// `limits`: further keys of the agent's role.
     fn start(limits: &str) -> Rig {
@@ -61,9 +47,8 @@ impl Rig {
         text += "params = { xdp = \"on\" }\n[[bridge.p4.role]]\nname = \"cache\"\ntables = [\"cache\"]\n";
         text += &format!("digests = [\"decision_t\"]\n{limits}\n");
         for (number, (end, host)) in (1..).zip(PORTS.iter().zip(&hosts)) {
-            connect(&machine, end, host, &format!("10.79.3.{number}"));
-            let more = format!("driver = \"af-xdp\"\np4-port = {number}\n");
-            text += &config::netdev(end, end, machine.name(), &more);
+            cards::connect(&machine, end, host, &format!("10.79.3.{number}")).unwrap();
+            text += &cards::port(&machine, end, number);
         }
         let daemon = Daemon::start(&text).unwrap();
         let rig = Rig { daemon, hosts, _machine: machine };
@@ -74,10 +59,7 @@ impl Rig {
             rig.run(&["p4", "add", "br0", &format!("others port={from} => to(port={to})")]);
             rig.run(&["p4", "add", "br0", &format!("{} => forward(port={to})", rule(from))]);
         }
-        until("the program at the interfaces", LIMIT, || {
-            Ok((rig.figure("runs in XDP").as_deref() == Some("yes, ports: 1, 2")).then_some(()))
-        })
-        .unwrap();
+        cards::until_runs(&rig.daemon, "br0", "1, 2").unwrap();
         rig
     }
 
@@ -85,15 +67,8 @@ impl Rig {
         self.daemon.run(words).unwrap()
     }
 
-    /// A figure of the bridge's card, in `logic show`.
     fn figure(&self, name: &str) -> Option<String> {
-        let shown = self.daemon.json(&["logic", "show", "br0"]).unwrap();
-        let card = shown["tables"].as_array().unwrap().iter().find(|table| table["name"] == "card")?;
-        let rows = card["rows"].as_array().unwrap().iter().map(|row| {
-            let cells = row["cells"].as_array().unwrap_or_else(|| row.as_array().unwrap());
-            [0, 1].map(|i| cells[i].as_str().unwrap().to_owned())
-        });
-        rows.into_iter().find(|[figure, _]| figure == name).map(|[_, value]| value)
+        cards::figure(&self.daemon, "br0", name).unwrap()
     }
 
     fn count(&self, name: &str) -> u64 {
@@ -102,10 +77,7 @@ impl Rig {
 
     /// Packets that workers have taken in.
     fn taken(&self) -> [u64; 2] {
-        PORTS.map(|port| {
-            let shown = self.daemon.json(&["port", "show", "br0", port]).unwrap();
-            shown["totals"]["rx"]["packets"].as_u64().unwrap_or_else(|| panic!("{shown}"))
-        })
+        PORTS.map(|port| cards::taken(&self.daemon, "br0", port).unwrap())
     }
 
     /// The flows in the cache, as lines.

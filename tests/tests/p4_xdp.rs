@@ -3,12 +3,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
+use e2e::cards::{connect, figure, port, taken, until_runs};
 use e2e::iperf::measure;
-use e2e::{Daemon, Netns, binary, config, ping_all, unique, until};
-
-const LIMIT: Duration = Duration::from_secs(20);
+use e2e::{Daemon, Netns, binary, config, ping_all, unique};
 
 /// Hosts 10.79.0.1 and 10.79.0.2 behind veth interfaces, ports 1 and 2, and 10.79.0.3 behind a TAP, port 3.
 struct Rig {
@@ -18,53 +16,9 @@ struct Rig {
     _machine: Netns,
 }
 
-/// An interface of the machine whose other end is `eth0` of a host, with an address.
-fn connect(machine: &Netns, end: &str, host: &Netns, address: &str) {
-    machine
-        .run(&["ip", "link", "add", end, "type", "veth", "peer", "name", "eth0", "netns", host.name()])
-        .unwrap();
-    machine.run(&["ip", "link", "set", end, "up"]).unwrap();
-    host.run(&["ip", "addr", "add", &format!("{address}/24"), "dev", "eth0"]).unwrap();
-    host.run(&["ip", "link", "set", "eth0", "up"]).unwrap();
-    // A veth takes packets from XDP only while its other end collects them, and XDP completes no checksums.
-    host.run(&["ethtool", "-K", "eth0", "gro", "on", "tx", "off"]).unwrap();
-}
-
-fn interface(machine: &Netns, name: &str, number: u32) -> String {
-    let more = format!("driver = \"af-xdp\"\np4-port = {number}\n");
-    config::netdev(name, name, machine.name(), &more)
-}
-
 /// An example's program.
 fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/p4").join(name).canonicalize().unwrap()
-}
-
-/// A figure of a bridge's card, in `logic show`.
-fn figure(daemon: &Daemon, bridge: &str, name: &str) -> Option<String> {
-    let shown = daemon.json(&["logic", "show", bridge]).unwrap();
-    let tables = shown["tables"].as_array().unwrap();
-    let card = tables.iter().find(|table| table["name"] == "card")?;
-    let rows = card["rows"].as_array().unwrap().iter().map(|row| {
-        let cells = row["cells"].as_array().unwrap_or_else(|| row.as_array().unwrap());
-        [0, 1].map(|i| cells[i].as_str().unwrap().to_owned())
-    });
-    rows.into_iter().find(|[figure, _]| figure == name).map(|[_, value]| value)
-}
-
-/// Waits until a bridge's program runs at these ports.
-fn until_runs(daemon: &Daemon, bridge: &str, ports: &str) {
-    let wanted = format!("yes, ports: {ports}");
-    until("the program at the interfaces", LIMIT, || {
-        Ok((figure(daemon, bridge, "runs in XDP").as_ref() == Some(&wanted)).then_some(()))
-    })
-    .unwrap();
-}
-
-/// Packets that workers took in from a port.
-fn taken(daemon: &Daemon, bridge: &str, port: &str) -> u64 {
-    let shown = daemon.json(&["port", "show", bridge, port]).unwrap();
-    shown["totals"]["rx"]["packets"].as_u64().unwrap_or_else(|| panic!("{shown}"))
 }
 
 impl Rig {
@@ -74,8 +28,8 @@ impl Rig {
         let mut ports = String::new();
         for (number, host) in (1..).zip(hosts.iter().take(2)) {
             let end = format!("v{number}");
-            connect(&machine, &end, host, &format!("10.79.0.{number}"));
-            ports += &interface(&machine, &end, number);
+            connect(&machine, &end, host, &format!("10.79.0.{number}")).unwrap();
+            ports += &port(&machine, &end, number);
         }
         ports += &config::tap("t3", &unique("t"), hosts[2].name(), &["10.79.0.3/24"], "p4-port = 3\n");
         let bridge = config::bridge("br0", &format!("p4:{}", example("acl.p4").display()));
@@ -86,7 +40,7 @@ impl Rig {
         let rig = Rig { daemon, hosts, _machine: machine };
         rig.run(&["p4", "add", "br0", "rules hdr.ipv4.protocol=1 prio=10 => permit"]);
         rig.wire(1, 2);
-        until_runs(&rig.daemon, "br0", "1, 2");
+        until_runs(&rig.daemon, "br0", "1, 2").unwrap();
         rig
     }
 
@@ -105,7 +59,7 @@ impl Rig {
     }
 
     fn figure(&self, name: &str) -> Option<String> {
-        figure(&self.daemon, "br0", name)
+        figure(&self.daemon, "br0", name).unwrap()
     }
 
     fn count(&self, name: &str) -> u64 {
@@ -113,7 +67,7 @@ impl Rig {
     }
 
     fn taken(&self, port: &str) -> u64 {
-        taken(&self.daemon, "br0", port)
+        taken(&self.daemon, "br0", port).unwrap()
     }
 
     fn ping(&self, from: usize, to: usize, count: u32) {
@@ -166,7 +120,7 @@ fn the_worker_has_what_cards_cannot_do() {
     rig.wire(1, 2);
     rig.ping(1, 2, 5);
     rig.run(&["port", "del", "br0", "v2"]);
-    until_runs(&rig.daemon, "br0", "1");
+    until_runs(&rig.daemon, "br0", "1").unwrap();
     rig.wire(1, 3);
     rig.ping(1, 3, 5);
 
@@ -181,12 +135,12 @@ fn the_worker_has_what_cards_cannot_do() {
 fn ports_with_limits_pass_the_worker() {
     let rig = Rig::start();
     rig.run(&["port", "set", "br0", "v1", "--police", "1Gbit"]);
-    until_runs(&rig.daemon, "br0", "2");
+    until_runs(&rig.daemon, "br0", "2").unwrap();
     let before = rig.taken("v1");
     rig.ping(1, 2, 20);
     assert!(rig.taken("v1") >= before + 20);
     rig.run(&["port", "set", "br0", "v1", "--police", "off"]);
-    until_runs(&rig.daemon, "br0", "1, 2");
+    until_runs(&rig.daemon, "br0", "1, 2").unwrap();
 }
 
 #[test]
@@ -223,27 +177,27 @@ fn line_cards_in_the_kernel_are_one_switch() {
     for (number, host) in (1..).zip(&hosts) {
         let (end, link, other) = (format!("v{number}"), format!("l{number}"), 3 - number);
         machine.run(&["ip", "link", "set", &link, "up"]).unwrap();
-        connect(&machine, &end, host, &format!("10.79.1.{number}"));
+        connect(&machine, &end, host, &format!("10.79.1.{number}")).unwrap();
         let program = folder.path().join(format!("card{number}.p4"));
         text += &config::bridge(&format!("card{number}"), &format!("p4:{}", program.display()));
         text += &format!("params = {{ xdp = \"on\", link = 500, behind-link = \"{other}\" }}\n");
-        text += &(interface(&machine, &end, number) + &interface(&machine, &link, 500));
+        text += &(port(&machine, &end, number) + &port(&machine, &link, 500));
     }
     let daemon = Daemon::start(&text).unwrap();
     for number in [1, 2] {
         let card = format!("card{number}");
-        until_runs(&daemon, &card, &format!("{number}, 500"));
+        until_runs(&daemon, &card, &format!("{number}, 500")).unwrap();
         daemon.run(&["p4", "add", &card, "rules hdr.ipv4.protocol=1 prio=10 => permit"]).unwrap();
         let wire = format!("wires std.ingress_port={number} => to(port={})", 3 - number);
         daemon.run(&["p4", "add", &card, &wire]).unwrap();
     }
     ping_all(&hosts[0], "10.79.1.2", 1, "0.01").unwrap();
     let before = [("card1", "v1"), ("card1", "l1"), ("card2", "v2"), ("card2", "l2")]
-        .map(|(card, port)| (card, port, taken(&daemon, card, port)));
+        .map(|(card, port)| (card, port, taken(&daemon, card, port).unwrap()));
     ping_all(&hosts[0], "10.79.1.2", 100, "0.01").unwrap();
     for (card, port, packets) in before {
-        assert_eq!(taken(&daemon, card, port), packets, "{card} {port}");
+        assert_eq!(taken(&daemon, card, port).unwrap(), packets, "{card} {port}");
     }
-    let sent = figure(&daemon, "card1", "sent to other interfaces").unwrap().parse::<u64>().unwrap();
+    let sent = figure(&daemon, "card1", "sent to other interfaces").unwrap().unwrap().parse::<u64>().unwrap();
     assert!(sent >= 200, "{sent}");
 }
