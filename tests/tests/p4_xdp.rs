@@ -1,19 +1,38 @@
 //! A P4 program in the kernel: hosts behind veth interfaces talk by XDP, and the worker gets what cards cannot do.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use e2e::cards::{connect, figure, port, taken, until_runs};
 use e2e::iperf::measure;
 use e2e::{Daemon, Netns, binary, config, ping_all, unique};
 
-/// Hosts 10.79.0.1 and 10.79.0.2 behind veth interfaces, ports 1 and 2, and 10.79.0.3 behind a TAP, port 3.
+/// Hosts 10.79.0.1 and 10.79.0.2 behind veth interfaces, ports 1 and 2, and 10.79.0.3 behind a TAP, port 3. Bystanders,
+/// 10.79.2.1 and 10.79.2.2, are at the interfaces of another bridge, which runs a program in XDP, too.
 struct Rig {
     // Dropped in this order: the daemon, then namespaces.
     daemon: Daemon,
     hosts: [Netns; 3],
+    bystanders: [Netns; 2],
     _machine: Netns,
+}
+
+/// Ends the bystanders' traffic also if the test panics.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The errors of a command that was refused.
+fn refused(output: Output) -> String {
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    String::from_utf8(output.stderr).unwrap()
 }
 
 /// An example's program.
@@ -23,37 +42,95 @@ fn example(name: &str) -> PathBuf {
 
 impl Rig {
     fn start() -> Rig {
-        let machine = Netns::new().unwrap();
-        let hosts: [Netns; 3] = std::array::from_fn(|_| Netns::new().unwrap());
-        let mut ports = String::new();
-        for (number, host) in (1..).zip(hosts.iter().take(2)) {
-            let end = format!("v{number}");
-            connect(&machine, &end, host, &format!("10.79.0.{number}")).unwrap();
-            ports += &port(&machine, &end, number);
-        }
-        ports += &config::tap("t3", &unique("t"), hosts[2].name(), &["10.79.0.3/24"], "p4-port = 3\n");
-        let bridge = config::bridge("br0", &format!("p4:{}", example("acl.p4").display()));
-        let daemon = Daemon::start(&(bridge + "params = { xdp = \"on\" }\n" + &ports)).unwrap();
-        for port in ["v1", "v2", "t3"] {
-            daemon.wait_up("br0", port).unwrap();
-        }
-        let rig = Rig { daemon, hosts, _machine: machine };
+        Rig::with(&example("acl.p4"))
+    }
+
+    /// Starts with a program that has the tables `rules` and `wires`.
+    fn with(program: &Path) -> Rig {
+        let rig = Rig::idle(program);
         rig.run(&["p4", "add", "br0", "rules hdr.ipv4.protocol=1 prio=10 => permit"]);
         rig.wire(1, 2);
         until_runs(&rig.daemon, "br0", "1, 2").unwrap();
         rig
     }
 
+    /// Starts without entries.
+    fn idle(program: &Path) -> Rig {
+        let machine = Netns::new().unwrap();
+        let hosts: [Netns; 3] = std::array::from_fn(|_| Netns::new().unwrap());
+        let bystanders: [Netns; 2] = std::array::from_fn(|_| Netns::new().unwrap());
+        let ports = |hosts: &[Netns], name: &str, net: u32| {
+            let ports = (1..).zip(hosts).map(|(number, host)| {
+                let end = format!("{name}{number}");
+                connect(&machine, &end, host, &format!("10.79.{net}.{number}")).unwrap();
+                port(&machine, &end, number)
+            });
+            ports.collect::<String>()
+        };
+        let bridge = |name: &str, program: &Path| {
+            config::bridge(name, &format!("p4:{}", program.display())) + "params = { xdp = \"on\" }\n"
+        };
+        let text = bridge("br0", program)
+            + &ports(&hosts[..2], "v", 0)
+            + &config::tap("t3", &unique("t"), hosts[2].name(), &["10.79.0.3/24"], "p4-port = 3\n")
+            + &bridge("br1", &example("acl.p4"))
+            + &ports(&bystanders, "b", 2);
+        let daemon = Daemon::start(&text).unwrap();
+        for port in ["v1", "v2", "t3"] {
+            daemon.wait_up("br0", port).unwrap();
+        }
+        let rig = Rig { daemon, hosts, bystanders, _machine: machine };
+        rig.run(&["p4", "add", "br1", "rules hdr.ipv4.protocol=1 prio=10 => permit"]);
+        rig.wire_at("br1", 1, 2);
+        until_runs(&rig.daemon, "br1", "1, 2").unwrap();
+        rig
+    }
+
+    /// Switches XDP off and on for an example.
+    fn reinstall(&self, name: &str) {
+        let program = format!("p4:{}", example(name).display());
+        for param in ["xdp=off", "xdp=on"] {
+            self.run(&["logic", "set", "br0", &program, "--param", param]);
+        }
+    }
+
+    /// Calls `fault` while hosts 1 and 2, and the bystanders, ping each other without loss.
+    fn without_loss(&self, fault: impl FnOnce()) {
+        let over = AtomicBool::new(false);
+        let until_over = |from: &Netns, to: &str| {
+            ping_all(from, to, 20, "0.01").unwrap();
+            while !over.load(Ordering::Relaxed) {
+                ping_all(from, to, 20, "0.01").unwrap();
+            }
+        };
+        std::thread::scope(|scope| {
+            let _over = Over(&over);
+            scope.spawn(|| until_over(&self.bystanders[0], "10.79.2.2"));
+            scope.spawn(|| until_over(&self.hosts[0], "10.79.0.2"));
+            fault();
+        });
+        until_runs(&self.daemon, "br1", "1, 2").unwrap();
+    }
+
     fn run(&self, words: &[&str]) -> String {
         self.daemon.run(words).unwrap()
     }
 
+    /// Runs a command that must be refused; returns its errors.
+    fn refused(&self, words: &[&str]) -> String {
+        refused(self.daemon.cli(words).unwrap())
+    }
+
     /// Connects two ports; the first may be connected already.
     fn wire(&self, one: u32, other: u32) {
+        self.wire_at("br0", one, other);
+    }
+
+    fn wire_at(&self, bridge: &str, one: u32, other: u32) {
         for (from, to) in [(one, other), (other, one)] {
             let entry = format!("wires std.ingress_port={from} => to(port={to})");
-            if self.daemon.run(&["p4", "mod", "br0", &entry]).is_err() {
-                self.run(&["p4", "add", "br0", &entry]);
+            if self.daemon.run(&["p4", "mod", bridge, &entry]).is_err() {
+                self.run(&["p4", "add", bridge, &entry]);
             }
         }
     }
@@ -146,13 +223,16 @@ fn ports_with_limits_pass_the_worker() {
 #[test]
 fn entries_that_a_card_cannot_hold_move_the_program_to_the_worker() {
     let rig = Rig::start();
-    rig.ping(1, 2, 5);
-    // Each with a mask of its own.
-    for i in 0..130_u32 {
+    let rule = |i: u32| {
+        // Each with a mask of its own.
         let mask = 0x8000_0000 | i << 1;
-        let rule = format!("rules hdr.ipv4.dst=0x80000000&&&{mask:#x} prio={} => deny", 100 + i);
-        rig.run(&["p4", "add", "br0", &rule]);
-    }
+        format!("rules hdr.ipv4.dst=0x80000000&&&{mask:#x} prio={}", 100 + i)
+    };
+    rig.without_loss(|| {
+        for i in 0..130_u32 {
+            rig.run(&["p4", "add", "br0", &(rule(i) + " => deny")]);
+        }
+    });
     let reason = rig.figure("runs in XDP").unwrap();
     let (place, what) = reason.split_once(": table ").unwrap();
     assert!(place.starts_with("no: acl.p4:"), "{reason}");
@@ -160,6 +240,92 @@ fn entries_that_a_card_cannot_hold_move_the_program_to_the_worker() {
     let before = rig.taken("v1");
     rig.ping(1, 2, 20);
     assert!(rig.taken("v1") >= before + 20);
+
+    // It stays there, with fewer entries too, until XDP is switched off and on.
+    rig.without_loss(|| {
+        for i in 0..10 {
+            rig.run(&["p4", "del", "br0", &rule(i)]);
+        }
+        assert_eq!(rig.figure("runs in XDP"), Some(reason));
+        rig.reinstall("acl.p4");
+        until_runs(&rig.daemon, "br0", "1, 2").unwrap();
+    });
+    let before = rig.taken("v1");
+    rig.ping(1, 2, 20);
+    assert_eq!(rig.taken("v1"), before);
+}
+
+#[test]
+fn a_full_map_moves_the_program_to_the_worker() {
+    // A range is up to 62 entries of the map, which has room for 32 for each of the table's.
+    let folder = tempfile::tempdir().unwrap();
+    let text = fs::read_to_string(example("acl.p4")).unwrap();
+    let text = text.replace("hdr.ipv4.dst: ternary", "hdr.ipv4.dst: range");
+    let program = folder.path().join("ranges.p4");
+    fs::write(&program, text.replace("size = 4096", "size = 4")).unwrap();
+    let rig = Rig::with(&program);
+    rig.without_loss(|| {
+        for protocol in [2, 3, 4] {
+            let rule =
+                format!("rules hdr.ipv4.dst=0.0.0.1..255.255.255.254 hdr.ipv4.protocol={protocol} prio=20");
+            rig.run(&["p4", "add", "br0", &(rule + " => deny")]);
+        }
+    });
+    let reason = rig.figure("runs in XDP").unwrap();
+    let (place, what) = reason.split_once(": table ").unwrap();
+    assert!(place.starts_with("no: ranges.p4:"), "{reason}");
+    assert_eq!(what, "Filter.rules: its map is full, which has 128 entries; a range takes several");
+    let before = rig.taken("v1");
+    rig.ping(1, 2, 20);
+    assert!(rig.taken("v1") >= before + 20);
+}
+
+#[test]
+fn what_cannot_be_split_or_installed_leaves_cards_running() {
+    let rig = Rig::start();
+    let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().join("cards");
+    let text = fs::read_to_string(example("acl.p4")).unwrap();
+    // A program with a statement in place of the one that chooses the port, or with another line.
+    let with = |name: &str, from: &str, to: &str| {
+        let (program, changed) = (folder.path().join(name), text.replacen(from, to, 1));
+        assert_ne!(changed, text, "{from}");
+        let line = 1 + changed[..changed.find(to).unwrap()].matches('\n').count();
+        fs::write(&program, changed).unwrap();
+        (program, format!("{name}:{line}:"))
+    };
+    let port = "std.egress_spec = port;";
+    let (program, card) = (format!("p4:{}", example("acl.p4").display()), rig.taken("v1"));
+    rig.ping(1, 2, 1);
+    rig.without_loss(|| {
+        for ((program, place), what) in [
+            (with("short.p4", port, "truncate(100);"), "a program with `truncate` cannot be split"),
+            (
+                with("port.p4", port, "std.ingress_port = port;"),
+                "a program that sets `ingress_port` cannot be split",
+            ),
+            (
+                with("control.p4", "header ipv4_t", "@controller_header(\"packet_in\")\nheader ipv4_t"),
+                "a program with headers for controllers cannot be split",
+            ),
+        ] {
+            let mut command = Command::new(binary("mswitch", "MSWITCH_BIN").unwrap());
+            command.args(["p4", "split"]).arg(program).args(["--cards", "1", "2", "--output"]).arg(&output);
+            let errors = refused(command.output().unwrap());
+            assert!(errors.contains(&place) && errors.contains(what), "{errors}");
+            assert!(!output.exists(), "{what}");
+        }
+        let (broken, place) = with("broken.p4", port, "std.egress_spec = ports;");
+        let errors = rig.refused(&["logic", "set", "br0", &format!("p4:{}", broken.display())]);
+        assert!(errors.contains(&place), "{errors}");
+        for (param, what) in [("link=x", "link"), ("behind-link=2-", "behind-link"), ("xdp=2", "xdp")] {
+            let errors =
+                rig.refused(&["logic", "set", "br0", &program, "--param", "xdp=on", "--param", param]);
+            assert!(errors.contains(what), "{errors}");
+        }
+    });
+    until_runs(&rig.daemon, "br0", "1, 2").unwrap();
+    assert_eq!(rig.taken("v1"), card);
 }
 
 #[test]

@@ -78,7 +78,7 @@ pub enum CardError {
     Update {
         /// Its name.
         name: String,
-        /// The kernel's error: [`Errno::TOOBIG`] and [`Errno::NOSPC`] if it is full.
+        /// The kernel's error.
         errno: Errno,
     },
     /// The kernel does not take the packet.
@@ -532,6 +532,9 @@ fn add(a: (u64, u64), b: (u64, u64)) -> (u64, u64) {
 fn not_held(error: NotHeld, table: &Table, maps: &TableMaps<'_>) -> CardError {
     match error {
         NotHeld::Masks(most) => EntryError::Masks(table.name.clone(), most).into(),
+        NotHeld::Map(Errno::TOOBIG | Errno::NOSPC) => {
+            EntryError::Full(table.name.clone(), maps.entries.shape().entries).into()
+        }
         NotHeld::Map(errno) => CardError::Update { name: maps.entries.shape().name.clone(), errno },
     }
 }

@@ -16,6 +16,9 @@ pub enum EntryError {
     /// More masks than packets can be compared with.
     #[error("table {0}: entries with more than {1} different masks")]
     Masks(String, u32),
+    /// More entries than the table's map has room for.
+    #[error("table {0}: its map is full, which has {1} entries; a range takes several")]
+    Full(String, u32),
     /// Entries of a table without keys.
     #[error("table {0}: an entry, though it has no keys; its default is what always runs")]
     NoKeys(String),
