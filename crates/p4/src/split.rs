@@ -27,6 +27,7 @@
 mod reasons;
 mod text;
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use pipeline::Checked;
@@ -154,6 +155,8 @@ struct Parts {
     metadata: String,
     /// Whether packets may pass again as they were deparsed, with a carrier in front.
     recirculates: bool,
+    /// Whether it may choose classes.
+    classes: bool,
     /// Whether ports have a type of their own.
     port_type: bool,
 }
@@ -179,7 +182,7 @@ pub fn split(front: &Front, layout: &Layout) -> Result<Split, Diagnostics> {
     };
     let through_cpu = !reasons.is_empty();
     let card = |ports: &Vec<u32>| match through_cpu {
-        true => text::carrying_card(ports, layout.link, parts.port_type),
+        true => text::carrying_card(ports, layout.link, parts.port_type, parts.classes),
         false => text::card(&parts, ports, layout.link),
     };
     let cards = layout.cards.iter().map(card).collect();
@@ -223,16 +226,29 @@ impl Parts {
             let text = format!("`{}` is no parser of this program", calls[0].name);
             return Err(only(Diagnostic::error(main.span, text)));
         };
-        let uses = |word: &str| front.tokens.iter().any(|token| is_own(front, token.span) && token.is(word));
+        let own: Vec<&Token> = front.tokens.iter().filter(|token| is_own(front, token.span)).collect();
+        let uses = |word: &str| own.iter().any(|token| token.is(word));
         Ok(Self {
             text,
             calls,
             headers: type_text(front, headers.ty.span),
             metadata: type_text(front, metadata.ty.span),
             recirculates: ["recirculate", "recirculate_preserving_field_list"].into_iter().any(uses),
+            classes: chooses_class(&own),
             port_type: tree.declarations.iter().any(|d| d.name.text == "PortId_t" && !is_own(front, d.span)),
         })
     }
+}
+
+/// Whether a program names the class of its packets: `priority` of a parameter of the type `standard_metadata_t`.
+fn chooses_class(tokens: &[&Token]) -> bool {
+    let pairs = tokens.iter().zip(tokens.iter().skip(1));
+    let names: BTreeSet<&str> =
+        pairs.filter(|(ty, _)| ty.is("standard_metadata_t")).map(|(_, name)| &*name.text).collect();
+    tokens.windows(3).any(|three| match three {
+        [name, dot, field] => names.contains(&*name.text) && dot.is(".") && field.is("priority"),
+        _ => false,
+    })
 }
 
 fn only(error: Diagnostic) -> Diagnostics {

@@ -103,6 +103,35 @@ fn a_wrong_card_is_noticed() {
 }
 
 #[test]
+fn classes_hold_at_ports_of_other_cards() {
+    let layout = Layout { cards: vec![vec![1, 2], vec![3], vec![4]], link: LINK };
+    for (name, from, class) in [
+        ("l2", "std.egress_spec = port;", "hdr.ethernet.src[2:0] + 1"),
+        ("heavy_hitters", "std.egress_spec = port;", "hdr.ethernet.dst[2:0] + 2"),
+    ] {
+        let text = fs::read_to_string(example(&format!("{name}.p4"))).unwrap();
+        let chosen = text.replace(from, &format!("{from} std.priority = {class};"));
+        assert_ne!(chosen, text);
+        let front = || compile::text("classes.p4", &chosen, &Options::default());
+        let case = case(&example(&format!("{name}.stf")));
+        let good = split(&front(), &layout).unwrap();
+        let compared = |split: &Split| {
+            let compared = compare_with(&mut front(), split, &layout, &case, (60, 1)).unwrap();
+            (compared.carried, compared.difference)
+        };
+        let (carried, difference) = compared(&good);
+        assert!(carried > 0 && difference.is_none(), "{name}: {difference:?}");
+        let forget = |text: &String| text.replace("std.priority = (bit<3>) (hdr.carrier.source >> 12);", "");
+        let broken = Split { cards: good.cards.iter().map(forget).collect(), ..good.clone() };
+        assert_ne!(broken.cards, good.cards);
+        assert!(compared(&broken).1.is_some_and(|text| text.contains("in class")), "{name}");
+    }
+    // Other programs' carriers have none.
+    let (_, without, _) = thirds("router.p4");
+    assert!(without.cards.iter().all(|text| !text.contains("std.priority")));
+}
+
+#[test]
 fn shared_state_goes_to_the_cpu_and_is_named() {
     let (front, split, _) = thirds("heavy_hitters.p4");
     let places: Vec<_> = split.reasons.iter().map(|reason| reason.state.as_str()).collect();

@@ -8,7 +8,9 @@ use super::{CPU, ETHERTYPE, Part, Parts, address};
 pub(super) fn card(parts: &Parts, ports: &[u32], link: u32) -> String {
     let Parts { headers, metadata, calls: [parser, _, ingress, egress, ..], .. } = parts;
     let [parser, ingress, egress] = [parser, ingress, egress].map(construct);
-    let (first, again) = if parts.recirculates { ("again", AGAIN) } else { ("own", "") };
+    let (first, again) =
+        if parts.recirculates { ("again", again(parts.classes)) } else { ("own", String::new()) };
+    let source = source(parts.classes);
     let local = ports.iter().fold(String::new(), |mut text, port| {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "            {port}: linecard_stay();");
@@ -71,7 +73,7 @@ control linecard_Egress(inout linecard_headers_t hdr, inout {metadata} meta, ino
     action linecard_carry() {{
         hdr.carrier.setValid();
         hdr.carrier.destination = linecard_address + (bit<48>) (bit<9>) std.egress_port;
-        hdr.carrier.source = linecard_address + (bit<48>) (bit<9>) std.ingress_port;
+        hdr.carrier.source = {source};
         hdr.carrier.type = linecard_type;
     }}
 
@@ -100,40 +102,54 @@ control linecard_Egress(inout linecard_headers_t hdr, inout {metadata} meta, ino
         head = head(parts.port_type),
         text = parts.text,
         carrier = carrier(),
-        arrivals = arrivals(ports, parts.port_type),
+        arrivals = arrivals(ports, parts.port_type, parts.classes),
         rest = rest(parts, "if (!hdr.arrival.isValid()) "),
     )
 }
 
 /// A packet that passes again as it was deparsed, perhaps with a carrier: it was recirculated (4), and then perhaps
 /// cloned from ingress (1) or resubmitted (6).
-const AGAIN: &str = "
-    state again {
-        transition select(std.instance_type, std.packet_length) {
+fn again(classes: bool) -> String {
+    let source = if classes { format!("first.source & ~(48w7 << {CLASS})") } else { "first.source".into() };
+    format!(
+        "
+    state again {{
+        transition select(std.instance_type, std.packet_length) {{
             (1, 14 .. 0xffffffff): deparsed;
             (4, 14 .. 0xffffffff): deparsed;
             (6, 14 .. 0xffffffff): deparsed;
             default: own;
-        }
-    }
-    state deparsed {
+        }}
+    }}
+    state deparsed {{
         linecard_carrier_t first = packet.lookahead<linecard_carrier_t>();
-        transition select(first.type, first.source == linecard_address + (bit<48>) (bit<9>) std.ingress_port) {
+        transition select(first.type, {source} == linecard_address + (bit<48>) (bit<9>) std.ingress_port) {{
             (linecard_type, true): peel;
             default: own;
-        }
-    }
-    state peel {
+        }}
+    }}
+    state peel {{
         packet.advance(112);
         std.packet_length = std.packet_length - 14;
         transition own;
-    }";
+    }}"
+    )
+}
+
+/// Lowest bit of the class in a carrier's source.
+const CLASS: u32 = 12;
+
+/// A carrier's source: the port that the packet comes from, and the class that P has chosen, if it may choose one.
+fn source(classes: bool) -> String {
+    let class = if classes { format!(" + ((bit<48>) std.priority << {CLASS})") } else { String::new() };
+    format!("linecard_address + (bit<48>) (bit<9>) std.ingress_port{class}")
+}
 
 /// The program of the CPU: P, with carriers around all that comes and goes.
 pub(super) fn cpu(parts: &Parts, link: u32) -> String {
     let Parts { headers, metadata, calls: [parser, _, ingress, egress, ..], .. } = parts;
     let [parser, ingress, egress] = [parser, ingress, egress].map(construct);
-    let port = port_cast(parts.port_type);
+    let (port, source) = (port_cast(parts.port_type), source(parts.classes));
     format!(
         "{head}{text}
 {carrier}
@@ -175,7 +191,7 @@ control linecard_Egress(inout linecard_headers_t hdr, inout {metadata} meta, ino
         // First, for the egress may end in `exit`.
         hdr.carrier.setValid();
         hdr.carrier.destination = linecard_address + (bit<48>) (bit<9>) std.egress_port;
-        hdr.carrier.source = linecard_address + (bit<48>) (bit<9>) std.ingress_port;
+        hdr.carrier.source = {source};
         hdr.carrier.type = linecard_type;
         inner.apply(hdr.inner, meta, std);
     }}
@@ -220,8 +236,8 @@ control linecard_Deparser(packet_out packet, in linecard_headers_t hdr) {{
     )
 }
 
-/// The program of a card whose packets all go to the CPU.
-pub(super) fn carrying_card(ports: &[u32], link: u32, port_type: bool) -> String {
+/// The program of a card whose packets all go to the CPU; `classes`: it may choose classes.
+pub(super) fn carrying_card(ports: &[u32], link: u32, port_type: bool, classes: bool) -> String {
     let port = port_cast(port_type);
     format!(
         "{head}
@@ -289,13 +305,13 @@ control linecard_Deparser(packet_out packet, in linecard_headers_t hdr) {{
 {main}",
         head = head(port_type),
         carrier = carrier(),
-        arrivals = arrivals(ports, port_type),
+        arrivals = arrivals(ports, port_type, classes),
         main = MAIN,
     )
 }
 
 /// What a card does with packets from the link.
-fn arrivals(ports: &[u32], port_type: bool) -> String {
+fn arrivals(ports: &[u32], port_type: bool, classes: bool) -> String {
     let cast = port_cast(port_type);
     let entries = ports.iter().fold(String::new(), |mut text, port| {
         let _ = writeln!(
@@ -305,10 +321,15 @@ fn arrivals(ports: &[u32], port_type: bool) -> String {
         text
     });
     let ty = if port_type { "PortId_t" } else { "bit<9>" };
+    let class = if classes {
+        format!("\n        std.priority = (bit<3>) (hdr.carrier.source >> {CLASS});")
+    } else {
+        String::new()
+    };
     format!(
         "
     action linecard_leave({ty} port) {{
-        std.egress_spec = port;
+        std.egress_spec = port;{class}
     }}
 
     action linecard_stray() {{
@@ -343,7 +364,8 @@ fn carrier() -> String {
     let base = address(0).iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
     format!(
         "
-// In front of packets between cards: source and destination are the ports that they come from and go to.
+// In front of packets between cards: source and destination are the ports that they come from and go to. The source's
+// bits from 12 on are the packet's class.
 header linecard_carrier_t {{
     bit<48> destination;
     bit<48> source;

@@ -3,7 +3,8 @@
 //! In the switch of line cards, a packet enters the card that has its port, and a carrier that leaves the card's link
 //! goes to all other cards and the CPU, as in a fabric that has learned nothing, until it leaves through a port. Commands
 //! of a case go to all programs that have tables. [`compare`] runs both and reports the first difference: packets by
-//! port, in order, digests, and at the end what was counted. Random packets may follow those of the case.
+//! port, in order, with their classes, digests, and at the end what was counted. Random packets may follow those of the
+//! case.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -84,15 +85,16 @@ impl Element {
         Ok(())
     }
 
-    fn run(&mut self, bytes: &[u8], port: u32, passed: u64, found: &mut Found) -> Vec<(u32, Vec<u8>)> {
+    fn run(&mut self, bytes: &[u8], port: u32, passed: u64, found: &mut Found) -> Vec<(u32, Packet)> {
         self.interpreter.world.now += passed;
         let received = Received { time: self.interpreter.world.now, ..Received::whole(bytes, port) };
         let Outcome { effects, .. } = self.interpreter.run(&received, false);
         let mut outputs = Vec::new();
         for effect in effects {
             match effect {
-                Effect::Output { to: Exit::Port(port), packet, .. } => {
-                    outputs.push((port, packet.bytes(&received)));
+                Effect::Output { to: Exit::Port(port), packet, class, .. } => {
+                    let packet = Packet { class: class.unwrap_or(0), bytes: packet.bytes(&received) };
+                    outputs.push((port, packet));
                 }
                 Effect::Digest { digest, values } => {
                     let digest = &self.interpreter.state.program().digests[digest.index()].name;
@@ -131,19 +133,30 @@ fn add_counts(element: &Element, sums: &mut BTreeMap<String, (u64, u64)>) {
     }
 }
 
+/// A packet that leaves.
+#[derive(Debug, PartialEq, Eq)]
+struct Packet {
+    class: u8,
+    bytes: Vec<u8>,
+}
+
 /// What a switch does with packets.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Found {
     /// Packets by port, in order.
-    outputs: BTreeMap<u32, Vec<Vec<u8>>>,
+    outputs: BTreeMap<u32, Vec<Packet>>,
     digests: Vec<String>,
 }
 
 impl Found {
     fn first_difference(&self, other: &Self) -> Option<String> {
         let ports = self.outputs.keys().chain(other.outputs.keys());
-        let show = |packets: Option<&Vec<Vec<u8>>>| match packets {
-            Some(packets) => packets.iter().map(|bytes| hex(bytes)).collect::<Vec<_>>().join(", "),
+        let show = |packet: &Packet| match packet.class {
+            0 => hex(&packet.bytes),
+            class => format!("{} in class {class}", hex(&packet.bytes)),
+        };
+        let show = |packets: Option<&Vec<Packet>>| match packets {
+            Some(packets) => packets.iter().map(show).collect::<Vec<_>>().join(", "),
             None => "none".into(),
         };
         for port in ports {
@@ -195,16 +208,16 @@ impl<'p> Switch<'p> {
                 Some(card) => card,
                 None => self.cpu.as_mut().ok_or("a card sends to a CPU that has no program")?,
             };
-            for (to, bytes) in element.run(&bytes, port, 0, found) {
+            for (to, packet) in element.run(&bytes, port, 0, found) {
                 let is_local = self.layout.cards.get(place).is_some_and(|ports| ports.contains(&to));
                 if is_local {
-                    found.outputs.entry(to).or_default().push(bytes);
+                    found.outputs.entry(to).or_default().push(packet);
                     continue;
                 }
                 self.carried += 1;
                 let others =
                     (0..self.cards.len() + usize::from(self.cpu.is_some())).filter(|at| *at != place);
-                waiting.extend(others.map(|other| (other, self.layout.link, bytes.clone())));
+                waiting.extend(others.map(|other| (other, self.layout.link, packet.bytes.clone())));
             }
         }
         Err(format!("a packet makes more than {PASSES} passes"))
@@ -317,10 +330,10 @@ impl<'p> Pair<'p> {
     /// A packet on a port that a card has.
     fn packet(&mut self, bytes: &[u8], port: u32, passed: u64, name: &str) -> Result<(), String> {
         let (mut expected, mut found) = (Found::default(), Found::default());
-        for (port, bytes) in self.whole.run(bytes, port, passed, &mut expected) {
+        for (port, packet) in self.whole.run(bytes, port, passed, &mut expected) {
             // A port that no card has does not exist.
             if self.switch.layout.card_of(port).is_some() {
-                expected.outputs.entry(port).or_default().push(bytes);
+                expected.outputs.entry(port).or_default().push(packet);
             }
         }
         self.switch.packet(bytes, port, passed, &mut found).map_err(|text| format!("{name}: {text}"))?;
