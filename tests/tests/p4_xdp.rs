@@ -147,6 +147,23 @@ impl Rig {
         taken(&self.daemon, "br0", port).unwrap()
     }
 
+    /// Cells of registers that are not 0, in the order of values.
+    fn registers(&self) -> Vec<u64> {
+        let shown = self.run(&["p4", "registers", "br0"]);
+        let values = shown.lines().filter_map(|line| line.split_once("value=")?.1.parse().ok());
+        let mut values: Vec<u64> = values.collect();
+        values.sort_unstable();
+        values
+    }
+
+    /// A counter of the logic.
+    fn counter(&self, name: &str) -> u64 {
+        let shown = self.daemon.json(&["logic", "show", "br0"]).unwrap();
+        let counters = shown["counters"].as_array().unwrap();
+        let found = counters.iter().find(|counter| counter["name"] == name);
+        found.and_then(|counter| counter["value"].as_u64()).unwrap_or_else(|| panic!("{shown}"))
+    }
+
     fn ping(&self, from: usize, to: usize, count: u32) {
         ping_all(&self.hosts[from - 1], &format!("10.79.0.{to}"), count, "0.01").unwrap();
     }
@@ -326,6 +343,70 @@ fn what_cannot_be_split_or_installed_leaves_cards_running() {
     });
     until_runs(&rig.daemon, "br0", "1, 2").unwrap();
     assert_eq!(rig.taken("v1"), card);
+}
+
+#[test]
+fn registers_count_each_packet_once_wherever_it_passes() {
+    let rig = Rig::idle(&example("heavy_hitters.p4"));
+    until_runs(&rig.daemon, "br0", "1, 2").unwrap();
+    rig.wire(1, 2);
+    // From interface to interface, no worker sees it.
+    let before = (rig.taken("v1"), rig.taken("v2"));
+    rig.ping(1, 2, 100);
+    assert_eq!(rig.registers(), [100; 4], "two flows, in two rows");
+    assert_eq!((rig.taken("v1"), rig.taken("v2")), before);
+
+    // To another port, XDP finishes packets and the worker delivers them; answers meet the program in the worker.
+    rig.wire(1, 3);
+    rig.ping(1, 3, 70);
+    assert_eq!(rig.registers(), [70, 70, 70, 70, 100, 100, 100, 100]);
+    assert!(rig.count("finished for workers") >= 70);
+    assert!(rig.taken("v1") >= before.0 + 70);
+    assert_eq!(rig.count("handed to workers"), 0);
+
+    // A controller writes what XDP reads, and gets digests from there.
+    rig.wire(1, 2);
+    let (digests, taken) = (rig.counter("upcalls"), rig.taken("v1"));
+    rig.run(&["p4", "mod", "br0", "limits default => limit(packets=150)"]);
+    rig.ping(1, 2, 100);
+    assert_eq!(rig.registers(), [70, 70, 70, 70, 200, 200, 200, 200]);
+    // One of each flow; the packets that made them pass the worker.
+    assert_eq!((rig.counter("upcalls"), rig.taken("v1")), (digests + 2, taken + 1));
+    for row in ["row0", "row1"] {
+        rig.run(&["p4", "mod", "br0", &format!("register {row} value=0")]);
+    }
+    rig.ping(1, 2, 10);
+    assert_eq!(rig.registers(), [10; 4]);
+
+    // The next program of the same shape takes the registers over.
+    rig.without_loss(|| {
+        rig.reinstall("heavy_hitters.p4");
+        until_runs(&rig.daemon, "br0", "1, 2").unwrap();
+    });
+    assert!(rig.registers().iter().all(|count| *count > 10));
+}
+
+#[test]
+fn a_stateful_firewall_runs_in_xdp() {
+    let rig = Rig::idle(&example("firewall.p4"));
+    for entry in ["1 => to_outside(port=2)", "2 => to_inside(port=1)"] {
+        rig.run(&["p4", "add", "br0", &format!("sides std.ingress_port={entry}")]);
+    }
+    until_runs(&rig.daemon, "br0", "1, 2").unwrap();
+    let measured = |from: usize, to: usize| {
+        let address = format!("10.79.0.{to}");
+        measure(&rig.hosts[from - 1], &rig.hosts[to - 1], &address, &[(5201, &["-t", "1", "-C", "cubic"])])
+    };
+    let connect = ["timeout", "0.5", "bash", "-c", "echo >/dev/tcp/10.79.0.1/5201"];
+    rig.hosts[1].run(&connect).unwrap_err();
+    assert_eq!(rig.registers(), [0; 0]);
+    let arrived = measured(1, 2).unwrap();
+    assert!(arrived[0].mbits > 10.0, "{arrived:?}");
+    // Two connections of iperf, each a bit in each row.
+    assert_eq!(rig.registers(), [1; 4]);
+    rig.hosts[1].run(&connect).unwrap_err();
+    assert!(rig.count("dropped") > 0);
+    assert_eq!((rig.taken("v1"), rig.taken("v2"), rig.count("handed to workers")), (0, 0, 0));
 }
 
 #[test]

@@ -221,8 +221,14 @@ const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
 const JA: u8 = 0x05;
 const TO_BIG_ENDIAN: u8 = 0xdc;
-/// Source register of an [`LD_IMM64`] whose operand is a map's descriptor.
+/// Source register of an [`LD_IMM64`] whose operand is a map's descriptor,
 const MAP_DESCRIPTOR: u8 = 1;
+/// and of one that loads the address of the map's only value.
+const MAP_VALUE: u8 = 2;
+/// An atomic operation on 8 bytes, which the immediate operand names.
+const ATOMIC: u8 = 0xdb;
+const EXCHANGE: i32 = 0xe1;
+const COMPARE_EXCHANGE: i32 = 0xf1;
 
 impl Assembler {
     /// A new label.
@@ -304,6 +310,13 @@ impl Assembler {
         self.push(0, Reg(0), Reg(0), 0, 0);
     }
 
+    /// `to = the address of the value of an array with one entry`, which needs no lookup.
+    pub fn map_value(&mut self, to: Reg, map: usize) {
+        self.later.push((self.code.len(), Later::Map(map)));
+        self.push(LD_IMM64, to, Reg(MAP_VALUE), 0, 0);
+        self.push(0, Reg(0), Reg(0), 0, 0);
+    }
+
     /// Reverses the low 2, 4 or 8 bytes on a little-endian machine; bytes above become 0.
     pub fn to_big_endian(&mut self, to: Reg, bytes: usize) {
         self.push(TO_BIG_ENDIAN, to, Reg(0), 0, 8 * bytes as i32);
@@ -322,6 +335,17 @@ impl Assembler {
     /// `size bytes at [base + offset] = n`; n's sign is extended.
     pub fn store_imm(&mut self, size: Size, base: Reg, offset: i16, n: i32) {
         self.push(ST | size as u8, base, Reg(0), offset, n);
+    }
+
+    /// Exchanges `value` and the 8 bytes at `[base + offset]`, as one step for all CPUs (Linux 5.12).
+    pub fn exchange(&mut self, base: Reg, offset: i16, value: Reg) {
+        self.push(ATOMIC, base, value, offset, EXCHANGE);
+    }
+
+    /// Writes `new` to the 8 bytes at `[base + offset]` if they are what register 0 has, and what they were to register
+    /// 0, as one step for all CPUs (Linux 5.12).
+    pub fn compare_exchange(&mut self, base: Reg, offset: i16, new: Reg) {
+        self.push(ATOMIC, base, new, offset, COMPARE_EXCHANGE);
     }
 
     /// Jumps.

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 
-use crate::syscall;
+use crate::{Words, syscall};
 
 /// Bytes of values that are read at once.
 const BATCH: usize = 256 << 10;
@@ -39,6 +39,15 @@ pub struct Shape {
     pub entries: u32,
     /// Name, of which the kernel keeps 15 letters.
     pub name: String,
+    /// Whether this process can have an array's memory ([`Map::words`]).
+    pub is_shared: bool,
+}
+
+impl Shape {
+    /// A map whose memory stays the kernel's.
+    pub fn new(kind: Kind, name: &str, key: u32, value: u32, entries: u32) -> Self {
+        Self { kind, key, value, entries, name: name.into(), is_shared: false }
+    }
 }
 
 /// A map.
@@ -153,6 +162,17 @@ impl Map {
             from += found as u32;
         }
         Ok(())
+    }
+
+    /// The memory of an array of words, which it shares with programs.
+    ///
+    /// # Errors
+    /// [`Errno::INVAL`] for other maps, and those that are not shared; the kernel's.
+    pub fn words(&self) -> Result<Words, Errno> {
+        if self.shape.kind != Kind::Array || self.shape.value != 8 || !self.shape.is_shared {
+            return Err(Errno::INVAL);
+        }
+        Words::map(self.fd.as_fd(), self.shape.entries as usize)
     }
 
     /// Enters the same value for each CPU.

@@ -28,6 +28,8 @@ const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
 /// Memory for entries is allocated when they come.
 const NO_PREALLOC: u32 = 1;
+/// Processes can map the entries' memory.
+const MMAPABLE: u32 = 1 << 10;
 /// The program accepts packets in several frames.
 const XDP_HAS_FRAGS: u32 = 1 << 5;
 
@@ -203,8 +205,7 @@ fn number(fd: BorrowedFd<'_>) -> u32 {
 
 /// Makes a map from queue numbers below `entries` to AF_XDP sockets.
 pub fn socket_map(entries: u32) -> Result<OwnedFd, Errno> {
-    let name = "mswitch_sockets".into();
-    map_create(&Shape { kind: Kind::XskMap, key: 4, value: 4, entries, name })
+    map_create(&Shape::new(Kind::XskMap, "mswitch_sockets", 4, 4, entries))
 }
 
 /// Enters a socket in a map.
@@ -249,6 +250,7 @@ pub(crate) fn map_create(shape: &Shape) -> Result<OwnedFd, Errno> {
         max_entries: shape.entries,
         map_flags: match shape.kind {
             Kind::Hash | Kind::LpmTrie => NO_PREALLOC,
+            Kind::Array if shape.is_shared => MMAPABLE,
             _ => 0,
         },
         name,

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::os::fd::AsFd;
+use std::sync::atomic::Ordering::Relaxed;
 
 use bpf::assembler::{Alu, Cond, Size};
 use bpf::map::{Kind, Shape};
@@ -13,7 +14,7 @@ const PASS: u64 = 2;
 const MAP_LOOKUP: i32 = 1;
 
 fn shape(kind: Kind, key: u32, value: u32, entries: u32) -> Shape {
-    Shape { kind, key, value, entries, name: "a map's long name, cut".into() }
+    Shape::new(kind, "a map's long name, cut", key, value, entries)
 }
 
 /// A program that adds the packet's length to a word of a map for each CPU, and writes 0xabcd to the packet's front.
@@ -62,6 +63,33 @@ fn programs_run_and_count() {
     assert_eq!(sum, 180);
     // The kernel takes nothing shorter than an Ethernet header.
     assert_eq!(test_run(program.as_fd(), &[7; 13], 1), Err(Errno::INVAL));
+}
+
+#[test]
+fn programs_and_this_process_share_words() {
+    let map = Map::new(Shape { is_shared: true, ..shape(Kind::Array, 4, 8, 1) }).unwrap();
+    let words = map.words().unwrap();
+    // Replaces 5 by 6, then exchanges 7 for what is there, and returns that.
+    let mut asm = Assembler::default();
+    asm.map_value(Reg(2), 0);
+    asm.set(Reg(0), 5);
+    asm.set(Reg(3), 6);
+    asm.compare_exchange(Reg(2), 0, Reg(3));
+    asm.set(Reg(1), 7);
+    asm.exchange(Reg(2), 0, Reg(1));
+    asm.mov(Reg(0), Reg(1));
+    asm.exit();
+    let program = asm.finish().unwrap();
+    let program = load_verified(&program.with(&[map.raw()], &[]), "shared", false).unwrap();
+    for (before, replaced) in [(5, 6), (4, 4)] {
+        words[0].store(before, Relaxed);
+        let ran = test_run(program.as_fd(), &[0; 60], 1).unwrap();
+        assert_eq!((ran.result, words[0].load(Relaxed)), (replaced, 7));
+    }
+    // They are there without the map's descriptors.
+    drop((map, program));
+    assert_eq!((words.len(), words[0].load(Relaxed)), (1, 7));
+    assert_eq!(Map::new(shape(Kind::Array, 4, 8, 1)).unwrap().words().unwrap_err(), Errno::INVAL);
 }
 
 #[test]

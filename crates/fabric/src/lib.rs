@@ -115,7 +115,7 @@ pub use protect::policing::RateLimit;
 pub use protect::violations::Violation;
 pub use protect::{bucket, protection};
 pub use rx::arena::{self, Arena};
-pub use rx::{RxBatch, RxQueue};
+pub use rx::{MAX_NOTE, RxBatch, RxQueue};
 pub use slab::Slab;
 pub use switch::{AttachOptions, Attachment, Placement, Switch, SwitchError, SwitchOptions};
 pub use wake::{doorbell, notifier};

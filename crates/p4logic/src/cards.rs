@@ -2,7 +2,8 @@
 //!
 //! With the setting [`crate::ProgramSettings::xdp`], the interfaces of ports with AF_XDP sockets run the program in XDP
 //! ([`xdp`]). Packets that come from one of them and go to another one never reach a worker. Those for other ports, and
-//! those that come to constructs without a counterpart in XDP, go to the worker as they came.
+//! those that come to constructs without a counterpart in XDP, go to the worker as they came; of a program with registers,
+//! which cards and workers share, those for other ports go there finished, with a note ([`xdp::Finished`]).
 //!
 //! Invariants:
 //! - An interface runs this program, or redirects all packets to its sockets: whatever fails, packets meet the program.
@@ -16,7 +17,7 @@ use std::sync::{Arc, Weak};
 use fabric::PortIndex;
 use p4switch::Places;
 use pipeline::state::{Bundle, State};
-use xdp::{Card, Lowered, Setting};
+use xdp::{Card, Lowered, Mark, Setting};
 use xsk::Interface;
 
 /// Stack of the thread that lowers programs, which may nest deeply; only what is used takes memory.
@@ -33,6 +34,8 @@ struct Attached {
 /// A program's card, or the reason for having none.
 pub(crate) struct Cards {
     card: Result<Card, String>,
+    /// Number of the program.
+    number: u32,
     /// Places of the program's parts in its source.
     places: Places,
     attached: BTreeMap<PortIndex, Attached>,
@@ -41,14 +44,23 @@ pub(crate) struct Cards {
 }
 
 impl Cards {
-    /// Lowers the program of a state.
-    pub(crate) fn new(state: &State, places: &Places) -> Self {
-        let card = lower(state, places)
-            .and_then(|lowered| Card::new(lowered, state).map_err(|e| places.before(&e.to_string())));
+    /// Lowers the program of a state, whose registers the card shares from now on.
+    pub(crate) fn new(state: &State, places: &Places, number: u32) -> Self {
+        let make = |lowered: Lowered| {
+            let card = Card::new(lowered, state)?;
+            if card.lowered().is_stateful() {
+                card.share(state)?;
+            }
+            Ok(card)
+        };
+        let card = lower(state, places).and_then(|lowered| {
+            make(lowered).map_err(|error: xdp::CardError| places.before(&error.to_string()))
+        });
         if let Err(reason) = &card {
             tracing::warn!("the P4 program stays on the CPU: {reason}");
         }
-        Self { card, places: places.clone(), attached: BTreeMap::new(), refused: BTreeMap::new() }
+        let (attached, refused) = Default::default();
+        Self { card, number, places: places.clone(), attached, refused }
     }
 
     /// Takes the place of another program's card on its interfaces; they follow with the next [`Cards::follow_ports`].
@@ -81,7 +93,7 @@ impl Cards {
             if self.attached.contains_key(index) {
                 continue;
             }
-            match attach(card, numbers, interface.as_ref()) {
+            match attach(card, self.number, numbers, interface.as_ref()) {
                 Ok(()) => {
                     let (numbers, interface) = (numbers.clone(), Arc::downgrade(interface));
                     self.attached.insert(*index, Attached { numbers, interface });
@@ -164,6 +176,9 @@ impl Cards {
             row("sent to other interfaces", figures.sent.to_string());
             row("dropped", figures.dropped.iter().sum::<u64>().to_string());
             row("handed to workers", figures.to_cpu.to_string());
+            if card.lowered().is_stateful() {
+                row("finished for workers", figures.finished.to_string());
+            }
         }
         rows
     }
@@ -181,9 +196,13 @@ fn report<E: std::fmt::Display>(result: Result<(), E>) {
     }
 }
 
-fn attach(card: &Card, numbers: &[u32], interface: &dyn Interface) -> Result<(), String> {
+fn attach(card: &Card, program: u32, numbers: &[u32], interface: &dyn Interface) -> Result<(), String> {
     let own = numbers.first().copied().unwrap_or_default();
-    let program = card.load(own, interface.sockets()).map_err(|error| error.to_string())?;
+    let mark = match card.lowered().is_stateful() {
+        true => Mark { interface: interface.expect_notes(), program },
+        false => Mark::default(),
+    };
+    let program = card.load(own, interface.sockets(), mark).map_err(|error| error.to_string())?;
     let interfaces = card.interfaces().map_err(|error| error.to_string())?;
     for number in numbers {
         interface.connect(interfaces, *number).map_err(|error| error.to_string())?;

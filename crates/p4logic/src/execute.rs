@@ -6,12 +6,13 @@
 use fabric::{Batch, DropReason, PortIndex, Text, Value, VersionId};
 use match_action::{Form, Run, append, replace};
 use pipeline::interp::Dropped;
+use xdp::Finished;
 
 use crate::effect::EffectRef;
 use crate::offload;
 use crate::plane::Local;
 use crate::ports::PortMap;
-use crate::running::Running;
+use crate::running::{Running, of_notes};
 use crate::tally::{Lost, bump};
 use crate::upcalls::Purpose;
 
@@ -108,6 +109,28 @@ impl Executor<'_> {
             // Only digests.
             batch.consume(v);
         }
+    }
+
+    /// Sends a packet that XDP has finished to where it leaves; returns whether it is one. Its port's guards do not see it,
+    /// as they do not see those that stay in XDP.
+    pub(crate) fn finish(&mut self, batch: &mut Batch<'_>, v: VersionId) -> bool {
+        let Some(finished) = batch.note(v).and_then(Finished::of) else { return false };
+        remark(batch, v, "XDP has finished it", &[]);
+        let program = &self.running.program.checked;
+        let is_own = finished.program == of_notes(self.running.number);
+        if let Some((id, values)) = finished.digest(program).filter(|_| is_own) {
+            remark(batch, v, "the controllers get a digest of it", &[]);
+            self.digest(batch, || Purpose::Digest(id, values));
+        }
+        match finished.port {
+            Some(to) => {
+                let form = Form { head: &[], from: 0, to: batch.len(v) };
+                let class = finished.class.unwrap_or(0);
+                self.execute(batch, v, std::iter::once(EffectRef::Output { to, form, class }));
+            }
+            None => batch.consume(v),
+        }
+        true
     }
 
     fn output(&self, batch: &mut Batch<'_>, v: VersionId, number: u32) {

@@ -8,7 +8,7 @@ use p4switch::{Follower, Program, Switch};
 use pipeline::state::{Bundle, State};
 
 use crate::cards::Cards;
-use crate::running::{ProgramSettings, Running, SUBJECT};
+use crate::running::{ProgramSettings, Running, SUBJECT, of_notes};
 
 /// How programs are executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,7 +79,7 @@ impl Installed {
         let mut switch = Switch::new(program.clone());
         compiled.start(switch.state());
         let cards = program_settings.xdp.then(|| {
-            let cards = Cards::new(switch.state(), &program.places);
+            let cards = Cards::new(switch.state(), &program.places, of_notes(number));
             Arc::new(Mutex::new(cards))
         });
         switch.set_follower(Box::new(Following(compiled.clone(), cards.clone())));

@@ -27,7 +27,8 @@
 //!
 //! # Invariants
 //! - Workers neither wait nor allocate once their memory has grown, but for digests.
-//! - A batch meets one program; a packet is executed once, by code or by the interpreter on the thread.
+//! - A batch meets one program; a packet is executed once: by code, by the interpreter on the thread, or in XDP. Packets that
+//!   XDP has finished come with a note ([`fabric::Batch::note`]) and leave as it says, whatever program runs then.
 //! - After a change has been acknowledged, every batch that a worker takes meets it.
 #![forbid(unsafe_code)]
 

@@ -134,7 +134,10 @@ impl Plane {
         let Some(mut executor) = self.executor(batch, local, ports, running) else { return };
         match views.of(executor.running) {
             Some(views) => {
-                memory.choose(batch, &executor);
+                match batch.has_notes() {
+                    true => memory.choose::<true>(batch, &mut executor),
+                    false => memory.choose::<false>(batch, &mut executor),
+                }
                 memory.run(views, &mut executor, batch, true);
                 if !memory.again.is_empty() {
                     memory.run_again(views, &mut executor, batch);
@@ -185,14 +188,18 @@ pub(crate) fn pull(batch: &mut Batch<'_>, v: VersionId, running: &Running) {
 }
 
 impl Memory {
-    /// Collects the admitted packets, and pulls what the program may read of them.
-    fn choose(&mut self, batch: &mut Batch<'_>, executor: &Executor<'_>) {
+    /// Collects the admitted packets, and pulls what the program may read of them. With `NOTES`, XDP may have finished some:
+    /// they leave.
+    fn choose<const NOTES: bool>(&mut self, batch: &mut Batch<'_>, executor: &mut Executor<'_>) {
         self.packets.clear();
         self.again.clear();
         self.depths.clear();
         let security = batch.security();
         let wants_plain = executor.running.wants_plain.load(Relaxed);
         for v in batch.packets() {
+            if NOTES && executor.finish(batch, v) {
+                continue;
+            }
             if security.is_some_and(|security| !logic::admits(security, batch, v)) {
                 continue;
             }
@@ -291,6 +298,9 @@ impl Memory {
     fn hand_over(&mut self, executor: &mut Executor<'_>, batch: &mut Batch<'_>) {
         let security = batch.security();
         for v in batch.packets() {
+            if executor.finish(batch, v) {
+                continue;
+            }
             if security.is_some_and(|security| !logic::admits(security, batch, v)) {
                 continue;
             }

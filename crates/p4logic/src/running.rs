@@ -67,6 +67,11 @@ impl ProgramSettings {
     }
 }
 
+/// The number by which notes of packets that XDP has finished name a program ([`xdp::Finished`]).
+pub(crate) fn of_notes(number: u64) -> u32 {
+    number as u32 & i32::MAX as u32
+}
+
 /// A program as packets see it.
 #[derive(Debug)]
 pub(crate) struct Running {

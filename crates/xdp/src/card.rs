@@ -3,19 +3,21 @@
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use bpf::Map;
 use bpf::syscall::{self, Refused};
+use bpf::{Map, Words};
 use pipeline::hash;
 use pipeline::ir::{CounterId, HashKind, RegisterId, Table, TableId};
-use pipeline::state::{Bundle, Change, EntryId, Installed, State};
+use pipeline::state::{Bundle, Change, EntryId, Installed, SharedRegisters, State};
 use rustix::io::Errno;
 
 use crate::entries::{self, EntryError};
 use crate::held::{Held, NotHeld, TableMaps};
 use crate::layout::word;
 use crate::lower::Lowered;
+use crate::note::Finished;
 use crate::tables::{Form, TableForm};
 
 /// What became of a packet.
@@ -47,6 +49,17 @@ pub struct Passed {
     pub class: Option<u8>,
     /// Egress queue that the program chose.
     pub queue: Option<u16>,
+    /// What the program says of it to the CPU, if it has handed it over finished.
+    pub finished: Option<Finished>,
+}
+
+/// How interfaces tell notes of their programs ([`xsk::note`]), and the programs of a card.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Mark {
+    /// The interface's mark.
+    pub interface: u64,
+    /// Number of the program, of which notes have the low 31 bits.
+    pub program: u32,
 }
 
 /// Errors of cards.
@@ -118,8 +131,10 @@ pub struct Figures {
     pub packets: u64,
     /// Those that it has sent.
     pub sent: u64,
-    /// Those that it has handed to the CPU.
+    /// Those that it has handed to the CPU as they came.
     pub to_cpu: u64,
+    /// Those that it has finished, and handed to the CPU with a note. Dropped ones with a digest are among both.
+    pub finished: u64,
     /// Those that it has dropped, by the program's reasons, then by those behind them ([`Verdict::Dropped`]).
     pub dropped: Vec<u64>,
 }
@@ -268,23 +283,44 @@ impl Card {
         change(table, form, held, &TableMaps { entries, masks })
     }
 
+    /// Has a state keep its registers in the card's memory, which must be those of the same program. To be called before
+    /// packets meet either.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn share(&self, state: &State) -> Result<(), CardError> {
+        let words = |map: usize| {
+            let map = self.map(map)?;
+            let refused = |errno| CardError::Map { name: map.shape().name.clone(), errno };
+            map.words().map_err(refused)
+        };
+        let maps = &self.lowered.maps;
+        let cells = maps.registers.iter().map(|map| map.map(words).transpose());
+        let shared = Shared { cells: cells.collect::<Result<_, _>>()?, lock: words(maps.lock)? };
+        state.arrays().share(Box::new(shared));
+        Ok(())
+    }
+
     /// Loads the program for packets from a port, with the sockets of its interface, by queue, for those that go to the
     /// CPU.
     ///
     /// # Errors
     /// The verifier's.
-    pub fn load(&self, port: u32, sockets: BorrowedFd<'_>) -> Result<OwnedFd, CardError> {
+    pub fn load(&self, port: u32, sockets: BorrowedFd<'_>, mark: Mark) -> Result<OwnedFd, CardError> {
         let mut maps: Vec<i32> = self.maps.iter().map(Map::raw).collect();
         let own = maps.iter_mut().skip(self.lowered.maps.sockets).take(1);
         own.for_each(|map| *map = sockets.as_raw_fd());
-        let code = self.lowered.code.with(&maps, &[port.cast_signed()]);
+        let halves = [mark.interface as u32, (mark.interface >> 32) as u32];
+        let [low, high] = halves.map(u32::cast_signed);
+        let program = mark.program.cast_signed() & i32::MAX;
+        let code = self.lowered.code.with(&maps, &[port.cast_signed(), program, low, high]);
         syscall::load_verified(&code, "mswitch_card", false).map_err(|refused| self.refused(refused))
     }
 
     /// The program for packets from a port, without sockets.
     fn program(&mut self, port: u32) -> Result<BorrowedFd<'_>, CardError> {
         if !self.programs.contains_key(&port) {
-            let program = self.load(port, self.map(self.lowered.maps.sockets)?.as_fd())?;
+            let program = self.load(port, self.map(self.lowered.maps.sockets)?.as_fd(), Mark::default())?;
             self.programs.insert(port, program);
         }
         self.programs.get(&port).map(AsFd::as_fd).ok_or(CardError::Run(Errno::NOENT))
@@ -333,6 +369,7 @@ impl Card {
             figures.packets += word_at(&value, word::RUNS);
             figures.sent += word_at(&value, word::SENT);
             figures.to_cpu += word_at(&value, word::TO_CPU);
+            figures.finished += word_at(&value, word::FINISHED);
             for (i, dropped) in figures.dropped.iter_mut().enumerate() {
                 *dropped += word_at(&value, layout.drops + 8 * i as i16);
             }
@@ -428,7 +465,12 @@ impl Card {
         let chosen = |at| Some(word_at(value, at)).filter(|value| *value != u64::MAX);
         let class = chosen(word::CLASS).map(|class| class as u8);
         let queue = chosen(word::QUEUE).map(|queue| queue as u16);
-        Ok(Passed { verdict, packet: ran.packet, class, queue })
+        let mut packet = ran.packet;
+        let note = Some(word_at(value, word::NOTE) as usize).filter(|_| self.lowered.is_stateful());
+        let note = note.filter(|note| *note > 0 && *note <= packet.len());
+        let note: Vec<u8> = note.map_or(Vec::new(), |note| packet.drain(..note).collect());
+        let finished = xsk::note::split(0, &note).and_then(|(content, _)| Finished::of(content));
+        Ok(Passed { verdict, packet, class, queue, finished })
     }
 
     /// The layout's value for each CPU.
@@ -512,6 +554,23 @@ impl Card {
     pub fn set_register(&self, register: RegisterId, index: u32, value: u64) -> Result<(), CardError> {
         let map = self.lowered.maps.register(register).ok_or(CardError::Run(Errno::NOENT))?;
         self.update(map, &index.to_ne_bytes(), &value.to_ne_bytes())
+    }
+}
+
+/// Registers in the memory of maps.
+#[derive(Debug)]
+struct Shared {
+    cells: Vec<Option<Words>>,
+    lock: Words,
+}
+
+impl SharedRegisters for Shared {
+    fn cells(&self, register: RegisterId) -> Option<&[AtomicU64]> {
+        self.cells.get(register.index())?.as_deref()
+    }
+
+    fn lock(&self) -> &AtomicU64 {
+        self.lock.first()
     }
 }
 

@@ -6,6 +6,7 @@
 
 use bpf::assembler::Size;
 use pipeline::ir::{FieldType, HeaderId, HeaderType, Program, StackId, Type, VarId};
+use xsk::note;
 
 /// Words at the beginning, which this process reads, too.
 pub(crate) mod word {
@@ -41,8 +42,12 @@ pub(crate) mod word {
     pub(crate) const SENT: i16 = 112;
     /// Packets that went to the CPU.
     pub(crate) const TO_CPU: i16 = 120;
+    /// Packets that went to the CPU finished.
+    pub(crate) const FINISHED: i16 = 128;
+    /// Bytes of the note in front of the last one; 0: it has none.
+    pub(crate) const NOTE: i16 = 136;
     /// Behind them.
-    pub(crate) const END: usize = 128;
+    pub(crate) const END: usize = 144;
 }
 
 /// Most bytes of headers.
@@ -80,6 +85,8 @@ pub(crate) struct Layout {
     pub(crate) found: i16,
     /// Headers that the deparser writes.
     pub(crate) out: i16,
+    /// The note in front of a finished packet.
+    pub(crate) note: i16,
     /// Remainders of cyclic redundancy checks, 256 words each.
     pub(crate) remainders: i16,
     counted: i16,
@@ -156,6 +163,7 @@ impl Layout {
             masked: room.take(key + 1),
             found: room.take(entry),
             out: room.take(HEADERS / 8 + 1),
+            note: room.take(note::LARGEST / 8),
             remainders: room.take(3 * 256),
             counted: room.take(2 * marks),
             marks,

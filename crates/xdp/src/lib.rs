@@ -4,6 +4,7 @@
 //!   packets that come to one go to the CPU as they came;
 //! - [`Card`] loads them, keeps maps as the program's [`pipeline::state::State`] is, reads counts back, and runs packets
 //!   for tests;
+//! - [`Finished`] is what a program says of a packet that it has finished for the CPU;
 //! - [`mod@reference`] tells whether a card does what the interpreter does;
 //! - `tables.rs` says which maps there are, `entries.rs` and `held.rs` what they hold, `layout.rs` where headers and variables are.
 //!
@@ -16,12 +17,14 @@ mod entries;
 mod held;
 mod layout;
 mod lower;
+mod note;
 pub mod reference;
 mod refusal;
 mod tables;
 mod types;
 
-pub use card::{Card, CardError, Figures, Passed, Verdict};
+pub use card::{Card, CardError, Figures, Mark, Passed, Verdict};
 pub use entries::EntryError;
 pub use lower::{Lowered, Setting, lower};
+pub use note::Finished;
 pub use refusal::Refusal;

@@ -6,15 +6,33 @@ use pipeline::interp::{Dropped, Effect, Exit, Received};
 use pipeline::ir::{CounterId, Program, RegisterId, TableId};
 use pipeline::state::State;
 
-use crate::{Card, CardError, Passed, Verdict};
+use crate::{Card, CardError, Finished, Passed, Verdict};
 
 /// Lengths of packets that the kernel runs a program on, and that programs may make: an Ethernet header at least.
 pub const LENGTHS: RangeInclusive<usize> = 14..=3_400;
 
 /// Whether a card has done what the interpreter has: sent the same bytes to the same port, in the same class and queue,
-/// or dropped the packet for the same reason. Packets that would become shorter than an Ethernet header are dropped.
+/// or dropped the packet for the same reason, and made the same digest. Packets that would become shorter than an Ethernet
+/// header are dropped.
 pub fn is_right(program: &Program, effects: &[Effect], received: &Received<'_>, found: &Passed) -> bool {
     let own = program.reasons.len();
+    let digest = found.finished.and_then(|finished| finished.digest(program));
+    let (wanted, effects) = match effects {
+        [Effect::Digest { digest, values }, rest @ ..] => (Some((*digest, values)), rest),
+        effects => (None, effects),
+    };
+    if wanted != digest.as_ref().map(|(id, values)| (*id, values)) {
+        return false;
+    }
+    if let Some(Finished { port, class, queue, .. }) = found.finished {
+        let is_told = match found.verdict {
+            Verdict::Sent(to) => port == Some(to) && (class, queue) == (found.class, found.queue),
+            _ => port.is_none(),
+        };
+        if !is_told {
+            return false;
+        }
+    }
     match (effects, found.verdict) {
         ([Effect::Output { to: Exit::Port(port), packet, class, queue }], Verdict::Sent(to)) => {
             *port == to

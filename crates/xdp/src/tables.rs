@@ -99,6 +99,8 @@ pub(crate) struct Maps {
     /// None where there are too many cells.
     pub(crate) counters: Vec<Option<usize>>,
     pub(crate) registers: Vec<Option<usize>>,
+    /// The lock of registers.
+    pub(crate) lock: usize,
     /// Cells that there may be besides.
     free: u32,
 }
@@ -133,6 +135,7 @@ impl Maps {
             tables: Vec::new(),
             counters: Vec::new(),
             registers: Vec::new(),
+            lock: 0,
             free: CELLS,
         };
         // Its size is known when the layout is.
@@ -153,15 +156,25 @@ impl Maps {
             maps.counters.push(map);
         }
         for register in &program.registers {
-            let map = maps.array(Kind::Array, &register.name, 8, register.size);
+            let is_narrow = register.ty.width() <= 64;
+            let map = is_narrow.then(|| maps.array(Kind::Array, &register.name, 8, register.size)).flatten();
+            maps.share(map);
             maps.registers.push(map);
         }
+        maps.lock = maps.add(Kind::Array, "mswitch_lock", 4, 8, 1);
+        maps.share(Some(maps.lock));
         maps
     }
 
     fn add(&mut self, kind: Kind, name: &str, key: u32, value: u32, entries: u32) -> usize {
-        self.shapes.push(Shape { kind, key, value, entries: entries.max(1), name: name.into() });
+        self.shapes.push(Shape::new(kind, name, key, value, entries.max(1)));
         self.shapes.len() - 1
+    }
+
+    /// Has this process use a map's memory, too.
+    fn share(&mut self, map: Option<usize>) {
+        let shape = map.and_then(|map| self.shapes.get_mut(map));
+        shape.into_iter().for_each(|shape| shape.is_shared = true);
     }
 
     /// An array, if there may be as many cells.

@@ -11,8 +11,8 @@ use pipeline::env::Env;
 use pipeline::fuzzing::{Source, World, program, updates};
 use pipeline::interp::{self, Limits, Received};
 use pipeline::ir::{
-    Constant, Dest, Expr, FieldType, HashKind, HeaderId, HeaderRef, Item, Keyset, LValue, ParserOp, Program,
-    Send, Stmt, Transition, Type, VarId, Via,
+    BinOp, Constant, Dest, Digest, DigestId, Expr, FieldType, HashKind, HeaderId, HeaderRef, Item, Keyset,
+    LValue, ParserOp, Program, Register, RegisterId, Send, Stmt, Transition, Type, VarId, Via,
 };
 use pipeline::state::{Bundle, State, Update};
 use xdp::{Card, CardError, Lowered, Setting, Verdict, reference};
@@ -27,6 +27,10 @@ fn keep(body: &mut Vec<Stmt>, all: bool) {
         Stmt::Send(_) | Stmt::Group(..) | Stmt::Reparse | Stmt::Call(_) | Stmt::Goto(_) => false,
         Stmt::RegisterRead(..) | Stmt::RegisterWrite(..) => !all,
         Stmt::Controller(..) | Stmt::Digest(..) | Stmt::Meter(..) | Stmt::MeterEntry(..) => all,
+        Stmt::Atomic(body) if !all => {
+            keep(body, all);
+            true
+        }
         Stmt::Random(..) | Stmt::Truncate(_) | Stmt::Insert(_) | Stmt::Remove(_) | Stmt::Extern(..) => all,
         Stmt::Hash(_, kind, items) => {
             all || (*kind != HashKind::Toeplitz && items.iter().all(|item| *item != Item::Payload))
@@ -100,11 +104,35 @@ fn simplify(program: &mut Program, all: bool) {
     let items = all_values.into_iter().map(Item::Value).collect();
     let hash = Stmt::Hash(LValue::Var(sum), HashKind::Crc32, items);
     let send = Send { via: Via::Direct, ..Send::current(Dest::Port(Expr::Var(sum))) };
+    let mut body = vec![hash];
+    if !all {
+        body.extend(remember(program, sum));
+    }
+    body.push(send.into());
     let end = program.declare_block("end");
-    program.define_block(end, vec![hash, send.into()]);
+    program.define_block(end, body);
     for stage in &mut program.stages {
         (stage.next, stage.finish) = (None, Some(end));
     }
+}
+
+/// Statements that add a variable to a register, and make a digest of every other sum.
+fn remember(program: &mut Program, sum: VarId) -> Vec<Stmt> {
+    let [ty, wide] = [Type::Bit(32), Type::Bit(100)];
+    let register = RegisterId::at(program.registers.len());
+    program.registers.push(Register { name: "sums".into(), size: 4, ty });
+    let digest = DigestId::at(program.digests.len());
+    program.digests.push(Digest { name: "sums".into(), types: vec![wide, ty] });
+    let before = program.add_var("before", ty);
+    let index = || Expr::Var(sum).cast(Type::Bit(2));
+    let after = || Expr::Var(before).op(BinOp::Add, Expr::Var(sum));
+    let add = vec![
+        Stmt::RegisterRead(LValue::Var(before), register, index()),
+        Stmt::RegisterWrite(register, index(), after()),
+    ];
+    let is_odd = after().cast(Type::Bit(1)).equals(Expr::bit(1, 1));
+    let values = vec![after().cast(wide), Expr::Var(before)];
+    vec![Stmt::Atomic(add), Stmt::If(is_odd, vec![Stmt::Digest(digest, values)], vec![])]
 }
 
 /// The state after these updates, and a card that has followed each.
@@ -183,6 +211,7 @@ fn case(seed: u64, all: bool, kinds: &mut BTreeMap<&'static str, usize>) {
             Verdict::Dropped(_) => "dropped",
         };
         *kinds.entry(kind).or_default() += 1;
+        *kinds.entry("finished for the CPU").or_default() += usize::from(found.finished.is_some());
         let outcome = interp::run(&state, &mut random.clone(), &received, &limits, true);
         if !reference::is_right(&program, &outcome.effects, &received, &found) {
             let trace: Vec<_> = outcome.trace.iter().map(|event| event.text(&state)).collect();
@@ -214,7 +243,10 @@ fn programs_agree() {
     // The comparison is worth something only if packets get this far.
     let common = |kind: &str, least: u64| kinds.get(kind).is_some_and(|count| *count as u64 >= least);
     assert!(
-        common("sent", 4 * cases) && common("handed over", cases) && common("dropped", cases / 4),
+        common("sent", 4 * cases)
+            && common("handed over", cases)
+            && common("dropped", cases / 4)
+            && common("finished for the CPU", cases),
         "{kinds:?}"
     );
     println!("{kinds:?}");

@@ -29,6 +29,10 @@ pub trait Interface: Send + Sync {
     /// The kernel's.
     fn restore(&self) -> Result<(), Error>;
 
+    /// The mark of notes that programs put in front of packets ([`crate::note`]). They are taken off from the first call
+    /// on.
+    fn expect_notes(&self) -> u64;
+
     /// Enters the interface in a map of interfaces by numbers, to which programs send packets.
     ///
     /// # Errors
@@ -158,6 +162,10 @@ mod tests {
 
         fn restore(&self) -> Result<(), Error> {
             Ok(())
+        }
+
+        fn expect_notes(&self) -> u64 {
+            0
         }
 
         fn connect(&self, _: BorrowedFd<'_>, _: u32) -> Result<(), Error> {

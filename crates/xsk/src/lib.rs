@@ -5,7 +5,8 @@
 //! - [`interfaces`] lists interfaces with sockets, for those who have other programs for them;
 //! - [`socket`] opens a socket with its packet memory and rings;
 //! - [`ring`] has the four kinds of ring;
-//! - [`memory`] is the packet memory (UMEM), divided into frames.
+//! - [`memory`] is the packet memory (UMEM), divided into frames;
+//! - [`note`] is what other programs put in front of packets.
 //!
 //! The XDP program is a few instructions written here, so neither building nor running needs a compiler for BPF. It is
 //! attached by a BPF link: program and link vanish with their descriptors, so nothing remains after a crash.
@@ -16,6 +17,7 @@
 mod error;
 pub mod interfaces;
 pub mod memory;
+pub mod note;
 pub mod program;
 pub mod ring;
 pub mod socket;

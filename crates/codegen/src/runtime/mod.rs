@@ -31,12 +31,11 @@ mod wide;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::sync::MutexGuard;
 
 use pipeline::env::Env;
 use pipeline::interp::{Dropped, Limit, Received};
 use pipeline::ir::{BlockId, Constant, HeaderId, TableId};
-use pipeline::state::EntryId;
+use pipeline::state::{EntryId, RegisterGuard};
 
 use crate::code::{Code, Function};
 use crate::flow;
@@ -101,7 +100,7 @@ pub(crate) struct Machine<'a> {
     frame: Cell<*mut u64>,
     passes: Cell<u32>,
     /// The registers' lock, in an atomic statement.
-    pub(crate) guard: RefCell<Option<MutexGuard<'a, ()>>>,
+    pub(crate) guard: RefCell<Option<RegisterGuard<'a>>>,
     /// The table that was looked up last, and the entry hit.
     pub(crate) origin: Cell<Option<(TableId, Option<EntryId>)>>,
     pub(crate) sent: Cell<bool>,

@@ -142,6 +142,18 @@ impl<'a> Batch<'a> {
         fits && self.still_describes(v)
     }
 
+    /// Whether the port says something of any packet.
+    #[inline]
+    pub fn has_notes(&self) -> bool {
+        self.rx.has_notes
+    }
+
+    /// What the port says of a received packet, which has the packet's form: [`RxBatch::end_packet_with_note`].
+    #[inline]
+    pub fn note(&self, v: VersionId) -> Option<&[u8]> {
+        self.rx.note(usize::from(v.0))
+    }
+
     /// Work left to do on a version.
     #[inline]
     pub fn offload(&self, v: VersionId) -> Offload {

@@ -19,7 +19,7 @@ mod rx_batch;
 mod versions;
 
 pub use queue::RxQueue;
-pub use rx_batch::RxBatch;
+pub use rx_batch::{MAX_NOTE, RxBatch};
 
 /// Bytes of each packet that are copied before they are read.
 pub const HEADER_COPY: usize = 128;

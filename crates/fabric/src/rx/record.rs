@@ -45,9 +45,9 @@ pub(crate) struct Record {
     pub(crate) packet: u16,
     /// Flags of [`state`].
     pub(crate) state: u16,
-    /// First of its pieces, if [`state::PIECES`] is set,
+    /// First of its pieces, if [`state::PIECES`] is set; its note, if [`state::NOTED`] is.
     pub(crate) first_piece: u32,
-    /// and their number.
+    /// Number of pieces.
     pub(crate) pieces: u16,
     /// Traffic class, for queues that use it.
     pub(crate) class: u16,
@@ -69,6 +69,8 @@ pub(crate) mod state {
     pub(crate) const HANDLED: u16 = 16;
     /// It is a mirror's copy.
     pub(crate) const MIRRORED: u16 = 32;
+    /// Its port says something of this received packet, which came in one piece: the side table has the note.
+    pub(crate) const NOTED: u16 = 64;
 
     /// Flags that a further version of the packet inherits.
     pub(crate) const INHERITED: u16 = PIECES | OFFLOAD | VERIFIED | MIRRORED;

@@ -13,8 +13,25 @@ use crate::rx::arena::{Arena, Slots};
 use crate::rx::record::{Record, Segment, Source, Work, state};
 use crate::slab::Slab;
 
+/// Most bytes that a port may say of a packet.
+pub const MAX_NOTE: usize = 160;
 /// Room for one packet in the batch's own memory, with the metadata that a port reads in front of it.
 const LANDING: usize = MAX_PACKET as usize + 64;
+
+/// What a port says of a packet.
+#[derive(Debug, Clone, Copy)]
+struct Note {
+    len: usize,
+    bytes: [u8; MAX_NOTE],
+}
+
+impl Note {
+    const EMPTY: Note = Note { len: 0, bytes: [0; MAX_NOTE] };
+
+    fn content(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+}
 
 /// Packets taken from one queue in one go. See the module.
 pub struct RxBatch {
@@ -25,6 +42,10 @@ pub struct RxBatch {
     pub(crate) work: Box<[Work; VERSIONS]>,
     /// Side table of packets in several pieces.
     pub(crate) segments: Box<[Segment]>,
+    /// Side table of notes, by the numbers that packets were received with; it grows when they come.
+    notes: Vec<Note>,
+    /// Whether any packet has one.
+    pub(crate) has_notes: bool,
     pub(crate) slots: Slots,
     pub(crate) packets: usize,
     /// Upper bound of the lengths of all versions.
@@ -77,6 +98,8 @@ impl RxBatch {
             records: table(Record::EMPTY),
             work: table(Work::NONE),
             segments: vec![no_segment; SEGMENTS].into(),
+            notes: Vec::new(),
+            has_notes: false,
             slots: Slots::default(),
             packets: 0,
             longest: 0,
@@ -104,6 +127,7 @@ impl RxBatch {
         self.packets = 0;
         self.longest = 0;
         self.offloads = false;
+        self.has_notes = false;
         self.originated = 0;
         self.used_versions = 0;
         self.used_segments = 0;
@@ -269,6 +293,37 @@ impl RxBatch {
         self.set_offload(i, offload);
     }
 
+    /// [`RxBatch::end_packet`] of a packet of which its port has something to say to the logic ([`Batch::note`]): at most
+    /// [`MAX_NOTE`] bytes. A packet in several pieces is left out.
+    ///
+    /// [`Batch::note`]: crate::Batch::note
+    pub fn end_packet_with_note(&mut self, offload: Offload, content: &[u8]) {
+        if self.used_segments - self.open_first > 1 {
+            self.abandon_packet();
+            return self.count_drop(DropReason::Oversize);
+        }
+        let number = self.packets;
+        self.end_packet(offload);
+        let is_left_out = self.packets == number;
+        let Some(record) = self.records.get_mut(number).filter(|_| !is_left_out) else { return };
+        if self.notes.len() <= number {
+            self.notes.resize(number + 1, Note::EMPTY);
+        }
+        let Some(note) = self.notes.get_mut(number) else { return };
+        note.len = content.len().min(MAX_NOTE);
+        note.bytes.iter_mut().zip(content).for_each(|(to, byte)| *to = *byte);
+        record.state |= state::NOTED;
+        record.first_piece = number as u32;
+        self.has_notes = true;
+    }
+
+    /// What the port says of a received packet.
+    pub(crate) fn note(&self, i: usize) -> Option<&[u8]> {
+        let record = self.records.get(i)?;
+        let note = self.notes.get(record.first_piece as usize);
+        note.filter(|_| record.has(state::NOTED)).map(Note::content)
+    }
+
     /// Sets the offload metadata of packet `i`, if unknown when the packet was ended. To be called before the batch is
     /// given to the fabric, that is, in [`RxQueue::receive`](super::RxQueue::receive).
     #[inline]
@@ -405,6 +460,39 @@ mod tests {
             let mut bytes = [9; 90];
             batch.source(&batch.records[usize::from(packet)]).read(0, &mut bytes);
             assert_eq!(bytes, [packet; 90]);
+        }
+    }
+
+    #[test]
+    fn notes_stay_with_their_packets() {
+        let bytes = [0u8; 128];
+        let mut batch = RxBatch::new(BatchLimits::default());
+        for round in 0..2 {
+            batch.clear();
+            for (len, note) in [(60, None), (13, Some(1)), (64, Some(2)), (70, None), (90, Some(3))] {
+                // SAFETY: `bytes` is longer than each piece and outlives the batch's use of it.
+                unsafe { batch.add_segment(NonNull::from(&bytes).cast(), len) }.unwrap();
+                match note {
+                    Some(note) => batch.end_packet_with_note(Offload::NONE, &[note + round; 3]),
+                    None => batch.end_packet(Offload::NONE),
+                }
+            }
+            // In several pieces, a packet cannot have one.
+            for _ in 0..2 {
+                // SAFETY: as above.
+                unsafe { batch.add_segment(NonNull::from(&bytes).cast(), 60) }.unwrap();
+            }
+            batch.end_packet_with_note(Offload::NONE, &[9]);
+            batch.load_headers();
+            let notes = |batch: &RxBatch| {
+                let of = |i: usize| (batch.records[i].len(), batch.note(i).map(<[u8]>::to_vec));
+                (0..batch.packets).map(of).collect::<Vec<_>>()
+            };
+            let [two, three] = [2, 3].map(|note| Some(vec![note + round; 3]));
+            assert_eq!(notes(&batch), [(60, None), (64, two.clone()), (70, None), (90, three.clone())]);
+            // Limits remove some.
+            batch.retain(false, |_, len| len != 60);
+            assert_eq!(notes(&batch), [(64, two), (70, None), (90, three)]);
         }
     }
 

@@ -45,11 +45,10 @@ mod send;
 mod trace;
 
 use std::collections::VecDeque;
-use std::sync::MutexGuard;
 
 use crate::env::Env;
 use crate::ir::{Constant, DigestId, ErrorId, ExternId, Program, ReasonId, StageId, TableId};
-use crate::state::{EntryId, State};
+use crate::state::{EntryId, RegisterGuard, State};
 
 pub use eval::binary;
 pub use packet::{Form, Received};
@@ -281,7 +280,7 @@ struct Machine<'a> {
     passes: u32,
     depth: u32,
     /// The registers' lock, in an atomic statement.
-    guard: Option<MutexGuard<'a, ()>>,
+    guard: Option<RegisterGuard<'a>>,
     /// Groups that the current statement is in.
     groups: u32,
     progress: Option<replay::Progress<'a>>,

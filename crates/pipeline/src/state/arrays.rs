@@ -3,9 +3,15 @@
 //! All workers share them. Counters are atomic each. Registers are words of 64 bits, least significant first; the lock
 //! makes accesses to several words, and [`crate::ir::Stmt::Atomic`], indivisible. A replacement of the program's code
 //! leaves arrays in place. Counters and meters take memory once they are used.
+//!
+//! Others than workers may have registers, too, in memory of theirs ([`SharedRegisters`]). The lock is a word of that memory
+//! then, too, which they hold for moments only.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::fmt::Debug;
+use std::hint::spin_loop;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::meter::{MeterCell, Rates};
 use super::pages::Pages;
@@ -40,6 +46,34 @@ impl Stats {
     }
 }
 
+/// Registers in memory that others use, too.
+pub trait SharedRegisters: Debug + Send + Sync {
+    /// The cells of a register array of at most 64 bits, a word each; `None` if it is not shared.
+    fn cells(&self, register: RegisterId) -> Option<&[AtomicU64]>;
+
+    /// The lock: 1 while somebody holds it, else 0.
+    fn lock(&self) -> &AtomicU64;
+}
+
+/// Attempts to get a lock that others hold before the thread lets others run.
+const ATTEMPTS: u32 = 1000;
+
+/// The lock of registers, held.
+#[derive(Debug)]
+pub struct RegisterGuard<'a> {
+    _own: MutexGuard<'a, ()>,
+    /// The lock of those that share registers.
+    shared: Option<&'a AtomicU64>,
+}
+
+impl Drop for RegisterGuard<'_> {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared {
+            shared.store(0, Release);
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Cells {
     width: u16,
@@ -52,6 +86,7 @@ pub struct Arrays {
     counters: Vec<Pages<Stats>>,
     meters: Vec<Pages<MeterCell>>,
     registers: Vec<Cells>,
+    shared: OnceLock<Box<dyn SharedRegisters>>,
     lock: Mutex<()>,
 }
 
@@ -68,6 +103,7 @@ impl Arrays {
             counters: program.counters.iter().map(|x| Pages::new(x.size as usize)).collect(),
             meters: program.meters.iter().map(|x| Pages::new(x.size as usize)).collect(),
             registers: program.registers.iter().map(|x| cells(x.size, x.ty.width())).collect(),
+            shared: OnceLock::new(),
             lock: Mutex::new(()),
         }
     }
@@ -101,20 +137,36 @@ impl Arrays {
         cell.iter().for_each(|cell| cell.configure(rates, now));
     }
 
+    /// Keeps registers in memory that others use, too, from now on; the first call only. Values go along, but for what
+    /// packets write meanwhile.
+    pub fn share(&self, shared: Box<dyn SharedRegisters>) {
+        for (i, own) in self.registers.iter().enumerate() {
+            let cells = shared.cells(RegisterId::at(i)).into_iter().flatten();
+            cells.zip(&own.words).for_each(|(to, from)| to.store(from.load(Relaxed), Relaxed));
+        }
+        // A second caller keeps its own.
+        let _ = self.shared.set(shared);
+    }
+
     /// Takes the lock of the registers.
-    pub fn lock(&self) -> MutexGuard<'_, ()> {
-        self.lock.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn lock(&self) -> RegisterGuard<'_> {
+        let own = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let shared = self.shared.get().map(|shared| take(shared.lock()));
+        RegisterGuard { _own: own, shared }
     }
 
     /// Reads a register, if it exists. The guard proves that nothing else accesses it.
-    pub fn read(&self, _guard: &MutexGuard<'_, ()>, id: RegisterId, index: u64) -> Option<Bits> {
+    pub fn read(&self, _guard: &RegisterGuard<'_>, id: RegisterId, index: u64) -> Option<Bits> {
         let (width, words) = self.words(id, index)?;
-        let bytes: Vec<u8> = words.iter().rev().flat_map(|word| word.load(Relaxed).to_be_bytes()).collect();
-        Some(Bits::from_bytes(width, &bytes))
+        if let [word] = words {
+            return Some(Bits::from_u64(width, word.load(Relaxed)));
+        }
+        let limbs: Vec<u64> = words.iter().map(|word| word.load(Relaxed)).collect();
+        Some(Bits::from_limbs(width, &limbs))
     }
 
     /// Writes a register; false if it does not exist.
-    pub fn write(&self, _guard: &MutexGuard<'_, ()>, id: RegisterId, index: u64, value: &Bits) -> bool {
+    pub fn write(&self, _guard: &RegisterGuard<'_>, id: RegisterId, index: u64, value: &Bits) -> bool {
         let Some((width, words)) = self.words(id, index) else { return false };
         let value = value.resize(width);
         words.iter().zip(value.limbs()).for_each(|(word, limb)| word.store(*limb, Relaxed));
@@ -125,6 +177,72 @@ impl Arrays {
         let cells = self.registers.get(id.index())?;
         let each = usize::from(cells.width.div_ceil(64));
         let first = usize::try_from(index).ok()?.checked_mul(each)?;
-        Some((cells.width, cells.words.get(first..first.checked_add(each)?)?))
+        let shared = self.shared.get().and_then(|shared| shared.cells(id));
+        let words = shared.unwrap_or(&cells.words);
+        Some((cells.width, words.get(first..first.checked_add(each)?)?))
+    }
+}
+
+/// Takes the lock of those that share registers. Of this process, one thread at a time is here.
+fn take(lock: &AtomicU64) -> &AtomicU64 {
+    let mut attempts = 0;
+    while lock.compare_exchange_weak(0, 1, Acquire, Relaxed).is_err() {
+        attempts += 1;
+        match attempts % ATTEMPTS {
+            0 => std::thread::yield_now(),
+            _ => spin_loop(),
+        }
+    }
+    lock
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{Checked, text};
+
+    /// Words of the first register, and the lock.
+    #[derive(Debug, Clone)]
+    struct Words(Arc<[AtomicU64; 3]>);
+
+    impl SharedRegisters for Words {
+        fn cells(&self, register: RegisterId) -> Option<&[AtomicU64]> {
+            (register.index() == 0).then(|| &self.0[..2])
+        }
+
+        fn lock(&self) -> &AtomicU64 {
+            &self.0[2]
+        }
+    }
+
+    #[test]
+    fn others_share_registers_and_their_lock() {
+        let program = "program p { register a[2]: bit<48>; register b[2]: bit<100>; block out {} stage s { control out; } }";
+        let arrays = Arrays::new(&Checked::new(text::parse(program).unwrap()).unwrap());
+        let [a, b] = [0, 1].map(RegisterId::at);
+        let read = |id, index| arrays.read(&arrays.lock(), id, index).map(|value| value.low_u128());
+        arrays.write(&arrays.lock(), a, 1, &Bits::from_u64(48, 7));
+        arrays.write(&arrays.lock(), b, 1, &Bits::from_u128(100, 1 << 90));
+        let words = Words(Arc::new([1, 2, 0].map(AtomicU64::new)));
+        arrays.share(Box::new(words.clone()));
+        assert_eq!((read(a, 0), read(a, 1), read(a, 2)), (Some(0), Some(7), None));
+        words.0[0].store(u64::MAX, Relaxed);
+        // Bits beyond the width are nobody's.
+        assert_eq!((read(a, 0), read(b, 1)), (Some((1 << 48) - 1), Some(1 << 90)));
+        arrays.write(&arrays.lock(), a, 0, &Bits::from_u64(48, 9));
+        assert_eq!(words.0[0].load(Relaxed), 9);
+
+        let guard = arrays.lock();
+        assert_eq!(words.lock().load(Relaxed), 1);
+        drop(guard);
+        assert_eq!(words.lock().swap(1, Relaxed), 0);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| read(a, 0));
+            assert!(!waits.is_finished());
+            words.lock().store(0, Release);
+            assert_eq!(waits.join().unwrap(), Some(9));
+        });
     }
 }

@@ -37,7 +37,7 @@ use crate::ir::{
 };
 use crate::validate::{Checked, Invalid, validate_action};
 
-pub use arrays::{Arrays, Stats};
+pub use arrays::{Arrays, RegisterGuard, SharedRegisters, Stats};
 pub use liveness::LiveGroups;
 pub use meter::{Color, MeterCell, Rates};
 pub use objects::{

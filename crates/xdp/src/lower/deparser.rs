@@ -31,7 +31,8 @@ impl Lowering<'_> {
         self.asm.mov(A, CTX);
         self.asm.call(helper::ADJUST_HEAD);
         // Too little room in front of it, or too little left: the packet is still as it came.
-        let to = if self.setting == Setting::Live { self.cpu } else { bad };
+        let may_go = self.setting == Setting::Live && self.past.written.is_none();
+        let to = if may_go { self.cpu } else { bad };
         self.asm.jump_if_imm(Cond::Ne, RESULT, 0, to);
         self.asm.bind(same);
         let length = bpf::Reg(4);

@@ -9,16 +9,24 @@
 //!
 //! A card sends one packet for each one received, as the last thing that a stage does. Where a packet comes to a
 //! construct without a counterpart here ([`Refusal`]), it goes to the CPU as it came, and what was counted for it is taken
-//! back: the CPU counts it. So programs whose packets may go there have no registers here, which cannot be taken back.
+//! back: the CPU counts it.
+//!
+//! What was written to a register cannot be taken back. So a program that uses some is refused if a packet may come to
+//! such a construct behind a write; [`Past`] follows what may have happened, in the order of the code, which is that of
+//! packets but for branches beside each other. Such a program finishes its packets: those for ports that are no interfaces
+//! go to the CPU as they leave, with a note in front ([`crate::note`]), and so do those with a digest.
 //!
 //! - `value.rs`: expressions; `bits.rs`: parts of values and of the packet; `place.rs`: headers and assignments;
+//! - `register.rs`: registers and their lock; `note.rs`: digests, and packets that the CPU gets finished;
 //! - `parser.rs`, `stmt.rs`, `table.rs`, `hash.rs`, `deparser.rs`: what their names say.
 
 mod bits;
 mod deparser;
 mod hash;
+mod note;
 mod parser;
 mod place;
+mod register;
 mod stmt;
 mod table;
 mod value;
@@ -74,14 +82,22 @@ const MAPS: usize = 64;
 /// Name of the parts where packets leave or are dropped.
 const VERDICTS: &str = "verdict";
 
-/// Number of the ingress port among those that are known when the program is loaded.
-pub(crate) const INGRESS_PORT: usize = 0;
+/// Numbers that are known when the program is loaded.
+pub(crate) mod later {
+    /// The ingress port.
+    pub(crate) const INGRESS_PORT: usize = 0;
+    /// The program's number among those that interfaces run.
+    pub(crate) const PROGRAM: usize = 1;
+    /// The mark of notes, its low half,
+    pub(crate) const MARK_LOW: usize = 2;
+    /// and its high half.
+    pub(crate) const MARK_HIGH: usize = 3;
+}
 
 /// What surrounds a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Setting {
-    /// Interfaces. The time is the kernel's monotonic one; packets for ports that are not connected go to the CPU, so
-    /// programs have no registers.
+    /// Interfaces. The time is the kernel's monotonic one; packets for ports that are not connected go to the CPU.
     #[default]
     Live,
     /// A test: time stands still but for [`crate::Card::set_time`], and packets leave to any port.
@@ -95,9 +111,15 @@ pub struct Lowered {
     pub(crate) maps: Maps,
     pub(crate) layout: Layout,
     pub(crate) to_cpu: Vec<Refusal>,
+    is_stateful: bool,
 }
 
 impl Lowered {
+    /// Whether packets use registers. Packets for the CPU may be finished then: they have a note in front.
+    pub fn is_stateful(&self) -> bool {
+        self.is_stateful
+    }
+
     /// Constructs whose packets go to the CPU.
     pub fn to_cpu(&self) -> &[Refusal] {
         &self.to_cpu
@@ -115,25 +137,22 @@ impl Lowered {
 /// Reasons for which no packet can stay on the card.
 pub fn lower(program: &Program, setting: Setting) -> Result<Lowered, Vec<Refusal>> {
     // Once to find out whether packets go to the CPU, and what has to be taken back then.
-    let first = pass(program, setting, &Plan { counted: None, masks: MASKS })?;
+    let mut plan = Plan { counted: None, masks: MASKS, is_stateful: !program.registers.is_empty() };
+    let mut first = pass(program, setting, &plan)?;
+    if plan.is_stateful && !first.uses_registers {
+        plan.is_stateful = false;
+        first = pass(program, setting, &plan)?;
+    }
+    if !first.late.is_empty() {
+        return Err(first.late);
+    }
     // However many searches a packet may come to, the verifier has to remember a way out of each of their steps.
-    let masks = STEPS.checked_div(first.searches).unwrap_or(MASKS).min(MASKS);
-    if first.to_cpu.is_empty() && setting == Setting::Test {
-        return if masks == MASKS {
-            first.finish()
-        } else {
-            pass(program, setting, &Plan { counted: None, masks })?.finish()
-        };
+    plan.masks = STEPS.checked_div(first.searches).unwrap_or(MASKS).min(MASKS);
+    if first.to_cpu.is_empty() && !first.takes_lock && setting == Setting::Test {
+        return if plan.masks == MASKS { first.finish() } else { pass(program, setting, &plan)?.finish() };
     }
-    if !first.registers.is_empty() {
-        let registers = first.registers.iter().filter_map(|register| program.registers.get(register.index()));
-        let shared = registers.map(|register| Refusal {
-            part: format!("register {}", register.name),
-            construct: "cells that the CPU uses, too, for packets that it gets".into(),
-        });
-        return Err(shared.chain(first.to_cpu).collect());
-    }
-    pass(program, setting, &Plan { counted: Some(first.counted.len()), masks })?.finish()
+    plan.counted = Some(first.counted.len());
+    pass(program, setting, &plan)?.finish()
 }
 
 /// What is known from a first attempt.
@@ -142,6 +161,25 @@ struct Plan {
     counted: Option<usize>,
     /// Most masks of a table.
     masks: u32,
+    /// Whether packets use registers.
+    is_stateful: bool,
+}
+
+/// What may have happened to a packet so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Past {
+    /// It has written to a register, first at this place ([`Lowering::writes`]): the CPU cannot have it as it came any
+    /// more.
+    written: Option<usize>,
+    /// It has a digest.
+    has_digest: bool,
+}
+
+impl Past {
+    /// What may have happened on one of two ways.
+    fn or(self, other: Self) -> Self {
+        Self { written: self.written.or(other.written), has_digest: self.has_digest || other.has_digest }
+    }
 }
 
 /// Lowers as planned.
@@ -155,7 +193,7 @@ fn pass<'p>(program: &'p Program, setting: Setting, plan: &Plan) -> Result<Lower
         scratch.value = layout.size as u32;
     }
     let mut asm = Assembler::default();
-    let cpu = asm.label();
+    let (cpu, finished, digested) = (asm.label(), asm.label(), asm.label());
     let mut lowering = Lowering {
         program,
         setting,
@@ -163,11 +201,21 @@ fn pass<'p>(program: &'p Program, setting: Setting, plan: &Plan) -> Result<Lower
         maps,
         asm,
         cpu,
+        finished,
+        digested,
         to_cpu: Vec::new(),
+        late: Vec::new(),
+        is_stateful: plan.is_stateful,
+        past: Past::default(),
+        writes: Vec::new(),
+        is_parser: false,
         takes_back: plan.counted.is_some(),
         searches: 0,
         counted: Vec::new(),
-        registers: BTreeSet::new(),
+        uses_registers: false,
+        indivisible: register::indivisible(program),
+        takes_lock: false,
+        is_locked: false,
         part: "the program".into(),
         temps: 0,
         action: None,
@@ -220,16 +268,35 @@ struct Lowering<'p> {
     asm: Assembler,
     /// Sends the packet to the CPU.
     cpu: Label,
-    /// Constructs that lead there.
+    /// Sends it there as it leaves,
+    finished: Label,
+    /// or, if it was dropped, for its digest.
+    digested: Label,
+    /// Constructs that lead to the CPU.
     to_cpu: Vec<Refusal>,
+    /// Constructs that cannot lead there, behind a write to a register.
+    late: Vec<Refusal>,
+    /// Whether packets use registers.
+    is_stateful: bool,
+    past: Past,
+    /// Places where registers are written: the part of the program, and the register.
+    writes: Vec<(String, String)>,
+    /// Whether a parser is being lowered.
+    is_parser: bool,
     /// Whether counts are taken back then.
     takes_back: bool,
     /// Places where packets are counted.
     counted: Vec<Counted>,
     /// Places where tables are looked up by masks.
     searches: u32,
-    /// Registers that are read or written.
-    registers: BTreeSet<RegisterId>,
+    /// Whether registers are read or written.
+    uses_registers: bool,
+    /// Registers that atomic sections use: every access takes the lock.
+    indivisible: BTreeSet<RegisterId>,
+    /// Whether packets take the lock, which others may have.
+    takes_lock: bool,
+    /// Whether the lock is held.
+    is_locked: bool,
     /// The part that is being lowered, for people.
     part: String,
     /// Words of intermediate results that are in use.
@@ -247,7 +314,7 @@ struct Lowering<'p> {
 impl Lowering<'_> {
     /// The program, or the reasons for which it cannot be one.
     fn finish(self) -> Result<Lowered, Vec<Refusal>> {
-        let Lowering { asm, maps, layout, mut to_cpu, .. } = self;
+        let Lowering { asm, maps, layout, mut to_cpu, is_stateful, .. } = self;
         let code = asm.finish().map_err(|error| {
             to_cpu.push(Refusal { part: "the program".into(), construct: error.to_string() });
             to_cpu.clone()
@@ -263,16 +330,39 @@ impl Lowering<'_> {
         if !code.parts().any(|(name, instructions)| name == VERDICTS && !instructions.is_empty()) {
             return Err(to_cpu);
         }
-        Ok(Lowered { code, maps, layout, to_cpu })
+        Ok(Lowered { code, maps, layout, to_cpu, is_stateful })
     }
 
     /// Sends packets that come here to the CPU.
     fn refuse(&mut self, construct: impl Into<String>) {
-        let refusal = Refusal { part: self.part.clone(), construct: construct.into() };
-        if !self.to_cpu.contains(&refusal) {
-            self.to_cpu.push(refusal);
+        let (part, construct) = (self.part.clone(), construct.into());
+        let write = self.past.written.and_then(|write| self.writes.get(write));
+        let (list, refusal) = match write {
+            None => (&mut self.to_cpu, Refusal { part, construct }),
+            Some((writes, register)) => {
+                let construct = format!("{register} is written, and behind, in {part}, may come {construct}");
+                (&mut self.late, Refusal { part: writes.clone(), construct })
+            }
+        };
+        if !list.contains(&refusal) {
+            list.push(refusal);
         }
         self.asm.jump(self.cpu);
+    }
+
+    /// Lowers branches beside each other: what happens in one has not happened in the next.
+    fn alternatives<T>(
+        &mut self,
+        branches: impl IntoIterator<Item = T>,
+        mut lower: impl FnMut(&mut Self, T),
+    ) {
+        let (before, mut behind) = (self.past, self.past);
+        for branch in branches {
+            self.past = before;
+            lower(self, branch);
+            behind = behind.or(self.past);
+        }
+        self.past = behind;
     }
 
     /// Names what follows.
@@ -375,6 +465,9 @@ impl Lowering<'_> {
         {
             self.store_number(offset, 0);
         }
+        if self.is_stateful {
+            self.begin_note();
+        }
         let (from, to) = self.layout.zeroed;
         for offset in (from..to).step_by(8) {
             self.store_number(offset, 0);
@@ -408,6 +501,9 @@ impl Lowering<'_> {
             (next, label) = (behind, entry.map(|(_, label)| label));
         }
         self.hand_over();
+        if self.is_stateful {
+            self.hand_over_finished();
+        }
     }
 
     /// Sends the packet to the CPU as it came, and takes back what was counted.
@@ -466,7 +562,9 @@ impl Lowering<'_> {
             if id.0 > 0 {
                 self.refuse("a stage with a parser of its own behind the first");
             }
+            self.is_parser = true;
             self.parser(parser);
+            self.is_parser = false;
         }
         let (leave, original) = (self.asm.label(), self.asm.label());
         let tail = Tail { stage: id, next, leave, original };
@@ -493,9 +591,9 @@ impl Lowering<'_> {
         self.redirect();
     }
 
-    /// Hands a packet for a port that is no interface's to the CPU.
+    /// Hands a packet for a port that is no interface's to the CPU, unless it is finished first.
     fn check_port(&mut self) {
-        if self.setting == Setting::Live {
+        if self.setting == Setting::Live && !self.is_stateful {
             self.look_up(self.maps.ports, word::EGRESS);
             self.asm.jump_if_imm(Cond::Eq, RESULT, 0, self.cpu);
         }
@@ -529,7 +627,7 @@ impl Lowering<'_> {
             match slot {
                 // The parser sets it.
                 Slot::ParserError => continue,
-                Slot::IngressPort => self.asm.later(A, INGRESS_PORT),
+                Slot::IngressPort => self.asm.later(A, later::INGRESS_PORT),
                 Slot::EgressPort => self.load_word(A, word::EGRESS),
                 Slot::PacketLength => self.load_word(A, word::LENGTH),
                 Slot::Instance => self.load_word(A, word::INSTANCE),
@@ -583,6 +681,9 @@ impl Lowering<'_> {
         self.count_word(at);
         self.store_number(word::VERDICT, crate::Verdict::DROPPED);
         self.store_number(word::DETAIL, reason as i32);
+        if self.past.has_digest {
+            self.jump_if_digest(self.digested);
+        }
         self.asm.set(RESULT, XDP_DROP);
         self.asm.exit();
         self.begin_part(part);
@@ -591,6 +692,13 @@ impl Lowering<'_> {
     /// Sends the packet to the port.
     fn redirect(&mut self) {
         self.begin_part(VERDICTS.into());
+        if self.is_stateful && self.setting == Setting::Live {
+            self.look_up(self.maps.ports, word::EGRESS);
+            self.asm.jump_if_imm(Cond::Eq, RESULT, 0, self.finished);
+        }
+        if self.past.has_digest {
+            self.jump_if_digest(self.finished);
+        }
         self.count_word(word::SENT);
         self.store_number(word::VERDICT, crate::Verdict::SENT);
         self.load_word(B, word::EGRESS);

@@ -2,16 +2,13 @@
 
 use bpf::Label;
 use bpf::assembler::{Alu, Cond, Size};
-use pipeline::ir::{
-    ActionId, BlockId, CounterId, Dest, Expr, LValue, Packet, Register, RegisterId, Send, Stmt, Via,
-};
+use pipeline::ir::{ActionId, BlockId, CounterId, Dest, Expr, Packet, Send, Stmt, Via};
 
 use super::{A, B, Counted, Flow, Lowering, RESULT};
 use crate::layout::{word, words};
 use crate::tables::TOO_MANY_CELLS;
-use crate::types;
 
-impl<'p> Lowering<'p> {
+impl Lowering<'_> {
     /// Inlines a block; `exit` is where `exit` leads.
     pub(super) fn block(&mut self, id: BlockId, exit: Label) {
         let Some((name, body)) = self.program.blocks.get(id.index()) else { return };
@@ -85,10 +82,13 @@ impl<'p> Lowering<'p> {
             Stmt::If(condition, yes, no) => {
                 let (other, end) = (self.asm.label(), self.asm.label());
                 self.branch(condition, false, other);
-                self.body(yes, last);
-                self.asm.jump(end);
-                self.asm.bind(other);
-                self.body(no, last);
+                self.alternatives([(yes, end), (no, other)], |this, (body, label)| {
+                    if label == other {
+                        this.asm.jump(end);
+                        this.asm.bind(other);
+                    }
+                    this.body(body, last);
+                });
                 self.asm.bind(end);
             }
             Stmt::Switch(value, cases, default) => self.switch(value, cases, default, last),
@@ -127,11 +127,11 @@ impl<'p> Lowering<'p> {
             }
             Stmt::Emit(emit) => self.emit(emit),
             Stmt::Random(..) => self.refuse("random numbers"),
-            Stmt::Atomic(_) => self.refuse("an atomic section, in which registers of all CPUs stand still"),
+            Stmt::Atomic(body) => self.locked(|this| this.body(body, false)),
+            Stmt::Digest(digest, values) => self.digest(*digest, values),
             Stmt::Meter(..) | Stmt::MeterEntry(..) => self.refuse("a meter"),
             Stmt::Group(..) => self.refuse("a group"),
             Stmt::Controller(..) => self.refuse("a packet for the controller"),
-            Stmt::Digest(..) => self.refuse("a digest"),
             Stmt::Truncate(_) => self.refuse("truncation"),
             Stmt::Insert(_) | Stmt::Remove(_) => self.refuse("bytes behind the headers that come or go"),
             Stmt::Reparse => self.refuse("parsing again"),
@@ -153,25 +153,26 @@ impl<'p> Lowering<'p> {
             self.store_word(*temp, A);
         }
         let end = self.asm.label();
-        for (constants, body) in cases {
-            let (taken, other) = (self.asm.label(), self.asm.label());
+        let cases = cases.iter().map(|(constants, body)| (Some(constants), &body[..]));
+        self.alternatives(cases.chain([(None, default)]), |this, (constants, body)| {
+            let Some(constants) = constants else { return this.body(body, last) };
+            let (taken, other) = (this.asm.label(), this.asm.label());
             for constant in constants {
-                let next = self.asm.label();
+                let next = this.asm.label();
                 for (word, temp) in constant.value.limbs().iter().zip(&temps) {
-                    self.load_word(A, *temp);
-                    self.asm.set(B, *word);
-                    self.asm.jump_if(Cond::Ne, A, B, next);
+                    this.load_word(A, *temp);
+                    this.asm.set(B, *word);
+                    this.asm.jump_if(Cond::Ne, A, B, next);
                 }
-                self.asm.jump(taken);
-                self.asm.bind(next);
+                this.asm.jump(taken);
+                this.asm.bind(next);
             }
-            self.asm.jump(other);
-            self.asm.bind(taken);
-            self.body(body, last);
-            self.asm.jump(end);
-            self.asm.bind(other);
-        }
-        self.body(default, last);
+            this.asm.jump(other);
+            this.asm.bind(taken);
+            this.body(body, last);
+            this.asm.jump(end);
+            this.asm.bind(other);
+        });
         self.asm.bind(end);
     }
 
@@ -194,7 +195,7 @@ impl<'p> Lowering<'p> {
     }
 
     /// `A = ` an index below `size`; jumps if it is not below.
-    fn index(&mut self, index: &Expr, size: u32, beyond: Label) {
+    pub(super) fn index(&mut self, index: &Expr, size: u32, beyond: Label) {
         self.number(index);
         self.asm.set(B, size.into());
         self.asm.jump_if(Cond::Ge, A, B, beyond);
@@ -223,50 +224,6 @@ impl<'p> Lowering<'p> {
         let beyond = self.asm.label();
         self.index(index, schema.size, beyond);
         self.count_in(map);
-        self.asm.bind(beyond);
-    }
-
-    /// A register array with cells of at most 64 bits, which is used, and its map.
-    fn narrow_register(&mut self, register: RegisterId) -> Option<(&'p Register, usize)> {
-        let schema = self.program.registers.get(register.index())?;
-        if schema.ty.width() > 64 {
-            self.refuse("a register of more than 64 bits");
-            return None;
-        }
-        let Some(map) = self.maps.register(register) else {
-            self.refuse(TOO_MANY_CELLS);
-            return None;
-        };
-        self.registers.insert(register);
-        Some((schema, map))
-    }
-
-    fn read_register(&mut self, place: &LValue, register: RegisterId, index: &Expr) {
-        let Some((schema, map)) = self.narrow_register(register) else { return };
-        let (key, value, beyond) = (self.temp(), self.temp(), self.asm.label());
-        self.store_number(value, 0);
-        self.index(index, schema.size, beyond);
-        self.store_word(key, A);
-        self.look_up(map, key);
-        self.asm.jump_if_imm(Cond::Eq, RESULT, 0, beyond);
-        self.asm.load(Size::D, A, RESULT, 0);
-        self.store_word(value, A);
-        self.asm.bind(beyond);
-        let width = types::place_width(self.program, place);
-        self.assign_stored(place, value, width);
-    }
-
-    fn write_register(&mut self, register: RegisterId, index: &Expr, value: &Expr) {
-        let Some((schema, map)) = self.narrow_register(register) else { return };
-        let (key, temp, beyond) = (self.temp(), self.temp(), self.asm.label());
-        self.value(value);
-        self.store_word(temp, A);
-        self.index(index, schema.size, beyond);
-        self.store_word(key, A);
-        self.look_up(map, key);
-        self.asm.jump_if_imm(Cond::Eq, RESULT, 0, beyond);
-        self.load_word(A, temp);
-        self.asm.store(Size::D, RESULT, 0, A);
         self.asm.bind(beyond);
     }
 

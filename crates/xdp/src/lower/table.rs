@@ -77,24 +77,24 @@ impl Lowering<'_> {
         let mut actions: Vec<ActionId> = actions.iter().chain(&table.default_only).copied().collect();
         actions.sort();
         actions.dedup();
-        for action in actions {
-            let other = self.asm.label();
-            self.asm.load(Size::W, A, ENTRY, 0);
-            self.asm.jump_if_imm(Cond::Ne, A, action.0 as i32, other);
-            let params = self.program.actions.get(action.index()).map_or(&[][..], |action| &action.params);
+        self.alternatives(actions, |this, action| {
+            let other = this.asm.label();
+            this.asm.load(Size::W, A, ENTRY, 0);
+            this.asm.jump_if_imm(Cond::Ne, A, action.0 as i32, other);
+            let params = this.program.actions.get(action.index()).map_or(&[][..], |action| &action.params);
             let mut from = 8;
             for (i, param) in params.iter().enumerate() {
-                let to = self.layout.param(action.index(), i);
+                let to = this.layout.param(action.index(), i);
                 for w in 0..words(param.ty.width()) as i16 {
-                    self.asm.load(Size::D, A, ENTRY, from);
-                    self.store_word(to + 8 * w, A);
+                    this.asm.load(Size::D, A, ENTRY, from);
+                    this.store_word(to + 8 * w, A);
                     from += 8;
                 }
             }
-            self.action(action, last);
-            self.asm.jump(end);
-            self.asm.bind(other);
-        }
+            this.action(action, last);
+            this.asm.jump(end);
+            this.asm.bind(other);
+        });
     }
 
     /// The statements for a hit or a miss, then those for the action that ran.
@@ -104,23 +104,27 @@ impl Lowering<'_> {
             let (missed, end) = (self.asm.label(), self.asm.label());
             self.load_word(A, hit);
             self.asm.jump_if_imm(Cond::Eq, A, 0, missed);
-            self.body(&applied.hit, last && !by_action);
-            self.asm.jump(end);
-            self.asm.bind(missed);
-            self.body(&applied.miss, last && !by_action);
+            self.alternatives([(&applied.hit, end), (&applied.miss, missed)], |this, (body, label)| {
+                if label == missed {
+                    this.asm.jump(end);
+                    this.asm.bind(missed);
+                }
+                this.body(body, last && !by_action);
+            });
             self.asm.bind(end);
         }
         if by_action {
             let end = self.asm.label();
-            for (id, body) in &applied.actions {
-                let other = self.asm.label();
-                self.load_word(A, action);
-                self.asm.jump_if_imm(Cond::Ne, A, id.0 as i32, other);
-                self.body(body, last);
-                self.asm.jump(end);
-                self.asm.bind(other);
-            }
-            self.body(&applied.other, last);
+            let bodies = applied.actions.iter().map(|(id, body)| (Some(id), body));
+            self.alternatives(bodies.chain([(None, &applied.other)]), |this, (id, body)| {
+                let Some(id) = id else { return this.body(body, last) };
+                let other = this.asm.label();
+                this.load_word(A, action);
+                this.asm.jump_if_imm(Cond::Ne, A, id.0 as i32, other);
+                this.body(body, last);
+                this.asm.jump(end);
+                this.asm.bind(other);
+            });
             self.asm.bind(end);
         }
     }

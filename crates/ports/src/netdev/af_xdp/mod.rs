@@ -9,8 +9,9 @@
 mod rx;
 mod tx;
 
+use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -39,6 +40,22 @@ const OVERHEAD: u32 = 256 + 22;
 /// Largest MTU of packets that fit in a small frame, and in a large one.
 const SMALL_MTU: u32 = SMALL_FRAME - OVERHEAD;
 const LARGE_MTU: u32 = LARGE_FRAME - OVERHEAD;
+
+/// Notes in front of packets of an interface ([`xsk::note`]).
+#[derive(Debug)]
+struct Notes {
+    /// Not to be guessed by those who send packets.
+    mark: u64,
+    /// Whether programs may write any.
+    are_expected: AtomicBool,
+}
+
+impl Notes {
+    /// With a mark that depends on the interface and on the system's random numbers.
+    fn new(interface: u32) -> Self {
+        Self { mark: RandomState::new().hash_one(interface), are_expected: AtomicBool::new(false) }
+    }
+}
 
 /// Opens a socket for each receive queue of an interface, in the best mode, or in `mode` only.
 pub(super) fn open(
@@ -76,6 +93,7 @@ fn open_here(
     let tags = Tags::keep(namespace, name, index);
     let (mut rx, mut sockets, mut senders) = (Vec::new(), Vec::new(), Vec::new());
     let stuck = Arc::<Notify>::default();
+    let notes = Arc::new(Notes::new(index));
     for queue in 0..queues {
         let config = Config {
             interface: index,
@@ -95,7 +113,8 @@ fn open_here(
         }
         let socket = Arc::new(socket);
         let sender = Arc::new(XdpTx::new(socket.clone(), rings.tx, rings.completion, stuck.clone()));
-        let receiver = rx::XdpRx::new(socket.clone(), rings.rx, rings.fill, sender.clone(), busy_poll);
+        let (sender_of, notes_of) = (sender.clone(), notes.clone());
+        let receiver = rx::XdpRx::new(socket.clone(), rings.rx, rings.fill, sender_of, notes_of, busy_poll);
         senders.push(sender);
         rx.push(Box::new(receiver) as Box<dyn RxQueue>);
         sockets.push(socket);
@@ -123,7 +142,7 @@ fn open_here(
         .try_clone_to_owned()
         .map_err(|error| OpenError(format!("interface `{name}`: {error}")))?;
     let (namespace, its) = (namespace.clone(), Arc::downgrade(&program));
-    let xdp = Arc::new(Redirected { namespace, index, map, program: its });
+    let xdp = Arc::new(Redirected { namespace, index, map, notes, program: its });
     let kept = Kept {
         _resender: resender,
         sockets,
@@ -143,6 +162,7 @@ struct Redirected {
     index: u32,
     /// The map from queues to sockets.
     map: OwnedFd,
+    notes: Arc<Notes>,
     /// Not kept: its link ends with the port, and another one would find the interface in use.
     program: Weak<Program>,
 }
@@ -165,6 +185,12 @@ impl xsk::Interface for Redirected {
 
     fn restore(&self) -> Result<(), xsk::Error> {
         self.with_program(Program::restore)
+    }
+
+    fn expect_notes(&self) -> u64 {
+        // Before the program is there, which is a system call away.
+        self.notes.are_expected.store(true, Relaxed);
+        self.notes.mark
     }
 
     fn connect(&self, interfaces: BorrowedFd<'_>, number: u32) -> Result<(), xsk::Error> {

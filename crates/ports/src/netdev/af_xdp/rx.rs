@@ -4,15 +4,19 @@
 //! delivered.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use fabric::{Fault, RxBatch, RxQueue, Tools};
 use packet::unannounced::unannounced;
 use rustix::io::Errno;
-use xsk::{Fill, Memory, Rx, Socket};
+use xsk::{Fill, Memory, Rx, Socket, note};
 
+use super::Notes;
 use super::tx::XdpTx;
+
+const _: () = assert!(note::LARGEST - note::HEAD <= fabric::MAX_NOTE);
 
 /// Receiving end of one socket.
 pub(super) struct XdpRx {
@@ -28,25 +32,42 @@ pub(super) struct XdpRx {
     filled: u32,
     /// The other direction of the socket.
     sender: Arc<XdpTx>,
+    notes: Arc<Notes>,
     /// Whether packets come only when the kernel is called.
     busy_poll: bool,
 }
 
 impl XdpRx {
-    pub(super) fn new(socket: Arc<Socket>, rx: Rx, fill: Fill, sender: Arc<XdpTx>, busy_poll: bool) -> Self {
+    pub(super) fn new(
+        socket: Arc<Socket>,
+        rx: Rx,
+        fill: Fill,
+        sender: Arc<XdpTx>,
+        notes: Arc<Notes>,
+        busy_poll: bool,
+    ) -> Self {
         let memory = socket.memory().clone();
         // All frames to receive are in the fill ring.
         let filled = memory.frames() / 2;
-        Self { socket, memory, rx, fill, next: 0, held: 0, filled, sender, busy_poll }
+        Self { socket, memory, rx, fill, next: 0, held: 0, filled, sender, notes, busy_poll }
     }
 
-    /// Takes one packet, in entries from `next` to before `end`. Returns false if some of them are not published yet.
+    /// Takes one packet, in entries from `next` to before `end`; with `NOTES`, there may be one in front. Returns false if
+    /// some entries are not published yet.
     #[inline(always)]
-    fn take(&mut self, end: u32, batch: &mut RxBatch) -> Result<bool, Fault> {
-        let (mut at, mut front) = (self.next, None);
+    fn take<const NOTES: bool>(&mut self, end: u32, batch: &mut RxBatch) -> Result<bool, Fault> {
+        let (mut at, mut front, mut noted) = (self.next, None, None);
         loop {
-            let piece = self.rx.packet(at);
-            let start = self.memory.at(piece.offset, piece.length).ok_or(Fault::Device(Errno::FAULT))?;
+            let mut piece = self.rx.packet(at);
+            let mut start = self.memory.at(piece.offset, piece.length).ok_or(Fault::Device(Errno::FAULT))?;
+            if NOTES && front.is_none() {
+                // SAFETY: as below.
+                noted = note::split(self.notes.mark, unsafe { bytes(start, piece.length) });
+                let length = noted.map_or(0, |(_, length)| length);
+                // SAFETY: the note is part of the piece.
+                start = unsafe { start.add(length) };
+                piece.length -= length as u32;
+            }
             front.get_or_insert((start, piece.length));
             // SAFETY: the kernel writes to the frame only after it is in the fill ring again; the socket's memory
             // outlives this queue, which is removed only when every worker was quiescent.
@@ -63,11 +84,29 @@ impl XdpRx {
         self.next = at;
         let offload = front.map(|(start, length)| {
             // SAFETY: as above; nobody writes to the frame meanwhile.
-            unannounced(unsafe { std::slice::from_raw_parts(start.as_ptr(), length as usize) })
+            unannounced(unsafe { bytes(start, length) })
         });
-        batch.end_packet(offload.unwrap_or(packet::offload::Offload::NONE));
+        let offload = offload.unwrap_or(packet::offload::Offload::NONE);
+        match noted {
+            Some((content, _)) if NOTES => batch.end_packet_with_note(offload, content),
+            _ => batch.end_packet(offload),
+        }
         Ok(true)
     }
+
+    fn receive_until<const NOTES: bool>(&mut self, end: u32, batch: &mut RxBatch) -> Result<(), Fault> {
+        while self.next != end && batch.has_room() && self.take::<NOTES>(end, batch)? {}
+        Ok(())
+    }
+}
+
+/// The bytes of a piece.
+///
+/// # Safety
+/// Nobody writes to them while they are borrowed, and they stay where they are.
+unsafe fn bytes<'a>(start: NonNull<u8>, length: u32) -> &'a [u8] {
+    // SAFETY: by the caller's promise.
+    unsafe { std::slice::from_raw_parts(start.as_ptr(), length as usize) }
 }
 
 impl RxQueue for XdpRx {
@@ -78,8 +117,10 @@ impl RxQueue for XdpRx {
             self.socket.wake_receiver();
             end = self.rx.end();
         }
-        while self.next != end && batch.has_room() && self.take(end, batch)? {}
-        Ok(())
+        match self.notes.are_expected.load(Ordering::Relaxed) {
+            true => self.receive_until::<true>(end, batch),
+            false => self.receive_until::<false>(end, batch),
+        }
     }
 
     fn complete(&mut self, _tools: &mut Tools) -> Result<(), Fault> {
