@@ -410,6 +410,45 @@ fn a_stateful_firewall_runs_in_xdp() {
 }
 
 #[test]
+fn xdp_and_the_worker_take_tokens_from_the_same_meter() {
+    let folder = tempfile::tempdir().unwrap();
+    let metered = "meter(1, MeterType.packets) rate;
+        action permit() {
+            bit<32> color;
+            rate.execute_meter(0, color);
+            if (color == 2) { mark_to_drop(std); exit; }
+        }";
+    let text = fs::read_to_string(example("acl.p4")).unwrap().replace("action permit() {}", metered);
+    let program = folder.path().join("metered.p4");
+    fs::write(&program, text).unwrap();
+    let rig = Rig::with(&program);
+    // Without rates, all are green.
+    rig.ping(1, 2, 30);
+    let answered = |to: usize, count: &str| {
+        let address = format!("10.79.0.{to}");
+        let words = ["-n", "-q", "-i", "0.01", "-W", "0.2", "-c", count, &address];
+        let output = rig.hosts[0].command(&[&["ping"], &words[..]].concat()).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let (before, _) = text.split_once(" received").unwrap_or_else(|| panic!("{text}"));
+        before.rsplit(' ').next().unwrap().parse::<u32>().unwrap()
+    };
+    // A request and its answer are two; in the time of the test, one or a few more come.
+    rig.run(&["p4", "mod", "br0", "meter rate[0] cir=1 cburst=40 pir=1 pburst=40"]);
+    let taken = (rig.taken("v1"), rig.taken("v2"));
+    let passed = answered(2, "60");
+    assert!((20..30).contains(&passed), "{passed}");
+    assert_eq!((rig.taken("v1"), rig.taken("v2")), taken);
+    // Requests that XDP has metered, and answers that the worker meters.
+    rig.wire(1, 3);
+    rig.run(&["p4", "mod", "br0", "meter rate[0] cir=1 cburst=40 pir=1 pburst=40"]);
+    let passed = answered(3, "60");
+    assert!((20..30).contains(&passed), "{passed}");
+    assert!(rig.count("finished for workers") >= 20);
+    let shown = rig.run(&["p4", "meters", "br0"]);
+    assert!(shown.contains("cir=1 cburst=40 pir=1 pburst=40"), "{shown}");
+}
+
+#[test]
 fn line_cards_in_the_kernel_are_one_switch() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new(binary("mswitch", "MSWITCH_BIN").unwrap());

@@ -164,15 +164,15 @@ impl Map {
         Ok(())
     }
 
-    /// The memory of an array of words, which it shares with programs.
+    /// The memory of an array, whose values are words, which it shares with programs.
     ///
     /// # Errors
     /// [`Errno::INVAL`] for other maps, and those that are not shared; the kernel's.
     pub fn words(&self) -> Result<Words, Errno> {
-        if self.shape.kind != Kind::Array || self.shape.value != 8 || !self.shape.is_shared {
+        if self.shape.kind != Kind::Array || !self.shape.value.is_multiple_of(8) || !self.shape.is_shared {
             return Err(Errno::INVAL);
         }
-        Words::map(self.fd.as_fd(), self.shape.entries as usize)
+        Words::map(self.fd.as_fd(), self.shape.entries as usize * (self.shape.value / 8) as usize)
     }
 
     /// Enters the same value for each CPU.

@@ -126,7 +126,7 @@ fn what_cannot_be_taken_back_is_named_with_its_place() {
     assert!(place.starts_with("hitters.p4:"), "{place}");
     assert_eq!(
         what,
-        "action Count.limit: register Count.row0 is written, and behind, in block traffic manager, may come copies of a \
+        "action Count.limit: register Count.row0 is changed, and behind, in block traffic manager, may come copies of a \
          packet: multicast or clones"
     );
 }

@@ -2,8 +2,8 @@
 //!
 //! With the setting [`crate::ProgramSettings::xdp`], the interfaces of ports with AF_XDP sockets run the program in XDP
 //! ([`xdp`]). Packets that come from one of them and go to another one never reach a worker. Those for other ports, and
-//! those that come to constructs without a counterpart in XDP, go to the worker as they came; of a program with registers,
-//! which cards and workers share, those for other ports go there finished, with a note ([`xdp::Finished`]).
+//! those that come to constructs without a counterpart in XDP, go to the worker as they came; of a program with registers
+//! or meters, which cards and workers share, those for other ports go there finished, with a note ([`xdp::Finished`]).
 //!
 //! Invariants:
 //! - An interface runs this program, or redirects all packets to its sockets: whatever fails, packets meet the program.

@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use bpf::syscall::{self, Refused};
 use bpf::{Map, Words};
 use pipeline::hash;
-use pipeline::ir::{CounterId, HashKind, RegisterId, Table, TableId};
-use pipeline::state::{Bundle, Change, EntryId, Installed, SharedRegisters, State};
+use pipeline::ir::{CounterId, HashKind, MeterId, RegisterId, Table, TableId};
+use pipeline::state::{Bundle, Change, EntryId, Installed, Rates, SharedArrays, State, meter_words};
 use rustix::io::Errno;
 
 use crate::entries::{self, EntryError};
@@ -283,7 +283,7 @@ impl Card {
         change(table, form, held, &TableMaps { entries, masks })
     }
 
-    /// Has a state keep its registers in the card's memory, which must be those of the same program. To be called before
+    /// Has a state keep its registers and meters in the card's memory, which must be those of the same program. To be called before
     /// packets meet either.
     ///
     /// # Errors
@@ -295,8 +295,11 @@ impl Card {
             map.words().map_err(refused)
         };
         let maps = &self.lowered.maps;
-        let cells = maps.registers.iter().map(|map| map.map(words).transpose());
-        let shared = Shared { cells: cells.collect::<Result<_, _>>()?, lock: words(maps.lock)? };
+        let all = |maps: &[Option<usize>]| {
+            maps.iter().map(|map| map.map(words).transpose()).collect::<Result<_, _>>()
+        };
+        let (cells, meters) = (all(&maps.registers)?, all(&maps.meters)?);
+        let shared = Shared { cells, meters, lock: words(maps.lock)? };
         state.arrays().share(Box::new(shared));
         Ok(())
     }
@@ -547,6 +550,22 @@ impl Card {
         Ok(word_at(&map.get(&index.to_ne_bytes()).map_err(CardError::Run)?, 0))
     }
 
+    /// Configures a meter of an array, its buckets full at a time; does nothing if the card has no such meters.
+    ///
+    /// # Errors
+    /// The kernel's: no such meter.
+    pub fn set_meter(
+        &self,
+        meter: MeterId,
+        index: u32,
+        rates: Option<Rates>,
+        now: u64,
+    ) -> Result<(), CardError> {
+        let Some(map) = self.lowered.maps.meter(meter) else { return Ok(()) };
+        let words: Vec<u8> = meter_words(rates, now).iter().flat_map(|word| word.to_ne_bytes()).collect();
+        self.update(map, &index.to_ne_bytes(), &words)
+    }
+
     /// Sets a cell of a register array.
     ///
     /// # Errors
@@ -557,16 +576,21 @@ impl Card {
     }
 }
 
-/// Registers in the memory of maps.
+/// Registers and meters in the memory of maps.
 #[derive(Debug)]
 struct Shared {
     cells: Vec<Option<Words>>,
+    meters: Vec<Option<Words>>,
     lock: Words,
 }
 
-impl SharedRegisters for Shared {
+impl SharedArrays for Shared {
     fn cells(&self, register: RegisterId) -> Option<&[AtomicU64]> {
         self.cells.get(register.index())?.as_deref()
+    }
+
+    fn meters(&self, meter: MeterId) -> Option<&[AtomicU64]> {
+        self.meters.get(meter.index())?.as_deref()
     }
 
     fn lock(&self) -> &AtomicU64 {

@@ -11,7 +11,8 @@
 //! of a map leaves tables that are right.
 
 use bpf::map::{Kind, Shape};
-use pipeline::ir::{ActionId, CounterId, MatchKind, Program, RegisterId, Table};
+use pipeline::ir::{ActionId, CounterId, MatchKind, MeterId, Program, RegisterId, Table};
+use pipeline::state::METER_WORDS;
 
 use crate::layout::words;
 use crate::types;
@@ -99,6 +100,7 @@ pub(crate) struct Maps {
     /// None where there are too many cells.
     pub(crate) counters: Vec<Option<usize>>,
     pub(crate) registers: Vec<Option<usize>>,
+    pub(crate) meters: Vec<Option<usize>>,
     /// The lock of registers.
     pub(crate) lock: usize,
     /// Cells that there may be besides.
@@ -135,6 +137,7 @@ impl Maps {
             tables: Vec::new(),
             counters: Vec::new(),
             registers: Vec::new(),
+            meters: Vec::new(),
             lock: 0,
             free: CELLS,
         };
@@ -160,6 +163,11 @@ impl Maps {
             let map = is_narrow.then(|| maps.array(Kind::Array, &register.name, 8, register.size)).flatten();
             maps.share(map);
             maps.registers.push(map);
+        }
+        for meter in &program.meters {
+            let map = maps.array(Kind::Array, &meter.name, 8 * METER_WORDS as u32, meter.size);
+            maps.share(map);
+            maps.meters.push(map);
         }
         maps.lock = maps.add(Kind::Array, "mswitch_lock", 4, 8, 1);
         maps.share(Some(maps.lock));
@@ -262,6 +270,11 @@ impl Maps {
     /// The map of a register array, if it has one.
     pub(crate) fn register(&self, register: RegisterId) -> Option<usize> {
         self.registers.get(register.index()).copied().flatten()
+    }
+
+    /// The map of a meter array, if it has one.
+    pub(crate) fn meter(&self, meter: MeterId) -> Option<usize> {
+        self.meters.get(meter.index()).copied().flatten()
     }
 
     /// The map of a counter array, if it has one.

@@ -26,7 +26,8 @@ fn keep(body: &mut Vec<Stmt>, all: bool) {
     body.retain_mut(|stmt| match stmt {
         Stmt::Send(_) | Stmt::Group(..) | Stmt::Reparse | Stmt::Call(_) | Stmt::Goto(_) => false,
         Stmt::RegisterRead(..) | Stmt::RegisterWrite(..) => !all,
-        Stmt::Controller(..) | Stmt::Digest(..) | Stmt::Meter(..) | Stmt::MeterEntry(..) => all,
+        Stmt::Controller(..) | Stmt::Digest(..) | Stmt::MeterEntry(..) => all,
+        Stmt::Meter(..) => !all,
         Stmt::Atomic(body) if !all => {
             keep(body, all);
             true
@@ -152,6 +153,7 @@ fn follow(card: &mut Card, state: &State, update: &Update, bundle: &Bundle) -> R
         Update::Register(register, index, value) if value.width() <= 64 => {
             card.set_register(*register, *index, value.low_u64())
         }
+        Update::Meter(meter, index, rates) => card.set_meter(*meter, *index, *rates, 0),
         _ => Ok(()),
     }
 }

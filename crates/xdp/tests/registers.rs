@@ -1,4 +1,4 @@
-//! Programs with registers: what they write, a packet does not write twice. Runs as root.
+//! Programs with registers and meters: what they change, a packet does not change twice. Runs as root.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::os::fd::AsFd;
@@ -8,9 +8,10 @@ use bpf::Map;
 use bpf::map::{Kind, Shape};
 use bpf::syscall::test_run;
 use pipeline::bits::Bits;
+use pipeline::env::Env;
 use pipeline::interp::{self, Limits, Received};
-use pipeline::ir::{Constant, CounterId, RegisterId};
-use pipeline::state::State;
+use pipeline::ir::{Constant, CounterId, MeterId, RegisterId};
+use pipeline::state::{Rates, State};
 use pipeline::{Checked, fuzzing::World, text};
 use xdp::{Card, Mark, Setting, Verdict, lower, reference};
 
@@ -49,29 +50,40 @@ fn packet(kind: u8) -> [u8; 60] {
 
 #[test]
 fn packets_go_to_the_cpu_before_they_write_or_not_at_all() {
-    let meter = "if (h.kind == 16w9) { meter c = limit[1w0]; }";
+    let random = "if (h.kind == 16w9) { random m = 8w0 .. 8w3; }";
     assert_eq!(refusals(&program(ADD)), [""; 0]);
-    assert_eq!(refusals(&program(&format!("{meter} {ADD}"))), ["block out: a meter"]);
-    let late = ["refused: block out: register seen is written, and behind, in block out, may come a meter"];
-    assert_eq!(refusals(&program(&format!("{ADD} {meter}"))), late);
+    assert_eq!(refusals(&program(&format!("{random} {ADD}"))), ["block out: random numbers"]);
+    let late =
+        ["refused: block out: register seen is changed, and behind, in block out, may come random numbers"];
+    assert_eq!(refusals(&program(&format!("{ADD} {random}"))), late);
     // What is read only can be read again.
-    assert_eq!(refusals(&program(&format!("read n = seen[2w1]; {meter}"))), ["block out: a meter"]);
+    assert_eq!(refusals(&program(&format!("read n = seen[2w1]; {random}"))), ["block out: random numbers"]);
     // Beside each other, and behind both.
-    let beside = |behind: &str| format!("if (h.kind == 16w1) {{ {ADD} }} else {{ {meter} }} {behind}");
-    assert_eq!(refusals(&program(&beside(""))), ["block out: a meter"]);
-    assert_eq!(refusals(&program(&beside(meter))), late);
+    let beside = |behind: &str| format!("if (h.kind == 16w1) {{ {ADD} }} else {{ {random} }} {behind}");
+    assert_eq!(refusals(&program(&beside(""))), ["block out: random numbers"]);
+    assert_eq!(refusals(&program(&beside(random))), late);
     let switch = |one: &str, other: &str| {
         program(&format!(
             "switch h.kind {{ case 16w1 {{ {one} }} case 16w2 {{ {other} }} default {{ {other} }} }}"
         ))
     };
-    assert_eq!(refusals(&switch(ADD, meter)), ["block out: a meter"]);
-    assert_eq!(refusals(&switch(&(ADD.to_owned() + meter), ADD)), late);
+    assert_eq!(refusals(&switch(ADD, random)), ["block out: random numbers"]);
+    assert_eq!(refusals(&switch(&(ADD.to_owned() + random), ADD)), late);
+    // With a meter, only packets that are metered go to the CPU then.
+    let meter = "if (h.kind == 16w1) { meter c = limit[1w0]; }";
+    assert_eq!(refusals(&program(meter)), [""; 0]);
+    assert_eq!(
+        refusals(&program(&format!("{meter} {random}"))),
+        ["block out: a meter", "block out: random numbers"]
+    );
+    assert_eq!(refusals(&program(&format!("{meter} {ADD}"))), [""; 0]);
+    let late = ["refused: block out: register seen is changed, and behind, in block out, may come a meter"];
+    assert_eq!(refusals(&program(&format!("{ADD} {meter}"))), late);
     // The lock of another section, and accesses beside one.
     let atomic = format!("atomic {{ {ADD} }}");
     assert_eq!(refusals(&program(&atomic)), [""; 0]);
     let late = [
-        "refused: block out: register seen is written, and behind, in block out, may come an atomic section",
+        "refused: block out: register seen is changed, and behind, in block out, may come an atomic section",
     ];
     assert_eq!(refusals(&program(&format!("{atomic} {atomic}"))), late);
     assert_eq!(refusals(&program(&format!("{atomic} read n = seen[2w0];"))), late);
@@ -80,7 +92,7 @@ fn packets_go_to_the_cpu_before_they_write_or_not_at_all() {
     let digest = "digest d(h.src, h.kind);";
     assert_eq!(refusals(&program(&format!("{ADD} {digest}"))), [""; 0]);
     let late =
-        "refused: block out: register seen is written, and behind, in block out, may come a further digest";
+        "refused: block out: register seen is changed, and behind, in block out, may come a further digest";
     assert_eq!(refusals(&program(&format!("{ADD} {digest} {digest}"))), [late]);
     let wide = format!("if (h.kind == 16w9) {{ digest wide({}); }}", ["64w1"; 14].join(", "));
     assert_eq!(
@@ -185,4 +197,81 @@ fn atomic_sections_of_cards_and_workers_exclude_each_other() {
     assert_eq!(figures.packets, u64::from(2 * EACH));
     let value = state.arrays().read(&state.arrays().lock(), COUNT, 1).unwrap().low_u64();
     assert_eq!(value, figures.packets - figures.to_cpu + by_worker, "{figures:?}");
+}
+
+/// Rates of all orders of magnitude.
+fn rates(random: &mut World) -> Option<Rates> {
+    let mut number = || random.random() >> (random.random() % 64);
+    let (rate, burst, other, peak_burst) = (number(), number(), number(), number());
+    match number() % 5 {
+        0 => None,
+        1 | 2 => Some(Rates::Single { rate, burst, excess: other }),
+        _ => Some(Rates::Two { rate, burst, peak_rate: other, peak_burst }),
+    }
+}
+
+#[test]
+fn meters_color_alike_in_xdp_and_in_workers() {
+    // The port says the colour; the type of the header is the colour so far, and the meter.
+    let text = "program p { header eth { dst: bit<48>; src: bit<48>; meter: bit<8>; color: bit<8>; } instance h: eth;
+         parser prs { state start { extract h; goto accept; } }
+         meter bytes[2]: bytes; meter packets[2]: packets; var c: bit<2>;
+         block out {
+             if (h.meter < 8w3) { meter c = bytes[h.meter] color h.color; }
+             else { meter c = packets[(h.meter - 8w3)]; }
+             send current port c;
+         }
+         stage s { parser prs; control out; } }";
+    let program = Checked::new(text::parse(text).unwrap_or_else(|error| panic!("{error}"))).unwrap();
+    // One state has meters of its own; the other one shares them with a card.
+    let (own, shared) = (State::new(program.clone()), State::new(program.clone()));
+    let mut card = Card::new(lower(&program, Setting::Test).unwrap(), &shared).unwrap();
+    card.share(&shared).unwrap();
+    let mut random = World { now: 1 << 40, seed: 7 };
+    let mut seen = [0; 3];
+    for round in 0..200 {
+        for (meter, index) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            let (meter, rates) = (MeterId(meter), rates(&mut random));
+            for state in [&own, &shared] {
+                state.arrays().configure_meter(meter, index, rates, random.now);
+            }
+            let found = shared.arrays().meter(meter, index).and_then(|meter| meter.rates());
+            assert_eq!(found, rates);
+        }
+        for _ in 0..20 {
+            random.now += random.random() >> (20 + random.random() % 44);
+            // Sometimes a worker's clock is behind.
+            let now = random.now - random.random() % 4;
+            let mut bytes = vec![0; 14 + (random.random() % 1500) as usize];
+            (bytes[12], bytes[13]) = ((random.random() % 6) as u8, (random.random() % 4) as u8);
+            let received = Received { time: now, ..Received::whole(&bytes, 0) };
+            let run = |state: &State| {
+                interp::run(state, &mut World { now, seed: 1 }, &received, &Limits::default(), false).effects
+            };
+            let wanted = run(&own);
+            if random.random().is_multiple_of(3) {
+                assert_eq!(run(&shared), wanted, "round {round}");
+                continue;
+            }
+            card.set_time(now).unwrap();
+            let found = card.run(0, &bytes).unwrap();
+            assert!(reference::is_right(&program, &wanted, &received, &found), "{found:?} {wanted:?}");
+            if let Verdict::Sent(color) = found.verdict {
+                seen[color as usize] += 1;
+            }
+        }
+    }
+    assert!(seen.iter().all(|count| *count > 100), "{seen:?}");
+
+    // A worker that has the lock keeps packets from meters that have rates.
+    shared.arrays().configure_meter(MeterId(0), 0, Some(Rates::Single { rate: 1, burst: 1, excess: 1 }), 0);
+    shared.arrays().configure_meter(MeterId(0), 1, None, 0);
+    let guard = shared.arrays().lock();
+    let verdicts = [0, 1].map(|meter| {
+        let mut bytes = [0; 60];
+        bytes[12] = meter;
+        card.run(0, &bytes).unwrap().verdict
+    });
+    assert_eq!(verdicts, [Verdict::Cpu, Verdict::Sent(0)]);
+    drop(guard);
 }

@@ -11,7 +11,7 @@ use pipeline::ir::{
     Constant, CounterId, DigestId, Direction, ExternId, HashKind, HeaderId, MeterId, MeterUnit, RegisterId,
     TableId, Type, ValueSetId,
 };
-use pipeline::state::{Color, MeterCell};
+use pipeline::state::{Color, Meter};
 
 use super::wide::{bits, put};
 use super::{Effect, Machine};
@@ -198,7 +198,8 @@ calls! {
         let record = m.word(m.code.layout.hit(table) as usize / 8) as *const Record;
         // SAFETY: the word is 0 or the address of a record of the view, which outlives the packet (`lookup`).
         let record = unsafe { record.as_ref() };
-        color(m, record.and_then(|record| record.stats.meter.as_deref()), unit, before)
+        let meter = record.and_then(|record| record.stats.meter.as_deref());
+        color(m, meter.map(Meter::Own), unit, before)
     }
 
     /// Sends the packet or a copy of it.
@@ -404,7 +405,7 @@ fn draw(m: &Machine<'_>, low: &Bits, high: &Bits) -> Bits {
     if size.is_zero() { drawn } else { low.add(&drawn.div_rem(&size).1) }
 }
 
-fn color(m: &Machine<'_>, cell: Option<&MeterCell>, unit: Option<MeterUnit>, before: u64) -> u64 {
+fn color(m: &Machine<'_>, cell: Option<Meter<'_>>, unit: Option<MeterUnit>, before: u64) -> u64 {
     let units = match unit {
         Some(MeterUnit::Bytes) => m.scratch.pass.borrow().len.into(),
         _ => 1,

@@ -169,8 +169,14 @@ impl Run<'_> {
         }
         self.card.follow(&self.interpreter.state, &bundle)?;
         for update in updates {
-            if let Update::Register(register, index, value) = update {
-                self.card.set_register(register, index, value.low_u64())?;
+            match update {
+                Update::Register(register, index, value) => {
+                    self.card.set_register(register, index, value.low_u64())?;
+                }
+                Update::Meter(meter, index, rates) => {
+                    self.card.set_meter(meter, index, rates, self.interpreter.world.now)?;
+                }
+                _ => {}
             }
         }
         Ok(())

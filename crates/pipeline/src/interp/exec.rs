@@ -8,7 +8,7 @@ use crate::ir::{
     Constant, Direction, ExternArg, ExternId, FieldType, HashKind, HeaderId, HeaderPlace, HeaderRef, Item,
     LValue, StackId, Stmt, TableId,
 };
-use crate::state::{Color, MeterCell};
+use crate::state::{Color, Meter};
 
 impl Machine<'_> {
     pub(super) fn compute(&mut self, stmt: &Stmt, pass: &mut Pass, params: &[Constant]) -> Flow {
@@ -89,7 +89,7 @@ impl Machine<'_> {
                 let cell = hit(pass, *table).and_then(|entry| state.table(*table)?.get(entry));
                 self.metered(
                     place,
-                    cell.and_then(|entry| entry.stats.meter.as_deref()),
+                    cell.and_then(|entry| entry.stats.meter.as_deref()).map(Meter::Own),
                     unit,
                     before,
                     pass,
@@ -188,7 +188,7 @@ impl Machine<'_> {
     fn metered(
         &mut self,
         place: &LValue,
-        cell: Option<&MeterCell>,
+        cell: Option<Meter<'_>>,
         unit: Option<crate::ir::MeterUnit>,
         before: Color,
         pass: &mut Pass,

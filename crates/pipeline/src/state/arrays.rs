@@ -4,7 +4,7 @@
 //! makes accesses to several words, and [`crate::ir::Stmt::Atomic`], indivisible. A replacement of the program's code
 //! leaves arrays in place. Counters and meters take memory once they are used.
 //!
-//! Others than workers may have registers, too, in memory of theirs ([`SharedRegisters`]). The lock is a word of that memory
+//! Others than workers may have registers and meters, too, in memory of theirs ([`SharedArrays`]). The lock is a word of that memory
 //! then, too, which they hold for moments only.
 
 use std::fmt::Debug;
@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use super::meter::{MeterCell, Rates};
+use super::meter::{METER_WORDS, Meter, MeterCell, Rates, meter_words};
 use super::pages::Pages;
 use crate::bits::Bits;
 use crate::ir::{CounterId, MeterId, Program, RegisterId};
@@ -46,10 +46,13 @@ impl Stats {
     }
 }
 
-/// Registers in memory that others use, too.
-pub trait SharedRegisters: Debug + Send + Sync {
+/// Registers and meters in memory that others use, too.
+pub trait SharedArrays: Debug + Send + Sync {
     /// The cells of a register array of at most 64 bits, a word each; `None` if it is not shared.
     fn cells(&self, register: RegisterId) -> Option<&[AtomicU64]>;
+
+    /// The words of a meter array, [`METER_WORDS`] for each; `None` if it is not shared.
+    fn meters(&self, meter: MeterId) -> Option<&[AtomicU64]>;
 
     /// The lock: 1 while somebody holds it, else 0.
     fn lock(&self) -> &AtomicU64;
@@ -86,7 +89,7 @@ pub struct Arrays {
     counters: Vec<Pages<Stats>>,
     meters: Vec<Pages<MeterCell>>,
     registers: Vec<Cells>,
-    shared: OnceLock<Box<dyn SharedRegisters>>,
+    shared: OnceLock<Box<dyn SharedArrays>>,
     lock: Mutex<()>,
 }
 
@@ -119,8 +122,18 @@ impl Arrays {
     }
 
     /// A meter; `None`: it does not exist, or it has never been configured and colours everything green.
-    pub fn meter(&self, id: MeterId, index: u64) -> Option<&MeterCell> {
-        self.meters.get(id.index())?.used(index)
+    pub fn meter(&self, id: MeterId, index: u64) -> Option<Meter<'_>> {
+        match self.shared_meter(id, index) {
+            Some(words) => Some(Meter::Shared(words, self)).filter(|_| has_rates(words)),
+            None => self.meters.get(id.index())?.used(index).map(Meter::Own),
+        }
+    }
+
+    /// The words of a meter that is shared.
+    fn shared_meter(&self, id: MeterId, index: u64) -> Option<&[AtomicU64]> {
+        let words = self.shared.get()?.meters(id)?;
+        let first = usize::try_from(index).ok()?.checked_mul(METER_WORDS)?;
+        words.get(first..first.checked_add(METER_WORDS)?)
     }
 
     /// Whether a meter exists.
@@ -130,6 +143,10 @@ impl Arrays {
 
     /// Configures a meter, if it exists.
     pub fn configure_meter(&self, id: MeterId, index: u64, rates: Option<Rates>, now: u64) {
+        if let Some(words) = self.shared_meter(id, index) {
+            let _guard = self.lock();
+            return words.iter().zip(meter_words(rates, now)).for_each(|(to, word)| to.store(word, Relaxed));
+        }
         let cell = self.meters.get(id.index()).and_then(|meters| match rates {
             Some(_) => meters.cell(index),
             None => meters.used(index),
@@ -137,12 +154,19 @@ impl Arrays {
         cell.iter().for_each(|cell| cell.configure(rates, now));
     }
 
-    /// Keeps registers in memory that others use, too, from now on; the first call only. Values go along, but for what
-    /// packets write meanwhile.
-    pub fn share(&self, shared: Box<dyn SharedRegisters>) {
+    /// Keeps registers and meters in memory that others use, too, from now on; the first call only. Values go along, but
+    /// for what packets write meanwhile.
+    pub fn share(&self, shared: Box<dyn SharedArrays>) {
         for (i, own) in self.registers.iter().enumerate() {
             let cells = shared.cells(RegisterId::at(i)).into_iter().flatten();
             cells.zip(&own.words).for_each(|(to, from)| to.store(from.load(Relaxed), Relaxed));
+        }
+        for (i, own) in self.meters.iter().enumerate() {
+            let words = shared.meters(MeterId::at(i)).unwrap_or_default();
+            for (to, index) in words.chunks(METER_WORDS).zip(0..) {
+                let from = own.used(index).map(MeterCell::words);
+                to.iter().zip(from.into_iter().flatten()).for_each(|(to, word)| to.store(word, Relaxed));
+            }
         }
         // A second caller keeps its own.
         let _ = self.shared.set(shared);
@@ -183,6 +207,10 @@ impl Arrays {
     }
 }
 
+fn has_rates(meter: &[AtomicU64]) -> bool {
+    meter.first().is_some_and(|kind| kind.load(Relaxed) != 0)
+}
+
 /// Takes the lock of those that share registers. Of this process, one thread at a time is here.
 fn take(lock: &AtomicU64) -> &AtomicU64 {
     let mut attempts = 0;
@@ -203,13 +231,19 @@ mod tests {
     use super::*;
     use crate::{Checked, text};
 
-    /// Words of the first register, and the lock.
-    #[derive(Debug, Clone)]
-    struct Words(Arc<[AtomicU64; 3]>);
+    use super::super::meter::Color;
 
-    impl SharedRegisters for Words {
+    /// Words of the first register, the lock, and words of two meters.
+    #[derive(Debug, Clone)]
+    struct Words(Arc<[AtomicU64; 27]>);
+
+    impl SharedArrays for Words {
         fn cells(&self, register: RegisterId) -> Option<&[AtomicU64]> {
             (register.index() == 0).then(|| &self.0[..2])
+        }
+
+        fn meters(&self, meter: MeterId) -> Option<&[AtomicU64]> {
+            (meter.index() == 0).then(|| &self.0[3..])
         }
 
         fn lock(&self) -> &AtomicU64 {
@@ -225,7 +259,7 @@ mod tests {
         let read = |id, index| arrays.read(&arrays.lock(), id, index).map(|value| value.low_u128());
         arrays.write(&arrays.lock(), a, 1, &Bits::from_u64(48, 7));
         arrays.write(&arrays.lock(), b, 1, &Bits::from_u128(100, 1 << 90));
-        let words = Words(Arc::new([1, 2, 0].map(AtomicU64::new)));
+        let words = Words(Arc::new(std::array::from_fn(|i| AtomicU64::new(if i == 2 { 0 } else { 1 }))));
         arrays.share(Box::new(words.clone()));
         assert_eq!((read(a, 0), read(a, 1), read(a, 2)), (Some(0), Some(7), None));
         words.0[0].store(u64::MAX, Relaxed);
@@ -244,5 +278,38 @@ mod tests {
             words.lock().store(0, Release);
             assert_eq!(waits.join().unwrap(), Some(9));
         });
+    }
+
+    #[test]
+    fn shared_meters_are_the_same_meters() {
+        let program =
+            "program p { meter a[2]: bytes; meter b[2]: bytes; block out {} stage s { control out; } }";
+        let program = Checked::new(text::parse(program).unwrap()).unwrap();
+        let ([own, shared], meter) = ([(); 2].map(|()| Arrays::new(&program)), MeterId::at(0));
+        let words = Words(Arc::new([0; 27].map(AtomicU64::new)));
+        let two = Rates::Two { rate: 1_000, burst: 2_000, peak_rate: u64::MAX, peak_burst: u64::MAX };
+        let single = Rates::Single { rate: u64::MAX, burst: 1_500, excess: 3 };
+        // One is configured before, the other one behind.
+        own.configure_meter(meter, 1, Some(two), 5);
+        shared.configure_meter(meter, 1, Some(two), 5);
+        shared.share(Box::new(words));
+        own.configure_meter(meter, 0, Some(single), 5);
+        shared.configure_meter(meter, 0, Some(single), 5);
+        let both = |index: u64| [&own, &shared].map(|arrays| arrays.meter(meter, index).unwrap());
+        for (index, rates) in [(0, single), (1, two)] {
+            assert_eq!(both(index).map(Meter::rates), [Some(rates); 2]);
+            for now in [5, 6, 7, 1_000, 1_000_000, 999, u64::MAX / 4] {
+                for before in [Color::Green, Color::Yellow, Color::Red] {
+                    let [a, b] = both(index).map(|meter| meter.foresee(700, before, now));
+                    assert_eq!(a, b);
+                    assert_eq!(both(index).map(|meter| meter.color(700, before, now)), [a; 2]);
+                }
+            }
+        }
+        // Without rates there is none; others are not shared.
+        shared.configure_meter(meter, 0, None, 9);
+        assert!(shared.meter(meter, 0).is_none() && shared.meter(meter, 2).is_none());
+        shared.configure_meter(MeterId::at(1), 0, Some(two), 9);
+        assert!(matches!(shared.meter(MeterId::at(1), 0), Some(Meter::Own(_))));
     }
 }

@@ -37,9 +37,9 @@ use crate::ir::{
 };
 use crate::validate::{Checked, Invalid, validate_action};
 
-pub use arrays::{Arrays, RegisterGuard, SharedRegisters, Stats};
+pub use arrays::{Arrays, RegisterGuard, SharedArrays, Stats};
 pub use liveness::LiveGroups;
-pub use meter::{Color, MeterCell, Rates};
+pub use meter::{Color, METER_WORDS, Meter, MeterCell, Rates, meter_words};
 pub use objects::{
     Bucket, Choice, EntryStats, Expiry, Group, GroupKind, Installed, InstalledGroup, LookupCounts,
     ProfileState, Replica, Replication, TableState,

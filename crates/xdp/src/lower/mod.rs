@@ -17,12 +17,13 @@
 //! go to the CPU as they leave, with a note in front ([`crate::note`]), and so do those with a digest.
 //!
 //! - `value.rs`: expressions; `bits.rs`: parts of values and of the packet; `place.rs`: headers and assignments;
-//! - `register.rs`: registers and their lock; `note.rs`: digests, and packets that the CPU gets finished;
+//! - `register.rs`: registers and their lock; `meter.rs`: meters; `note.rs`: digests, and packets that the CPU gets finished;
 //! - `parser.rs`, `stmt.rs`, `table.rs`, `hash.rs`, `deparser.rs`: what their names say.
 
 mod bits;
 mod deparser;
 mod hash;
+mod meter;
 mod note;
 mod parser;
 mod place;
@@ -137,8 +138,13 @@ impl Lowered {
 /// Reasons for which no packet can stay on the card.
 pub fn lower(program: &Program, setting: Setting) -> Result<Lowered, Vec<Refusal>> {
     // Once to find out whether packets go to the CPU, and what has to be taken back then.
-    let mut plan = Plan { counted: None, masks: MASKS, is_stateful: !program.registers.is_empty() };
+    let mut plan = Plan { counted: None, masks: MASKS, is_stateful: has_arrays(program), meters: true };
     let mut first = pass(program, setting, &plan)?;
+    if !first.late.is_empty() && !program.meters.is_empty() {
+        // Better some packets on the CPU than all of them.
+        plan.meters = false;
+        first = pass(program, setting, &plan)?;
+    }
     if plan.is_stateful && !first.uses_registers {
         plan.is_stateful = false;
         first = pass(program, setting, &plan)?;
@@ -155,14 +161,21 @@ pub fn lower(program: &Program, setting: Setting) -> Result<Lowered, Vec<Refusal
     pass(program, setting, &plan)?.finish()
 }
 
+/// Whether a program has what packets write and workers share.
+fn has_arrays(program: &Program) -> bool {
+    !program.registers.is_empty() || !program.meters.is_empty()
+}
+
 /// What is known from a first attempt.
 struct Plan {
     /// Places where packets are counted, if that may have to be taken back.
     counted: Option<usize>,
     /// Most masks of a table.
     masks: u32,
-    /// Whether packets use registers.
+    /// Whether packets use registers or meters.
     is_stateful: bool,
+    /// Whether packets are metered, which otherwise go to the CPU.
+    meters: bool,
 }
 
 /// What may have happened to a packet so far.
@@ -206,6 +219,7 @@ fn pass<'p>(program: &'p Program, setting: Setting, plan: &Plan) -> Result<Lower
         to_cpu: Vec::new(),
         late: Vec::new(),
         is_stateful: plan.is_stateful,
+        has_meters: plan.meters,
         past: Past::default(),
         writes: Vec::new(),
         is_parser: false,
@@ -276,10 +290,12 @@ struct Lowering<'p> {
     to_cpu: Vec<Refusal>,
     /// Constructs that cannot lead there, behind a write to a register.
     late: Vec<Refusal>,
-    /// Whether packets use registers.
+    /// Whether packets use registers or meters.
     is_stateful: bool,
+    /// Whether packets are metered.
+    has_meters: bool,
     past: Past,
-    /// Places where registers are written: the part of the program, and the register.
+    /// Places where registers and meters are changed: the part of the program, and what is changed.
     writes: Vec<(String, String)>,
     /// Whether a parser is being lowered.
     is_parser: bool,
@@ -289,7 +305,7 @@ struct Lowering<'p> {
     counted: Vec<Counted>,
     /// Places where tables are looked up by masks.
     searches: u32,
-    /// Whether registers are read or written.
+    /// Whether registers or meters are used.
     uses_registers: bool,
     /// Registers that atomic sections use: every access takes the lock.
     indivisible: BTreeSet<RegisterId>,
@@ -340,7 +356,7 @@ impl Lowering<'_> {
         let (list, refusal) = match write {
             None => (&mut self.to_cpu, Refusal { part, construct }),
             Some((writes, register)) => {
-                let construct = format!("{register} is written, and behind, in {part}, may come {construct}");
+                let construct = format!("{register} is changed, and behind, in {part}, may come {construct}");
                 (&mut self.late, Refusal { part: writes.clone(), construct })
             }
         };
@@ -601,9 +617,8 @@ impl Lowering<'_> {
 
     /// `LENGTH = ` bytes behind the parser and of the valid headers.
     fn stage_length(&mut self) {
-        let reads = |slot: Option<Slot>| slot == Some(Slot::PacketLength);
         let counts = !self.program.counters.is_empty() || self.maps.tables.iter().any(|t| t.counts.is_some());
-        if !counts && !self.program.vars.iter().any(|var| reads(var.slot)) {
+        if !counts && !meter::reads_length(self.program) {
             return;
         }
         self.load_word(A, word::TOTAL);

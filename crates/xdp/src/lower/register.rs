@@ -14,6 +14,8 @@ use super::{A, B, C, Lowering, RESULT};
 use crate::tables::TOO_MANY_CELLS;
 use crate::types;
 
+/// The construct that others may have the lock for.
+pub(super) const ATOMIC: &str = "an atomic section";
 /// Attempts to take the lock.
 const ATTEMPTS: usize = 32;
 
@@ -51,12 +53,12 @@ fn collect(body: &[Stmt], is_atomic: bool, used: &mut BTreeSet<RegisterId>) {
 
 impl<'p> Lowering<'p> {
     /// Lowers what nothing else may interrupt that uses the same registers.
-    pub(super) fn locked(&mut self, lower: impl FnOnce(&mut Self)) {
+    pub(super) fn locked(&mut self, construct: &str, lower: impl FnOnce(&mut Self)) {
         if self.is_locked {
             return lower(self);
         }
         if self.past.written.is_some() {
-            return self.refuse("an atomic section");
+            return self.refuse(construct);
         }
         self.takes_lock = true;
         let (taken, gives_up, end) = (self.asm.label(), self.asm.label(), self.asm.label());
@@ -91,9 +93,16 @@ impl<'p> Lowering<'p> {
     /// Lowers an access to a register.
     fn access(&mut self, register: RegisterId, lower: impl FnOnce(&mut Self)) {
         match self.indivisible.contains(&register) {
-            true => self.locked(lower),
+            true => self.locked(ATOMIC, lower),
             false => lower(self),
         }
+    }
+
+    /// Records that a packet changes here what the CPU uses, too.
+    pub(super) fn writes_to(&mut self, name: String) {
+        let write = self.writes.len();
+        self.writes.push((self.part.clone(), name));
+        self.past.written.get_or_insert(write);
     }
 
     /// A register array with cells of at most 64 bits, which is used, and its map.
@@ -145,9 +154,7 @@ impl<'p> Lowering<'p> {
             this.load_word(A, temp);
             this.asm.store(Size::D, RESULT, 0, A);
             this.asm.bind(beyond);
-            let write = this.writes.len();
-            this.writes.push((this.part.clone(), format!("register {}", schema.name)));
-            this.past.written.get_or_insert(write);
+            this.writes_to(format!("register {}", schema.name));
         });
     }
 }

@@ -4,6 +4,7 @@ use bpf::Label;
 use bpf::assembler::{Alu, Cond, Size};
 use pipeline::ir::{ActionId, BlockId, CounterId, Dest, Expr, Packet, Send, Stmt, Via};
 
+use super::register::ATOMIC;
 use super::{A, B, Counted, Flow, Lowering, RESULT};
 use crate::layout::{word, words};
 use crate::tables::TOO_MANY_CELLS;
@@ -127,9 +128,10 @@ impl Lowering<'_> {
             }
             Stmt::Emit(emit) => self.emit(emit),
             Stmt::Random(..) => self.refuse("random numbers"),
-            Stmt::Atomic(body) => self.locked(|this| this.body(body, false)),
+            Stmt::Atomic(body) => self.locked(ATOMIC, |this| this.body(body, false)),
             Stmt::Digest(digest, values) => self.digest(*digest, values),
-            Stmt::Meter(..) | Stmt::MeterEntry(..) => self.refuse("a meter"),
+            Stmt::Meter(place, meter, index, before) => self.meter(place, *meter, index, before.as_ref()),
+            Stmt::MeterEntry(..) => self.refuse("a meter of an entry"),
             Stmt::Group(..) => self.refuse("a group"),
             Stmt::Controller(..) => self.refuse("a packet for the controller"),
             Stmt::Truncate(_) => self.refuse("truncation"),
@@ -274,7 +276,7 @@ impl Lowering<'_> {
     }
 
     /// `A = ` at most this.
-    fn small(&mut self, most: u32) {
+    pub(super) fn small(&mut self, most: u32) {
         let fits = self.asm.label();
         self.asm.set(B, most.into());
         self.asm.jump_if(Cond::Le, A, B, fits);
