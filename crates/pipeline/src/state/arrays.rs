@@ -122,11 +122,14 @@ impl Arrays {
     }
 
     /// A meter; `None`: it does not exist, or it has never been configured and colours everything green.
+    #[inline]
     pub fn meter(&self, id: MeterId, index: u64) -> Option<Meter<'_>> {
-        match self.shared_meter(id, index) {
-            Some(words) => Some(Meter::Shared(words, self)).filter(|_| has_rates(words)),
-            None => self.meters.get(id.index())?.used(index).map(Meter::Own),
+        if self.shared.get().is_some()
+            && let Some(words) = self.shared_meter(id, index)
+        {
+            return Some(Meter::Shared(words, self)).filter(|_| has_rates(words));
         }
+        self.meters.get(id.index())?.used(index).map(Meter::Own)
     }
 
     /// The words of a meter that is shared.
@@ -173,6 +176,7 @@ impl Arrays {
     }
 
     /// Takes the lock of the registers.
+    #[inline]
     pub fn lock(&self) -> RegisterGuard<'_> {
         let own = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         let shared = self.shared.get().map(|shared| take(shared.lock()));
@@ -192,6 +196,10 @@ impl Arrays {
     /// Writes a register; false if it does not exist.
     pub fn write(&self, _guard: &RegisterGuard<'_>, id: RegisterId, index: u64, value: &Bits) -> bool {
         let Some((width, words)) = self.words(id, index) else { return false };
+        if let [word] = words {
+            word.store(value.low_u64() & (u64::MAX >> (64 - width.clamp(1, 64))), Relaxed);
+            return true;
+        }
         let value = value.resize(width);
         words.iter().zip(value.limbs()).for_each(|(word, limb)| word.store(*limb, Relaxed));
         true
@@ -212,6 +220,7 @@ fn has_rates(meter: &[AtomicU64]) -> bool {
 }
 
 /// Takes the lock of those that share registers. Of this process, one thread at a time is here.
+#[cold]
 fn take(lock: &AtomicU64) -> &AtomicU64 {
     let mut attempts = 0;
     while lock.compare_exchange_weak(0, 1, Acquire, Relaxed).is_err() {

@@ -89,16 +89,11 @@ impl Meter<'_> {
     }
 
     /// Colours a packet of `units` at time `now`, nanoseconds, that has the colour `before`.
+    #[inline]
     pub fn color(self, units: u64, before: Color, now: u64) -> Color {
         match self {
             Meter::Own(cell) => cell.color(units, before, now),
-            Meter::Shared(words, arrays) => {
-                let _guard = arrays.lock();
-                let Some(mut buckets) = Buckets::of(words) else { return Color::Green };
-                let color = buckets.color(units, before, now);
-                words.iter().zip(buckets.words()).for_each(|(to, word)| to.store(word, Relaxed));
-                color
-            }
+            Meter::Shared(words, arrays) => color_shared(words, arrays, units, before, now),
         }
     }
 
@@ -112,6 +107,14 @@ impl Meter<'_> {
             }
         }
     }
+}
+
+fn color_shared(words: &[AtomicU64], arrays: &Arrays, units: u64, before: Color, now: u64) -> Color {
+    let _guard = arrays.lock();
+    let Some(mut buckets) = Buckets::of(words) else { return Color::Green };
+    let color = buckets.color(units, before, now);
+    words.iter().zip(buckets.words()).for_each(|(to, word)| to.store(word, Relaxed));
+    color
 }
 
 /// A meter: unconfigured ones colour everything green.
