@@ -156,3 +156,46 @@ fn programs_whose_lists_may_exceed_the_limit_of_steps_are_not_specialised() {
     assert!(pair.engine.is_specialised());
     pair.check(&Received::whole(&[1], 1));
 }
+
+#[test]
+fn headers_that_are_left_to_the_payload_leave_as_they_came() {
+    for control in [
+        "net.life = (net.life - 8w1);",
+        "link.kind = 8w9;",
+        "link.kind = tail;",
+        "if (port.to == 8w3) { link.kind = 8w9; }",
+    ] {
+        let source = format!(
+            "program p {{
+              header link_t {{ kind: bit<8>; }} instance link: link_t;
+              header tag_t {{ kind: bit<7>; last: bit<1>; }} stack tag: tag_t[2];
+              header net_t {{ life: bit<8>; kind: bit<8>; }} instance net: net_t;
+              header port_t {{ from: bit<8>; to: bit<8>; }} instance port: port_t;
+              var tail: bit<8>;
+              parser in {{
+                state start {{ extract link; select (link.kind) {{ (8w1): state net; (8w2): state tags; (_): accept; }} }}
+                state tags {{ extract tag.next; select (tag.last.last) {{ (1w1): state net; (_): state tags; }} }}
+                state net {{ extract net; select (net.kind) {{ (8w6): state port; (_): accept; }} }}
+                state port {{ tail = 8w1; extract port; goto accept; }}
+              }}
+              block control {{ {control} send current port 8w2; }}
+              block out {{ emit link; emit tag; emit net; emit port; }}
+              stage s {{ parser in; control control; deparser out; }}
+            }}"
+        );
+        let program = text::parse(&source).unwrap_or_else(|error| panic!("{error}"));
+        let mut pair = Pair::new(&Checked::new(program).unwrap(), Limits::default());
+        assert!(pair.engine.is_specialised());
+        for whole in [
+            &[1, 64, 6, 1, 3, 7][..],
+            &[1, 64, 7, 1, 3],
+            &[2, 1, 64, 6, 1, 3, 7],
+            &[2, 0, 0, 0, 64, 6],
+            &[9, 8],
+        ] {
+            for len in 1..=whole.len() {
+                pair.check(&Received::whole(&whole[..len], 1));
+            }
+        }
+    }
+}

@@ -51,7 +51,7 @@ impl Rank {
 }
 
 /// Where the deparser emits each header; elements of a stack share a place. `None` if it does anything else.
-fn order(program: &Program, deparser: Option<&[Stmt]>) -> Option<Vec<Option<usize>>> {
+pub(super) fn order(program: &Program, deparser: Option<&[Stmt]>) -> Option<Vec<Option<usize>>> {
     let mut order = vec![None; program.headers.len()];
     let mut put = |first: HeaderId, count: u32, at: usize| {
         order

@@ -16,17 +16,29 @@ use super::uses::{Reads, base, places};
 
 /// The residual of a parser, given what else is read; returns it with everything that is read, its own needs included.
 /// Without states it does nothing.
-pub(super) fn prune(program: &Program, known: &Known, parser: &Parser, mut reads: Reads) -> (Parser, Reads) {
+///
+/// With `cut`, headers that are not read are part of the payload: the residual parser ends in front of them. `None` if it
+/// would have to go on behind one, or to tell the error that one leads to.
+pub(super) fn prune(
+    program: &Program,
+    known: &Known,
+    parser: &Parser,
+    mut reads: Reads,
+    cut: bool,
+) -> Option<(Parser, Reads)> {
     let reads_error =
         program.vars.iter().enumerate().any(|(i, var)| {
             var.slot == Some(Slot::ParserError) && reads.vars.get(i).copied().unwrap_or(true)
         });
-    if reads_error || reads.payload {
+    if cut && reads_error {
+        return None;
+    }
+    if reads_error || reads.payload && !cut {
         // The position depends on all headers.
         reads.add_packet();
         let all = vec![true; parser.states.len()];
         parser_reads(program, parser, &all, &mut reads, true);
-        return (parser.clone(), reads);
+        return Some((parser.clone(), reads));
     }
     let useful = loop {
         let before = reads.clone();
@@ -36,14 +48,21 @@ pub(super) fn prune(program: &Program, known: &Known, parser: &Parser, mut reads
             break useful;
         }
     };
+    let passes_over = |state: &ParserState| {
+        let ops = needed(state, &useful, &reads, program);
+        ops.iter().any(|op| matches!(op, ParserOp::Extract(header, _) if !is_read(program, header, &reads)))
+    };
+    if cut && parser.states.iter().zip(&useful).any(|(state, is_useful)| *is_useful && passes_over(state)) {
+        return None;
+    }
     if !useful.first().copied().unwrap_or(false) {
-        return (Parser { name: parser.name.clone(), states: vec![] }, reads);
+        return Some((Parser { name: parser.name.clone(), states: vec![] }, reads));
     }
     let states = parser.states.iter().zip(&useful).map(|(state, is_useful)| match is_useful {
         true => residual(program, known, state, &useful, &reads),
         false => ParserState { name: state.name.clone(), ops: vec![], next: Transition::To(Target::Accept) },
     });
-    (Parser { name: parser.name.clone(), states: states.collect() }, reads)
+    Some((Parser { name: parser.name.clone(), states: states.collect() }, reads))
 }
 
 /// Whether an operation fills something that is read.

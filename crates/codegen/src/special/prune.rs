@@ -4,18 +4,21 @@
 //! them only; then assignments that nothing reads, keys that no entry has a condition on, and states of parsers that
 //! fill nothing which is read. Numbers of everything stay, so tables, actions and counters are shared with the program.
 //!
+//! Where deparsing undoes parsing, headers behind the last that is read or written need neither: they leave as part of the
+//! payload ([`Pruner::last_taken`]).
+//!
 //! Of two stages, the second one goes on where the first ends ([`super::chain`]). Both have the deparser of the second.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use pipeline::ir::{
-    Action, ActionId, Applied, BlockId, Constant, HeaderRef, Item, LValue, Packet, Parser, Program, Send,
-    Slot, Stage, StageId, Stmt, TableId, Via,
+    Action, ActionId, Applied, BlockId, Constant, HeaderId, HeaderRef, Item, LValue, Packet, Parser, Program,
+    Send, Slot, Stage, StageId, Stmt, TableId, Via,
 };
 
 use super::Facts;
 use super::fold::Known;
-use super::uses::{Reads, changes, deparses, each, places, resizes};
+use super::uses::{Reads, base, changes, deparses, each, places, resizes};
 
 /// Rounds in which what is read settles: each removes an assignment at least.
 const ROUNDS: usize = 64;
@@ -66,6 +69,19 @@ pub(super) struct Pruner<'a> {
     reached: Reached,
     /// What each stage reaches.
     stages: Vec<Reached>,
+    /// Whether the parser may end behind the last header that is read or written.
+    may_cut: bool,
+    /// Headers that it reads itself on its way to what is read.
+    on_the_way: Vec<bool>,
+}
+
+/// What statements, keys, sending and measuring read.
+struct Needs {
+    reads: Reads,
+    /// Whether the packet is deparsed.
+    deparsed: bool,
+    /// Whether the headers that are not read are left to the payload.
+    cut: bool,
 }
 
 impl<'a> Pruner<'a> {
@@ -83,7 +99,17 @@ impl<'a> Pruner<'a> {
         };
         let known = Known { vars: program.vars.iter().map(value).collect() };
         let (reads, reached) = (Reads::all(program), Reached::default());
-        Self { program, facts, known, reads, changed: false, reached, stages: vec![] }
+        Self {
+            program,
+            facts,
+            known,
+            reads,
+            changed: false,
+            reached,
+            stages: vec![],
+            may_cut: true,
+            on_the_way: vec![],
+        }
     }
 
     /// Finds what is reached in a program.
@@ -271,10 +297,18 @@ impl<'a> Pruner<'a> {
         let parser = stage.parser.and_then(|id| self.program.parsers.get(id.index()));
         for _ in 0..ROUNDS {
             let mut residual = self.make();
-            let (needs, is_deparsed) = self.needs(&mut residual, identity);
-            let parsed =
-                parser.map(|parser| super::parse::prune(self.program, &self.known, parser, needs.clone()));
-            let reads = parsed.as_ref().map_or(needs, |(_, reads)| reads.clone());
+            let Needs { reads: needs, deparsed: is_deparsed, cut } = self.needs(&mut residual, identity);
+            let prune = |parser| super::parse::prune(self.program, &self.known, parser, needs.clone(), cut);
+            let Some(parsed) = parser.map(prune).map_or(Some(None), |parsed| parsed.map(Some)) else {
+                self.may_cut = false;
+                continue;
+            };
+            let reads = parsed.as_ref().map_or_else(|| needs.clone(), |(_, reads)| reads.clone());
+            if cut && reads.headers != needs.headers {
+                // They must be emitted, too.
+                self.on_the_way = reads.headers;
+                continue;
+            }
             if reads != self.reads {
                 self.reads = reads;
                 continue;
@@ -302,9 +336,39 @@ impl<'a> Pruner<'a> {
         None
     }
 
-    /// What the statements, keys and, if something changes the packet, sending or measuring it read; whether it is
-    /// deparsed.
-    fn needs(&self, residual: &mut Residual, identity: bool) -> (Reads, bool) {
+    /// The place in the deparser of the last header that is read or written, if those behind it may be left to the
+    /// payload: the deparser emits all headers in the order in which they came, each statement writes fields alone, and
+    /// packets make one pass.
+    fn last_taken(
+        &self,
+        reads: &Reads,
+        statements: &[&Stmt],
+        deparser: &[Stmt],
+    ) -> Option<(usize, Vec<Option<usize>>)> {
+        let order = super::identity::order(self.program, Some(deparser))?;
+        if !self.may_cut || reads.payload || self.reached.stages {
+            return None;
+        }
+        let mut taken = reads.clone();
+        taken.headers.iter_mut().zip(&self.on_the_way).for_each(|(taken, on_the_way)| *taken |= on_the_way);
+        for stmt in statements.iter().filter(|stmt| changes(stmt)) {
+            let fields: Option<Vec<_>> = places(stmt)
+                .into_iter()
+                .map(|place| match base(place) {
+                    LValue::Field(header, _) => Some(header),
+                    _ => None,
+                })
+                .collect();
+            let fields = fields.filter(|fields| !fields.is_empty())?;
+            fields.into_iter().for_each(|header| taken.add_header(self.program, header));
+        }
+        let ranks = order.iter().enumerate().filter(|(i, _)| taken.header(HeaderId::at(*i)));
+        let last = ranks.filter_map(|(_, rank)| *rank).max()?;
+        Some((last, order))
+    }
+
+    /// What the statements, keys and, if something changes the packet, sending or measuring it read.
+    fn needs(&self, residual: &mut Residual, identity: bool) -> Needs {
         let program = &residual.program;
         let mut reads = Reads::none(program);
         let (mut changed, mut deparsed) = (false, false);
@@ -325,12 +389,21 @@ impl<'a> Pruner<'a> {
             table.keys.iter().for_each(|key| reads.expr(program, &key.value));
         }
         let deparsed = deparsed && (changed || !identity);
+        let mut cut = None;
         if deparsed {
-            reads.add_packet();
             let body = deparser.and_then(|id| program.blocks.get(id.index()));
             let body = body.map_or(&[][..], |(_, body)| body);
-            reads.body(program, body);
-            each(body, &mut |stmt| statements.push(stmt));
+            let taken = identity.then(|| self.last_taken(&reads, &statements, body)).flatten();
+            if let Some((last, order)) = taken {
+                let emitted = order.iter().enumerate().filter(|(_, rank)| rank.is_some_and(|at| at <= last));
+                emitted.for_each(|(i, _)| reads.add_header(program, &HeaderRef::Header(HeaderId::at(i))));
+                reads.payload = true;
+                cut = Some(last + 1);
+            } else {
+                reads.add_packet();
+                reads.body(program, body);
+                each(body, &mut |stmt| statements.push(stmt));
+            }
         }
         if let [first, second] = &self.stages[..] {
             let is_length = |(i, var): (usize, &pipeline::ir::Var)| {
@@ -342,6 +415,7 @@ impl<'a> Pruner<'a> {
             residual.measures = is_read && (resizes || !identity);
             if residual.measures {
                 reads.add_packet();
+                cut = None;
             }
         }
         // These stay for what else they do, and need room for their results.
@@ -349,7 +423,11 @@ impl<'a> Pruner<'a> {
             matches!(stmt, Stmt::Random(..) | Stmt::Meter(..) | Stmt::MeterEntry(..) | Stmt::Extern(..))
         };
         statements.iter().filter(stays).for_each(|stmt| super::parse::written(program, stmt, &mut reads));
-        (reads, deparsed)
+        if let Some(emitted) = cut {
+            let block = deparser.and_then(|id| residual.program.blocks.get_mut(id.index()));
+            block.into_iter().for_each(|(_, body)| body.truncate(emitted));
+        }
+        Needs { reads, deparsed, cut: cut.is_some() }
     }
 
     /// The program with what is known and read so far.
@@ -523,4 +601,59 @@ fn nothing() -> Parser {
     let next = pipeline::ir::Transition::To(pipeline::ir::Target::Accept);
     let start = pipeline::ir::ParserState { name: "start".to_owned(), ops: vec![], next };
     Parser { name: "nothing".to_owned(), states: vec![start] }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::collections::HashMap;
+
+    use super::*;
+
+    /// Operations of each state of the parser and headers that are emitted, in the residual of a program whose control
+    /// does this, and whose last state of the parser begins with that.
+    fn residual(vars: &str, control: &str, last: &str) -> (Vec<usize>, usize) {
+        let source = format!(
+            "program p {{
+              header link_t {{ kind: bit<8>; }} instance link: link_t;
+              header net_t {{ life: bit<8>; kind: bit<8>; }} instance net: net_t;
+              header port_t {{ from: bit<8>; to: bit<8>; }} instance port: port_t;
+              {vars}
+              parser in {{
+                state start {{ extract link; select (link.kind) {{ (8w1): state net; (_): accept; }} }}
+                state net {{ extract net; select (net.kind) {{ (8w6): state port; (_): accept; }} }}
+                state port {{ {last} extract port; goto accept; }}
+              }}
+              block control {{ {control} send current port 8w2; }}
+              block out {{ emit link; emit net; emit port; }}
+              stage s {{ parser in; control control; deparser out; }}
+            }}"
+        );
+        let program = pipeline::text::parse(&source).unwrap();
+        let facts = Facts { flags: 0, tables: vec![], actions: HashMap::new() };
+        let parser = &program.parsers[0];
+        let deparser = Pruner::deparser(&program).unwrap();
+        let identity =
+            crate::special::is_identity(&program, parser, Some(&program.blocks[deparser.index()].1));
+        let residual = Pruner::of(&program, &facts).residual(identity).unwrap();
+        let ops = residual.program.parsers[0].states.iter().map(|state| state.ops.len()).collect();
+        (ops, residual.program.blocks[deparser.index()].1.len())
+    }
+
+    #[test]
+    fn headers_behind_the_last_that_is_read_or_written_stay_in_the_payload() {
+        let (life, var) = ("net.life = (net.life - 8w1);", "var tail: bit<8>;");
+        assert_eq!(residual("", life, ""), (vec![1, 1, 0], 2));
+        assert_eq!(residual("", "link.kind = 8w9;", ""), (vec![1, 0, 0], 1));
+        // What is read there is needed, and what is in front of it.
+        assert_eq!(residual("", "link.kind = port.to;", ""), (vec![1, 1, 1], 3));
+        assert_eq!(residual("", "port.to = 8w9;", ""), (vec![1, 1, 1], 3));
+        // The parser goes on for something else than a header.
+        assert_eq!(residual(var, "link.kind = tail;", "tail = 8w1;"), (vec![1, 1, 1], 2));
+        // Headers come or go, or bytes between them.
+        for change in ["invalid link;", "insert { 8w1 };", "remove 32w1;", "truncate 32w3;"] {
+            assert_eq!(residual("", change, ""), (vec![1, 1, 1], 3), "{change}");
+        }
+    }
 }

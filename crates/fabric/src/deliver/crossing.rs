@@ -144,7 +144,9 @@ impl RxBatch {
                 self.open_len += len as u64;
             }
         };
-        put(output.header().as_ptr(), output.header().len());
+        if !output.header().is_empty() {
+            put(output.header().as_ptr(), output.header().len());
+        }
         output.for_each_payload(put);
         self.end_packet_in_class(output.offload(), output.class());
     }

@@ -17,7 +17,7 @@ use crate::deliver::reservation::{Reservation, Ticket};
 use crate::deliver::tools::Tools;
 use crate::fault::Fault;
 use crate::lists::output::{Output, OutputList};
-use crate::rx::HEADER_COPY;
+use crate::rx::{HEADER_COPY, RxBatch};
 use crate::sync::{AtomicBool, Ordering, SpinLock, UnsafeCell};
 
 /// A checked buffer of the receiver: `capacity` writable bytes.
@@ -53,6 +53,10 @@ pub unsafe trait RingBacking: Send + Sync {
     /// Whether entries are handed over one by one ([`RingBacking::hand_over`]) before [`RingBacking::publish`].
     const ONE_BY_ONE: bool = false;
 
+    /// Whether entries are read into a private view. A ring in the switch's own memory needs none: its
+    /// [`RingBacking::own_buffer`] is asked each time, and `Entry` has no bytes.
+    const VIEWED: bool = true;
+
     /// Reason for dropping packets without room.
     const FULL: DropReason = DropReason::RingFull;
 
@@ -65,6 +69,11 @@ pub unsafe trait RingBacking: Send + Sync {
 
     /// The buffer posted as entry `seq`: reads the descriptor once and checks it.
     fn buffer(&self, own: &mut Self::Own, seq: u32, entry: &mut Self::Entry) -> Result<Buffer, Fault>;
+
+    /// The buffer of entry `seq` of a ring that is not [viewed](RingBacking::VIEWED), all of which are equal in capacity.
+    fn own_buffer(&self, _seq: u32) -> Buffer {
+        Buffer { at: NonNull::dangling(), capacity: 0 }
+    }
 
     /// Prefetches what [`RingBacking::buffer`] and [`RingBacking::fill`] use of entry `seq`, which will be read next.
     fn prefetch(&self, _seq: u32) {}
@@ -98,6 +107,13 @@ pub unsafe trait RingBacking: Send + Sync {
     /// Records that entry `seq` holds `len` bytes of a packet, which continues in the next entry if `more`.
     fn fill(&self, seq: u32, entry: &mut Self::Entry, len: u32, more: bool);
 
+    /// Records that entry `seq` holds a packet of `len` bytes: [`RingBacking::describe`] and [`RingBacking::fill`].
+    #[inline(always)]
+    fn fill_packet(&self, seq: u32, entry: &mut Self::Entry, len: u32, output: &Output<'_>) {
+        self.describe(seq, output);
+        self.fill(seq, entry, len, false);
+    }
+
     /// Hands over the next entry, whose first buffer is `first`; it is filled and will be published.
     fn hand_over(&self, _own: &mut Self::Own, _first: &Buffer, _entry: &mut Self::Entry) {}
 
@@ -124,6 +140,12 @@ pub unsafe trait RingBacking: Send + Sync {
 
 /// See [`RingBacking::PREFIX`].
 const MAX_PREFIX: usize = 16;
+/// Forms of packets that [`TxRing::fill`] copies: all bytes are in the header; some are behind it; or there is no header
+/// ([`RxBatch::unloaded`](crate::rx::RxBatch)), and the packet lies in one piece.
+const HEADER: u8 = 0;
+const WITH_PAYLOAD: u8 = 1;
+const UNLOADED: u8 = 2;
+
 /// Entries brought into the view at once for packets that take several.
 const LOOK_AHEAD: u32 = 8;
 
@@ -188,7 +210,9 @@ impl<B: RingBacking> TxRing<B> {
     /// Creates a queue that starts at entry `start`.
     pub fn new(backing: B, own: B::Own, start: u32) -> Self {
         const { assert!(B::PREFIX <= MAX_PREFIX) };
+        const { assert!(B::VIEWED || size_of::<B::Entry>() == 0 && !B::CHAINED && !B::ONE_BY_ONE) };
         let size = backing.size();
+        let viewed = if B::VIEWED { size } else { 0 };
         let none = Buffer { at: NonNull::dangling(), capacity: 0 };
         Self {
             state: SpinLock::new(State {
@@ -200,7 +224,7 @@ impl<B: RingBacking> TxRing<B> {
                 fault: None,
                 own,
             }),
-            view: (0..size)
+            view: (0..viewed)
                 .map(|_| UnsafeCell::new(Slot { first: none, entry: B::Entry::default() }))
                 .collect(),
             mask: size - 1,
@@ -215,7 +239,7 @@ impl<B: RingBacking> TxRing<B> {
         &self.backing
     }
 
-    /// The view's entry `seq`, for reading and writing.
+    /// The view's entry `seq`, for reading and writing; only of rings that have a view.
     ///
     /// The caller has reserved the entry and not completed it; or it holds the lock, and the entry is not reserved or
     /// its run is complete. While that holds, no other thread accesses the entry: see `Sync`.
@@ -225,6 +249,18 @@ impl<B: RingBacking> TxRing<B> {
         self.view[(seq & self.mask) as usize].with_mut(|slot| slot)
     }
 
+    /// The first buffer of entry `seq`, which the caller reserved, and the entry's state beside it.
+    #[inline(always)]
+    fn buffer_and_entry(&self, seq: u32) -> (Buffer, *mut B::Entry) {
+        if !B::VIEWED {
+            // The state has no bytes.
+            return (self.backing.own_buffer(seq), NonNull::dangling().as_ptr());
+        }
+        let slot = self.slot(seq);
+        // SAFETY: the caller reserved the entry.
+        unsafe { ((*slot).first, &raw mut (*slot).entry) }
+    }
+
     /// Brings up to `want` more entries into the view. Returns whether there were any.
     #[inline]
     fn extend_view(&self, state: &mut State<B::Own>, want: u32) -> Result<bool, Broken> {
@@ -232,13 +268,18 @@ impl<B: RingBacking> TxRing<B> {
             let published = state.reservation.published();
             let posted = self.backing.posted(&mut state.own, published).map_err(|fault| state.end(fault))?;
             // A receiver that takes back posted entries would move `viewed` past the ring's end below.
-            let (size, seen) = (self.view.len() as u32, state.viewed.wrapping_sub(published));
+            let (size, seen) = (self.mask.wrapping_add(1), state.viewed.wrapping_sub(published));
             if posted.wrapping_sub(state.viewed) > size.saturating_sub(seen) {
                 return Err(state.end(Fault::RingIndex { published: posted.wrapping_sub(published), size }));
             }
             state.posted = posted;
         }
         let n = state.posted.wrapping_sub(state.viewed).min(want);
+        if !B::VIEWED {
+            state.min_capacity = self.backing.own_buffer(state.viewed).capacity;
+            state.viewed = state.viewed.wrapping_add(n);
+            return Ok(n > 0);
+        }
         if state.viewed == state.reservation.next_free() {
             state.min_capacity = u32::MAX;
         }
@@ -278,15 +319,40 @@ impl<B: RingBacking> TxRing<B> {
             = fill_all at self.level;
     }
 
+    /// [`TxRing::fill_list`] of short packets that are [unloaded](OutputList::is_unloaded): apart from the usual loop,
+    /// which it would slow down.
+    #[inline(never)]
+    fn fill_unloaded(&self, list: &OutputList<'_>, seq: u32) -> u64 {
+        self.fill_where_they_lie(list, seq)
+    }
+
+    each_level! {
+        fn fill_where_they_lie [fill_where_they_lie_v3, fill_where_they_lie_v4](self: &Self, list: &OutputList<'_>, seq: u32) -> u64
+            = fill_each_unloaded at self.level;
+    }
+
+    #[inline(always)]
+    fn fill_each_unloaded(&self, list: &OutputList<'_>, mut seq: u32) -> u64 {
+        let mut bytes = 0;
+        for output in list.iter() {
+            bytes += u64::from(output.len());
+            seq = self.fill::<UNLOADED>(seq, &output);
+        }
+        bytes
+    }
+
     #[inline(always)]
     fn fill_all(&self, list: &OutputList<'_>, mut seq: u32) -> u64 {
         let mut bytes = 0;
         if list.longest() <= HEADER_COPY as u32 {
+            if list.is_unloaded() {
+                return self.fill_unloaded(list, seq);
+            }
             // All their bytes are already private.
             for output in list.iter() {
                 debug_assert_eq!(output.payload_len(), 0);
                 bytes += u64::from(output.len());
-                seq = self.fill::<false>(seq, &output);
+                seq = self.fill::<HEADER>(seq, &output);
             }
             return bytes;
         }
@@ -301,34 +367,33 @@ impl<B: RingBacking> TxRing<B> {
                 self.fetch(seq.wrapping_add(1), next);
             }
             bytes += u64::from(output.len());
-            seq = self.fill::<true>(seq, &output);
+            seq = self.fill::<WITH_PAYLOAD>(seq, &output);
         }
         bytes
     }
 
-    /// Copies one packet, with a payload if `PAYLOAD`, into the entries from `seq` on, all reserved by the caller;
-    /// returns the entry after its last.
+    /// Copies one packet of a form into the entries from `seq` on, all reserved by the caller; returns the entry after its
+    /// last.
     #[inline(always)]
-    fn fill<const PAYLOAD: bool>(&self, seq: u32, output: &Output<'_>) -> u32 {
-        let header = output.header();
-        let len = if PAYLOAD { output.len() } else { header.len() as u32 } + B::PREFIX as u32;
-        // SAFETY: the caller reserved the entry.
-        let slot = unsafe { &mut *self.slot(seq) };
-        if len > slot.first.capacity {
-            return self.fill_pieces(seq, output);
+    fn fill<const FORM: u8>(&self, seq: u32, output: &Output<'_>) -> u32 {
+        let header = if FORM == UNLOADED { output.in_one_piece() } else { output.header() };
+        let len = if FORM == WITH_PAYLOAD { output.len() } else { header.len() as u32 } + B::PREFIX as u32;
+        let (first, entry) = self.buffer_and_entry(seq);
+        if len > first.capacity {
+            return self.fill_pieces(seq, output.batch(), output.version());
         }
         let mut prefix = [0; MAX_PREFIX];
         if B::PREFIX > 0 {
             self.backing.prefix(output, 1, &mut prefix[..B::PREFIX]);
         }
-        let start = slot.first.at.as_ptr();
+        let start = first.at.as_ptr();
         // SAFETY: the buffer was checked and holds `len` bytes.
         unsafe {
             if B::PREFIX > 0 {
                 copy::short(prefix.as_ptr(), start, B::PREFIX);
             }
-            copy::bytes(header.as_ptr(), start.add(B::PREFIX), header.len());
-            if PAYLOAD && output.payload_len() > 0 {
+            copy::bytes(header.cast(), start.add(B::PREFIX), header.len());
+            if FORM == WITH_PAYLOAD && output.payload_len() > 0 {
                 let mut to = start.add(B::PREFIX + header.len());
                 output.for_each_payload(|from, n| {
                     copy::payload(from, to, n);
@@ -336,8 +401,8 @@ impl<B: RingBacking> TxRing<B> {
                 });
             }
         }
-        self.backing.describe(seq, output);
-        self.backing.fill(seq, &mut slot.entry, len, false);
+        // SAFETY: the caller reserved the entry.
+        self.backing.fill_packet(seq, unsafe { &mut *entry }, len, output);
         seq.wrapping_add(1)
     }
 
@@ -350,9 +415,11 @@ impl<B: RingBacking> TxRing<B> {
         copy::fetch_to_write(to.at.as_ptr(), output.len().min(to.capacity) as usize);
     }
 
-    /// As [`TxRing::fill`], for a packet that takes several buffers.
+    /// As [`TxRing::fill`], for a packet that takes several buffers: a version of a batch, since a reference to an output
+    /// would have the usual loop keep each of its outputs in memory.
     #[cold]
-    fn fill_pieces(&self, mut seq: u32, output: &Output<'_>) -> u32 {
+    fn fill_pieces(&self, mut seq: u32, batch: &RxBatch, v: u16) -> u32 {
+        let output = &Output::new(batch, v);
         self.backing.describe(seq, output);
         let len = output.len() + B::PREFIX as u32;
         let mut prefix = [0; MAX_PREFIX];
@@ -369,10 +436,10 @@ impl<B: RingBacking> TxRing<B> {
                     used = 0;
                     nth += 1;
                     // SAFETY: the caller reserved the entries of this packet.
-                    let slot = unsafe { &mut *self.slot(seq) };
-                    let next = if B::CHAINED { self.backing.next_buffer(&slot.entry, nth) } else { None };
+                    let entry = unsafe { &mut *self.buffer_and_entry(seq).1 };
+                    let next = if B::CHAINED { self.backing.next_buffer(entry, nth) } else { None };
                     if next.is_none() {
-                        self.backing.fill(seq, &mut slot.entry, before, true);
+                        self.backing.fill(seq, entry, before, true);
                     }
                     buffer = next.unwrap_or_else(|| {
                         seq = seq.wrapping_add(1);
@@ -403,8 +470,7 @@ impl<B: RingBacking> TxRing<B> {
         output.for_each_payload(|from, n| put(from, n, true));
         debug_assert_eq!(left, 0);
         // SAFETY: as above.
-        let slot = unsafe { &mut *self.slot(seq) };
-        self.backing.fill(seq, &mut slot.entry, before + used, false);
+        self.backing.fill(seq, unsafe { &mut *self.buffer_and_entry(seq).1 }, before + used, false);
         seq.wrapping_add(1)
     }
 
@@ -420,14 +486,17 @@ impl<B: RingBacking> TxRing<B> {
     }
 
     /// The first buffer of entry `seq`, which the caller reserved.
+    #[inline(always)]
     fn first(&self, seq: u32) -> Buffer {
-        // SAFETY: the caller reserved the entry.
-        unsafe { (*self.slot(seq)).first }
+        self.buffer_and_entry(seq).0
     }
 
     /// Capacity of entry `seq`; the caller has reserved it, or holds the lock and the entry is not reserved.
     #[inline(always)]
     fn capacity(&self, seq: u32) -> u32 {
+        if !B::VIEWED {
+            return self.first(seq).capacity;
+        }
         // SAFETY: by the caller's guarantee.
         self.room(unsafe { &*self.slot(seq) })
     }

@@ -141,7 +141,14 @@ impl<'a> Output<'a> {
         Output { batch, record: &batch.records[usize::from(v)], v }
     }
 
+    /// Its batch.
+    #[inline(always)]
+    pub(crate) fn batch(&self) -> &'a RxBatch {
+        self.batch
+    }
+
     /// Number of its version in the batch.
+    #[inline(always)]
     pub(crate) fn version(&self) -> u16 {
         self.v
     }
@@ -175,13 +182,19 @@ impl<'a> Output<'a> {
         self.record.class
     }
 
-    /// Private header bytes.
+    /// Private header bytes. None of packets that have waited in the switch's own memory: all of theirs are payload.
     #[inline(always)]
     pub fn header(&self) -> &'a [u8] {
-        self.batch.header(usize::from(self.v))
+        self.batch.header_of(usize::from(self.v), self.record)
     }
 
-    /// Bytes still in the sender's memory.
+    /// All bytes of a packet of an [unloaded](RxBatch::leave_unloaded) batch, where they lie.
+    #[inline(always)]
+    pub(crate) fn in_one_piece(&self) -> *const [u8] {
+        std::ptr::slice_from_raw_parts(self.record.at, self.record.to as usize)
+    }
+
+    /// Bytes still in the memory where the packet came.
     #[inline(always)]
     pub fn payload_len(&self) -> u32 {
         self.record.payload_len()
@@ -240,6 +253,12 @@ impl<'a> OutputList<'a> {
     /// The arena that holds its packets' headers, if there is one.
     pub(crate) fn arena(&self) -> Option<crate::rx::arena::Arena> {
         self.batch.slots.lent()
+    }
+
+    /// Whether its packets have no private headers: see [`RxBatch::leave_unloaded`].
+    #[inline(always)]
+    pub(crate) fn is_unloaded(&self) -> bool {
+        self.batch.unloaded
     }
 
     /// Upper bound of the lengths of its outputs, bytes.

@@ -24,7 +24,7 @@ use crate::fault::Fault;
 use crate::lists::output::{Output, OutputList};
 use crate::rx::{MAX_PACKET, MIN_PACKET, RxBatch};
 use crate::slab::Slab;
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Bytes of a slot.
 pub(crate) const SLOT_LEN: u32 = 2048;
@@ -33,28 +33,36 @@ const STRIDE: usize = SLOT_LEN as usize + 64;
 /// Cycles of the unit of [`RetainedPacket::arrival`], as a power of two.
 const TIME_SHIFT: u32 = 10;
 
-/// The highest bit of a slot's length: the packet continues in the next slot.
-const MORE: u32 = 1 << 31;
-
 /// What is beside a slot.
 #[derive(Debug, Default)]
 #[repr(align(16))]
 struct Beside {
-    /// Used bytes of the slot, and [`MORE`].
-    len: AtomicU32,
-    /// Of the packet that begins in the slot: its class, and [`WORK`];
-    class: AtomicU32,
-    /// when it came.
+    /// Used bytes of the slot; flags; of the packet that begins in the slot, its class, from bit [`CLASS`] on.
+    packet: AtomicU64,
+    /// When the packet that begins in the slot came.
     arrival: AtomicU32,
 }
 
-/// In [`Beside::class`]: the packet has offload metadata.
-const WORK: u32 = 1 << 16;
+/// In [`Beside::packet`]: the packet continues in the next slot.
+const MORE: u64 = 1 << 31;
+/// In [`Beside::packet`]: the packet has offload metadata.
+const WORK: u64 = 1 << 48;
+/// First bit of the class in [`Beside::packet`].
+const CLASS: u32 = 32;
+
+/// The class in [`Beside::packet`].
+#[inline(always)]
+fn class_of(packet: u64) -> u16 {
+    (packet >> CLASS) as u16
+}
 
 /// Ring of retained packets. See the module.
 pub(crate) struct Retained {
     memory: Slab,
+    /// A power of two of them.
     beside: Box<[Beside]>,
+    /// Their number less one.
+    mask: u32,
     /// Offload metadata, as virtio-net's header, of packets that have some, by their first slot.
     offloads: Box<[[AtomicU32; virtio_net::HEADER_LEN / 4]]>,
     published: OwnLine,
@@ -94,7 +102,6 @@ pub(crate) struct Sum {
 }
 
 impl Sum {
-    #[inline]
     fn add(&mut self, packet: &RetainedPacket, now: u64) {
         let waited = packet.waited(now);
         self.packets += 1;
@@ -111,6 +118,7 @@ impl Retained {
         Arc::new(Self {
             memory: Slab::new(slots as usize * STRIDE),
             beside: (0..slots).map(|_| Beside::default()).collect(),
+            mask: slots - 1,
             offloads: (0..slots).map(|_| Default::default()).collect(),
             published: OwnLine::default(),
             taken: OwnLine::default(),
@@ -148,18 +156,32 @@ impl Retained {
     }
 
     /// First byte of slot `seq`.
+    #[inline(always)]
     fn slot(&self, seq: u32) -> NonNull<u8> {
-        let at = (seq as usize & (self.beside.len() - 1)) * STRIDE;
-        // SAFETY: `at` is less than slots * STRIDE, which is the memory's length.
-        unsafe { self.memory.at(at) }
+        // SAFETY: it is less than slots * STRIDE, which is the memory's length.
+        unsafe { self.memory.at(self.index(seq) * STRIDE) }
     }
 
+    /// What is beside slot `seq`.
+    #[inline(always)]
+    fn beside(&self, seq: u32) -> &Beside {
+        // SAFETY: the mask is less than the number of slots.
+        unsafe { self.beside.get_unchecked(self.index(seq)) }
+    }
+
+    #[inline(always)]
     fn index(&self, seq: u32) -> usize {
-        seq as usize & (self.beside.len() - 1)
+        (seq & self.mask) as usize
     }
 
+    /// [`Beside::packet`] of slot `seq`.
+    fn packet_of(&self, seq: u32) -> u64 {
+        self.beside(seq).packet.load(Ordering::Relaxed)
+    }
+
+    /// Used bytes of slot `seq`.
     fn len_of(&self, seq: u32) -> u32 {
-        self.beside.get(self.index(seq)).map_or(0, |beside| beside.len.load(Ordering::Relaxed))
+        (self.packet_of(seq) & (MORE - 1)) as u32
     }
 
     /// Slot of the next unreleased packet. For the reader.
@@ -172,14 +194,14 @@ impl Retained {
         let end = self.published.0.load(Ordering::Acquire);
         let (mut seq, mut len) = (at, 0);
         while seq != end {
-            let field = self.len_of(seq);
-            len += field & !MORE;
+            len += self.len_of(seq);
+            let is_last = self.packet_of(seq) & MORE == 0;
             seq = seq.wrapping_add(1);
-            if field & MORE == 0 {
-                let first = self.beside.get(self.index(at))?;
-                let class = first.class.load(Ordering::Relaxed);
-                let offload = if class & WORK == 0 { Offload::NONE } else { self.offload(at) };
-                let (class, arrival) = (class as u16, first.arrival.load(Ordering::Relaxed));
+            if is_last {
+                let first = self.beside(at);
+                let packet = first.packet.load(Ordering::Relaxed);
+                let offload = if packet & WORK == 0 { Offload::NONE } else { self.offload(at) };
+                let (class, arrival) = (class_of(packet), first.arrival.load(Ordering::Relaxed));
                 return Some(RetainedPacket {
                     first: at,
                     slots: seq.wrapping_sub(at),
@@ -201,6 +223,8 @@ impl Retained {
         for (word, bytes) in words.zip(header.chunks_exact(4)) {
             word.store(bytes.first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes)), Ordering::Relaxed);
         }
+        let packet = &self.beside(seq).packet;
+        packet.store(packet.load(Ordering::Relaxed) | WORK, Ordering::Relaxed);
     }
 
     /// Metadata of the packet that begins in slot `at`.
@@ -219,7 +243,7 @@ impl Retained {
     pub(crate) fn for_each_piece(&self, packet: &RetainedPacket, mut f: impl FnMut(NonNull<u8>, u32)) {
         for i in 0..packet.slots {
             let seq = packet.first.wrapping_add(i);
-            f(self.slot(seq), self.len_of(seq) & !MORE);
+            f(self.slot(seq), self.len_of(seq));
         }
     }
 
@@ -244,23 +268,38 @@ impl Retained {
         sum
     }
 
-    /// The same for packets in one slot without metadata.
+    /// The same for packets in one slot without metadata, up to the end of the ring's memory.
     #[inline]
-    fn add_plain(&self, batch: &mut RxBatch, at: &mut u32, end: u32, budget: u64, now: u64, to: &mut Sum) {
-        // In registers.
-        let (mut seq, mut sum) = (*at, *to);
+    fn add_plain(&self, batch: &mut RxBatch, at: &mut u32, end: u32, budget: u64, now: u64, sum: &mut Sum) {
+        let slots = end.wrapping_sub(*at) as usize;
+        let (bytes, now, first) = (batch.bytes, time(now), self.index(*at));
+        let Some(beside) = self.beside.get(first..) else { return };
+        let longest = beside.first().map_or(0, |beside| since(beside.arrival.load(Ordering::Relaxed), now));
+        let (mut beside, mut slot, mut waited) = (beside.iter(), self.slot(*at), 0i64);
         let piece = |_| {
-            if seq == end || sum.bytes >= budget {
+            let beside = beside.next()?;
+            let packet = beside.packet.load(Ordering::Relaxed);
+            // Flags make it longer than any packet.
+            let len = packet & !(u64::from(u16::MAX) << CLASS);
+            if len.wrapping_sub(MIN_PACKET.into()) > u64::from(MAX_PACKET - MIN_PACKET) {
                 return None;
             }
-            let (packet, start) = self.plain_packet(seq)?;
-            sum.add(&packet, now);
-            seq = seq.wrapping_add(1);
-            Some((start, packet.len, packet.class))
+            // Other workers may have looked at the clock later.
+            waited += i64::from(now.wrapping_sub(beside.arrival.load(Ordering::Relaxed)).cast_signed());
+            let its = slot;
+            // SAFETY: the slot has its entry in `beside`, so the memory goes on for a stride.
+            slot = unsafe { slot.add(STRIDE) };
+            Some((its, len as u32, class_of(packet)))
         };
-        // SAFETY: the slots of the packets belong to the reader until it releases them, which it does after the batch.
-        unsafe { batch.add_plain_in_class(usize::MAX, piece) };
-        (*at, *to) = (seq, sum);
+        // SAFETY: the slots of the packets belong to the reader until it releases them, which it does after the batch;
+        // `piece` has checked their lengths.
+        let added = unsafe { batch.add_plain_in_class(slots, budget.saturating_sub(sum.bytes), piece) };
+        *at = at.wrapping_add(added as u32);
+        sum.packets += added;
+        sum.bytes += batch.bytes - bytes;
+        sum.waited += waited.max(0).cast_unsigned() << TIME_SHIFT;
+        // Those behind the first have come later, but for what clocks of workers differ.
+        sum.longest = sum.longest.max(u64::from(longest) << TIME_SHIFT);
     }
 
     /// The sum of so many packets from slot `at` on, which it moves.
@@ -272,19 +311,6 @@ impl Retained {
             *at = packet.end();
         }
         sum
-    }
-
-    /// The packet that starts in slot `at` and its first byte, if it is published, in one slot and has no metadata.
-    #[inline]
-    fn plain_packet(&self, at: u32) -> Option<(RetainedPacket, NonNull<u8>)> {
-        let beside = self.beside.get(self.index(at))?;
-        let (len, class) = (beside.len.load(Ordering::Relaxed), beside.class.load(Ordering::Relaxed));
-        if len & MORE != 0 || class & WORK != 0 || len < MIN_PACKET {
-            return None;
-        }
-        let (class, arrival) = (class as u16, beside.arrival.load(Ordering::Relaxed));
-        let packet = RetainedPacket { first: at, slots: 1, len, offload: Offload::NONE, class, arrival };
-        Some((packet, self.slot(at)))
     }
 
     /// Adds a packet to a batch.
@@ -321,8 +347,20 @@ impl RetainedPacket {
 
     /// Cycles that it has waited until `now`, to within a thousand.
     pub(crate) fn waited(&self, now: u64) -> u64 {
-        u64::from(((now >> TIME_SHIFT) as u32).wrapping_sub(self.arrival)) << TIME_SHIFT
+        u64::from(since(self.arrival, time(now))) << TIME_SHIFT
     }
+}
+
+/// The time since a packet came; none if it came after the reader had looked at the clock.
+#[inline(always)]
+fn since(arrival: u32, now: u32) -> u32 {
+    now.wrapping_sub(arrival).cast_signed().max(0).cast_unsigned()
+}
+
+/// A time as in [`RetainedPacket::arrival`].
+#[inline(always)]
+fn time(cycles: u64) -> u32 {
+    (cycles >> TIME_SHIFT) as u32
 }
 
 /// The workers' end of the ring.
@@ -339,6 +377,7 @@ unsafe impl RingBacking for Filling {
     type Entry = ();
 
     const FULL: DropReason = DropReason::QueueFull;
+    const VIEWED: bool = false;
 
     fn size(&self) -> u32 {
         self.retained.size()
@@ -349,27 +388,28 @@ unsafe impl RingBacking for Filling {
         Ok(self.retained.taken.0.load(Ordering::Acquire).wrapping_add(self.size()))
     }
 
-    #[inline]
     fn buffer(&self, (): &mut (), seq: u32, (): &mut ()) -> Result<Buffer, Fault> {
-        Ok(Buffer { at: self.retained.slot(seq), capacity: SLOT_LEN })
+        Ok(self.own_buffer(seq))
     }
 
     #[inline(always)]
-    fn describe(&self, seq: u32, output: &Output<'_>) {
-        let Some(beside) = self.retained.beside.get(self.retained.index(seq)) else { return };
-        let work = if output.is_plain() { 0 } else { WORK };
-        beside.class.store(u32::from(output.class()) | work, Ordering::Relaxed);
-        beside.arrival.store(self.arrival.load(Ordering::Relaxed), Ordering::Relaxed);
-        if work != 0 {
-            self.retained.keep_offload(seq, &output.offload());
-        }
+    fn own_buffer(&self, seq: u32) -> Buffer {
+        Buffer { at: self.retained.slot(seq), capacity: SLOT_LEN }
     }
 
-    #[inline]
+    fn describe(&self, seq: u32, output: &Output<'_>) {
+        self.begin(seq, 0, output);
+    }
+
     fn fill(&self, seq: u32, (): &mut (), len: u32, more: bool) {
-        if let Some(beside) = self.retained.beside.get(self.retained.index(seq)) {
-            beside.len.store(if more { len | MORE } else { len }, Ordering::Relaxed);
-        }
+        let described = self.retained.packet_of(seq) & !u64::from(u32::MAX);
+        let len = u64::from(len) | if more { MORE } else { 0 };
+        self.retained.beside(seq).packet.store(described | len, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    fn fill_packet(&self, seq: u32, (): &mut (), len: u32, output: &Output<'_>) {
+        self.begin(seq, len, output);
     }
 
     #[inline]
@@ -385,6 +425,20 @@ unsafe impl RingBacking for Filling {
 
     fn faulted(&self) -> bool {
         false
+    }
+}
+
+impl Filling {
+    /// Keeps what is beside a packet that begins in slot `seq`, which holds `len` bytes of it.
+    #[inline(always)]
+    fn begin(&self, seq: u32, len: u32, output: &Output<'_>) {
+        let beside = self.retained.beside(seq);
+        let packet = u64::from(output.class()) << CLASS | u64::from(len);
+        beside.arrival.store(self.arrival.load(Ordering::Relaxed), Ordering::Relaxed);
+        beside.packet.store(packet, Ordering::Relaxed);
+        if !output.is_plain() {
+            self.retained.keep_offload(seq, &output.offload());
+        }
     }
 }
 
@@ -405,7 +459,7 @@ impl ClassQueue {
     /// Copies the packets of a list, as far as there is room; returns the number of those without. The caller rings the
     /// drain.
     pub(crate) fn put(&self, list: &mut OutputList<'_>, now: u64, tools: &mut Tools) -> Result<u32, Fault> {
-        self.ring.backing().arrival.store((now >> TIME_SHIFT) as u32, Ordering::Relaxed);
+        self.ring.backing().arrival.store(time(now), Ordering::Relaxed);
         let counters = QueueCounters::default();
         let wanted = list.len() as u32;
         self.ring.deliver(list, &counters, tools)?;

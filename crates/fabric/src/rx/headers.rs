@@ -13,6 +13,17 @@ impl RxBatch {
         self.used_versions = self.packets;
     }
 
+    /// For packets in the switch's own memory, which need no private copy: leaves them where they are, if all are in one
+    /// piece and without work left; otherwise loads their headers.
+    #[inline]
+    pub(crate) fn leave_unloaded(&mut self) {
+        if self.offloads || self.used_segments > 0 {
+            return self.load_headers();
+        }
+        self.unloaded = true;
+        self.used_versions = self.packets;
+    }
+
     each_level! {
         fn copy_all [copy_all_v3, copy_all_v4](self: &mut Self) = copy_headers at self.level;
     }
@@ -74,9 +85,15 @@ impl RxBatch {
     /// The private header bytes of a version.
     #[inline(always)]
     pub(crate) fn header(&self, v: usize) -> &[u8] {
-        let record = &self.records[v];
-        // SAFETY: `v` is below `SLOTS`, or the line above would have panicked; every record has `start + header_len <=
-        // SLOT_LEN` (`record.rs`).
+        self.header_of(v, &self.records[v])
+    }
+
+    /// The private header bytes of version `v`, which this is the record of.
+    #[inline(always)]
+    pub(crate) fn header_of(&self, v: usize, record: &Record) -> &[u8] {
+        debug_assert!(std::ptr::eq(record, &raw const self.records[v]));
+        // SAFETY: there is a record, so `v` is below `SLOTS`; every record has `start + header_len <= SLOT_LEN`
+        // (`record.rs`).
         unsafe { self.slots.bytes(v, record.start.into(), record.header_len.into()) }
     }
 }

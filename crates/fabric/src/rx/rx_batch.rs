@@ -52,6 +52,8 @@ pub struct RxBatch {
     pub(crate) longest: u32,
     /// Whether any version has work left.
     pub(crate) offloads: bool,
+    /// Whether its packets stay where they are, without private headers: see [`RxBatch::leave_unloaded`].
+    pub(crate) unloaded: bool,
     /// Packets that the logic has originated.
     pub(super) originated: usize,
     pub(crate) used_versions: usize,
@@ -104,6 +106,7 @@ impl RxBatch {
             packets: 0,
             longest: 0,
             offloads: false,
+            unloaded: false,
             originated: 0,
             used_versions: 0,
             used_segments: 0,
@@ -128,6 +131,7 @@ impl RxBatch {
         self.longest = 0;
         self.offloads = false;
         self.has_notes = false;
+        self.unloaded = false;
         self.originated = 0;
         self.used_versions = 0;
         self.used_segments = 0;
@@ -186,23 +190,28 @@ impl RxBatch {
         most: usize,
         mut piece: impl FnMut(usize) -> Option<(NonNull<u8>, u32)>,
     ) -> usize {
+        let fits = |len: &u32| len.wrapping_sub(MIN_PACKET) <= MAX_PACKET - MIN_PACKET;
+        let piece = |i| piece(i).filter(|(_, len)| fits(len)).map(|(at, len)| (at, len, 0));
         // SAFETY: by the caller's promise.
-        unsafe { self.add_plain_in_class(most, |i| piece(i).map(|(at, len)| (at, len, 0))) }
+        unsafe { self.add_plain_in_class(most, u64::MAX, piece) }
     }
 
-    /// The same for packets that come in a traffic class, the third of what `piece` returns.
+    /// The same for packets that come in a traffic class, the third of what `piece` returns; ends when they have so many
+    /// bytes, too.
     ///
     /// # Safety
-    /// As for [`RxBatch::add_plain`].
+    /// As for [`RxBatch::add_plain`]; and no length is shorter than [`MIN_PACKET`] or longer than [`MAX_PACKET`].
     #[inline(always)]
     pub(crate) unsafe fn add_plain_in_class(
         &mut self,
         most: usize,
+        most_bytes: u64,
         mut piece: impl FnMut(usize) -> Option<(NonNull<u8>, u32, u16)>,
     ) -> usize {
         let first = self.packets;
         let end = first + most.min(self.limits.packets.saturating_sub(first));
-        let (mut bytes, most_bytes, mut longest) = (self.bytes, self.limits.bytes as u64, self.longest);
+        let (mut bytes, mut longest) = (self.bytes, self.longest);
+        let most_bytes = bytes.saturating_add(most_bytes).min(self.limits.bytes as u64);
         let records = self.records.get_mut(first..end).unwrap_or_default();
         let mut added = 0;
         for record in records {
@@ -210,9 +219,6 @@ impl RxBatch {
                 break;
             }
             let Some((at, len, class)) = piece(added) else { break };
-            if len.wrapping_sub(MIN_PACKET) > MAX_PACKET - MIN_PACKET {
-                break;
-            }
             *record = Record { class, ..Record::plain((first + added) as u16, at.as_ptr(), len) };
             copy::prefetch_read(at.as_ptr());
             if len > 64 {

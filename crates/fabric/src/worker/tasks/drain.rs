@@ -145,9 +145,11 @@ impl Drain {
         if packets == 0 {
             return Ran { packets: 0, next };
         }
-        batch.load_headers();
         if self.plan.classes.marks() {
+            batch.load_headers();
             self.mark(batch);
+        } else {
+            batch.leave_unloaded();
         }
         context.tools.nested.begin();
         let done = match self.deliver(context, packets) {
