@@ -164,6 +164,10 @@ fn headers_that_are_left_to_the_payload_leave_as_they_came() {
         "link.kind = 8w9;",
         "link.kind = tail;",
         "if (port.to == 8w3) { link.kind = 8w9; }",
+        "valid net;",
+        "invalid net;",
+        "push tag 1; valid tag[0]; tag[0].kind = 7w5;",
+        "pop tag 1;",
     ] {
         let source = format!(
             "program p {{

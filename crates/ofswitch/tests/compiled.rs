@@ -207,12 +207,12 @@ impl Pair {
         let found = effects.to_interp_each(&fates, received.iter().map(|packet| packet.len));
         for (received, found) in received.iter().zip(found) {
             let outcome = interp::run(self.switches[0].0.state(), &mut world(), received, &LIMITS, false);
-            let shortest = |effects: &[interp::Effect]| -> Vec<_> {
-                effects.iter().map(|effect| effect.clone().shortest(received)).collect()
+            let canonical = |effects: &[interp::Effect]| -> Vec<_> {
+                effects.iter().map(|effect| effect.clone().canonical(received)).collect()
             };
             assert_eq!(
-                shortest(&found),
-                shortest(&outcome.effects),
+                canonical(&found),
+                canonical(&outcome.effects),
                 "specialised: {}, flows: {flows:#?}, packet: {:x?}",
                 self.is_specialised(),
                 received.visible

@@ -18,7 +18,7 @@ use pipeline::ir::{
 
 use super::Facts;
 use super::fold::Known;
-use super::uses::{Reads, base, changes, deparses, each, places, resizes};
+use super::uses::{Reads, changes, deparses, each, places, resizes};
 
 /// Rounds in which what is read settles: each removes an assignment at least.
 const ROUNDS: usize = 64;
@@ -337,7 +337,7 @@ impl<'a> Pruner<'a> {
     }
 
     /// The place in the deparser of the last header that is read or written, if those behind it may be left to the
-    /// payload: the deparser emits all headers in the order in which they came, each statement writes fields alone, and
+    /// payload: the deparser emits all headers in the order in which they came, no statement changes what is behind them, and
     /// packets make one pass.
     fn last_taken(
         &self,
@@ -352,15 +352,11 @@ impl<'a> Pruner<'a> {
         let mut taken = reads.clone();
         taken.headers.iter_mut().zip(&self.on_the_way).for_each(|(taken, on_the_way)| *taken |= on_the_way);
         for stmt in statements.iter().filter(|stmt| changes(stmt)) {
-            let fields: Option<Vec<_>> = places(stmt)
-                .into_iter()
-                .map(|place| match base(place) {
-                    LValue::Field(header, _) => Some(header),
-                    _ => None,
-                })
-                .collect();
-            let fields = fields.filter(|fields| !fields.is_empty())?;
-            fields.into_iter().for_each(|header| taken.add_header(self.program, header));
+            // These change bytes behind the headers, or read all of them.
+            if matches!(stmt, Stmt::Truncate(_) | Stmt::Insert(_) | Stmt::Remove(_) | Stmt::Reparse) {
+                return None;
+            }
+            super::parse::written(self.program, stmt, &mut taken);
         }
         let ranks = order.iter().enumerate().filter(|(i, _)| taken.header(HeaderId::at(*i)));
         let last = ranks.filter_map(|(_, rank)| *rank).max()?;
@@ -651,8 +647,11 @@ mod tests {
         assert_eq!(residual("", "port.to = 8w9;", ""), (vec![1, 1, 1], 3));
         // The parser goes on for something else than a header.
         assert_eq!(residual(var, "link.kind = tail;", "tail = 8w1;"), (vec![1, 1, 1], 2));
-        // Headers come or go, or bytes between them.
-        for change in ["invalid link;", "insert { 8w1 };", "remove 32w1;", "truncate 32w3;"] {
+        // Headers come or go.
+        assert_eq!(residual("", "invalid link;", ""), (vec![1, 0, 0], 1));
+        assert_eq!(residual("", "valid net;", ""), (vec![1, 1, 0], 2));
+        // Bytes behind them do.
+        for change in ["insert { 8w1 };", "remove 32w1;", "truncate 32w3;"] {
             assert_eq!(residual("", change, ""), (vec![1, 1, 1], 3), "{change}");
         }
     }

@@ -99,7 +99,7 @@ impl Pair {
 
     fn compare(&self, received: &Received<'_>, expected: &[interp::Effect], found: &[interp::Effect]) {
         let same = |(a, b): (&interp::Effect, &interp::Effect)| {
-            a.clone().shortest(received) == b.clone().shortest(received)
+            a.clone().canonical(received) == b.clone().canonical(received)
         };
         if found.len() != expected.len() || !found.iter().zip(expected).all(same) {
             let mut again = World { now: 1_000_000, seed: 7 };

@@ -175,10 +175,10 @@ pub enum Effect {
 }
 
 impl Effect {
-    /// The same with the shortest form of its packet ([`Form::shortest`]): effects that mean the same are equal then.
-    pub fn shortest(mut self, received: &Received<'_>) -> Self {
+    /// The same with the canonical form of its packet ([`Form::canonical`]): effects that mean the same are equal then.
+    pub fn canonical(mut self, received: &Received<'_>) -> Self {
         if let Effect::Output { packet, .. } | Effect::Controller { packet, .. } = &mut self {
-            *packet = std::mem::take(packet).shortest(received);
+            *packet = std::mem::take(packet).canonical(received);
         }
         self
     }

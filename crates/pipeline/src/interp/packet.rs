@@ -54,13 +54,11 @@ impl Form {
         Self { head: vec![], from: 0, to }
     }
 
-    /// The same bytes with as few new ones as possible: those that are equal to the received bytes in front of the rest
-    /// are part of the rest.
-    pub fn shortest(mut self, received: &Received<'_>) -> Self {
-        if self.from >= self.to {
-            // An empty rest is at any place: it is where the received packet goes on like the new bytes.
-            self.from = u32::try_from(self.head.len()).unwrap_or(u32::MAX);
-            self.to = self.from;
+    /// The same packet in the form that all forms of it share: all its bytes, if they are visible; otherwise as few new
+    /// ones as possible: those that are equal to the received bytes in front of the rest are part of the rest.
+    pub fn canonical(mut self, received: &Received<'_>) -> Self {
+        if self.from >= self.to || self.to as usize <= received.visible.len() {
+            return Self { head: self.bytes(received), from: 0, to: 0 };
         }
         while let Some(last) = self.head.last()
             && let Some(before) = self.from.checked_sub(1)
@@ -112,21 +110,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shortest_form_has_no_byte_that_the_received_packet_has_in_its_place() {
-        let received = Received::whole(&[1, 2, 3, 4, 5], 1);
-        let shortest = |head: &[u8], from, to| {
+    fn forms_of_equal_packets_have_one_canonical_form() {
+        let canonical = |received: &Received<'_>, head: &[u8], from, to| {
             let form = Form { head: head.to_vec(), from, to };
-            let shortest = form.clone().shortest(&received);
-            assert_eq!(shortest.bytes(&received), form.bytes(&received));
-            (shortest.head, shortest.from, shortest.to)
+            let canonical = form.clone().canonical(received);
+            assert_eq!(canonical.bytes(received), form.bytes(received));
+            (canonical.head, canonical.from, canonical.to)
         };
-        assert_eq!(shortest(&[1, 2], 2, 5), (vec![], 0, 5));
-        assert_eq!(shortest(&[9, 2], 2, 5), (vec![9], 1, 5));
-        assert_eq!(shortest(&[1, 9], 2, 5), (vec![1, 9], 2, 5));
-        // A truncated packet: wherever its empty rest is said to be.
+        let whole = Received::whole(&[1, 2, 3, 4, 5], 1);
+        for (head, from) in [(&[9, 2, 3, 4, 5][..], 5), (&[9, 2], 2), (&[9], 1), (&[9, 2, 3, 4, 5], 0)] {
+            assert_eq!(
+                canonical(&whole, head, from, if head.len() == 5 { from } else { 5 }).0,
+                [9, 2, 3, 4, 5]
+            );
+        }
+        // Of a longer packet, these are the first bytes.
+        let part = Received { len: 9, ..whole };
+        assert_eq!(canonical(&part, &[1, 2], 2, 9), (vec![], 0, 9));
+        assert_eq!(canonical(&part, &[9, 2], 2, 9), (vec![9], 1, 9));
+        assert_eq!(canonical(&part, &[1, 9], 2, 9), (vec![1, 9], 2, 9));
+        // Truncated: wherever its empty rest is said to be.
         for place in [0, 2, 4, 5] {
-            assert_eq!(shortest(&[1, 2], place, place), (vec![], 0, 2));
-            assert_eq!(shortest(&[1, 9], place, place), (vec![1, 9], 2, 2));
+            assert_eq!(canonical(&part, &[1, 2], place, place), canonical(&part, &[], 0, 2));
         }
     }
 }

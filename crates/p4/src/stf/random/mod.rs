@@ -232,7 +232,7 @@ impl<'p> Run<'p> {
     ) -> Result<(), String> {
         for ((received, outcome), found) in received.iter().zip(outcomes).zip(found) {
             let short = |effects: &[Effect]| -> Vec<Effect> {
-                effects.iter().map(|effect| effect.clone().shortest(received)).collect()
+                effects.iter().map(|effect| effect.clone().canonical(received)).collect()
             };
             if short(&outcome.effects) == short(found) {
                 continue;
