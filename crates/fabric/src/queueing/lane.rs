@@ -181,8 +181,8 @@ impl Queued {
             Shares::One { place, .. } => self.put(*place, list, now, tools)?,
             Shares::Several { present, .. } => self.put_by_class(list, *present, now, tools)?,
         };
-        self.lane.backlog.end(full);
         if full > 0 {
+            self.lane.backlog.end(full);
             drops.add(DropReason::QueueFull, full);
         }
         counters.add_drops(&mut drops);
