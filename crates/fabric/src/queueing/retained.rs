@@ -468,3 +468,15 @@ impl ClassQueue {
         Ok(wanted.saturating_sub(counters.packets() as u32))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_waits_for_less_than_no_time() {
+        assert_eq!((since(3, 5), since(u32::MAX, 2)), (2, 3));
+        // It came after the reader had looked at the clock.
+        assert_eq!((since(5, 3), since(2, u32::MAX)), (0, 0));
+    }
+}
