@@ -410,6 +410,7 @@ impl<'a> Pruner<'a> {
             let resizes = first.resizes || self.reached.stages && second.resizes;
             residual.measures = is_read && (resizes || !identity);
             if residual.measures {
+                // All headers are measured: those that are left to the payload have no room of their own.
                 reads.add_packet();
                 cut = None;
             }

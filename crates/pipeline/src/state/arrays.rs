@@ -4,8 +4,8 @@
 //! makes accesses to several words, and [`crate::ir::Stmt::Atomic`], indivisible. A replacement of the program's code
 //! leaves arrays in place. Counters and meters take memory once they are used.
 //!
-//! Others than workers may have registers and meters, too, in memory of theirs ([`SharedArrays`]). The lock is a word of that memory
-//! then, too, which they hold for moments only.
+//! Others than workers may have registers and meters, too, in memory of theirs ([`SharedArrays`]). The lock is a word of
+//! that memory then, too, which they hold for moments only.
 
 use std::fmt::Debug;
 use std::hint::spin_loop;
