@@ -15,6 +15,8 @@ use pipeline::state::{
     Arrays, Choice, EntryId, EntryStats, InstalledGroup, LookupCounts, Replication, Values,
 };
 
+use tables::Held;
+
 use crate::code::{ActionCode, Actions, Code, Function, new_id};
 use crate::form::Reader;
 use crate::shortcut::Shortcut;
@@ -115,8 +117,8 @@ impl TableView {
     }
 
     /// The entry that a key of all of the table's keys hits.
-    pub(crate) fn find(&self, key: &[u64]) -> Option<&Record> {
-        self.reader.find_wide(key)
+    pub(crate) fn find(&self, held: &mut Held, key: &[u64]) -> Option<&Record> {
+        self.reader.find_wide(held, key)
     }
 
     /// The action after a miss.

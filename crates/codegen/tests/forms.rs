@@ -161,3 +161,34 @@ fn hosts_with_a_last_entry_are_a_hash() {
     assert_eq!(rig.form(), Form::Classifier);
     assert_eq!((rig.port(9, 8, 0), rig.port(10, 8, 0)), (Some(9), Some(108)));
 }
+
+#[test]
+fn hosts_that_are_small_numbers_are_an_array() {
+    let mut rig = Rig::new();
+    let memory = |rig: &Rig| rig.pair.engine.table(TableId(0)).unwrap().memory;
+    let host =
+        |rig: &mut Rig, host: u32, port| rig.insert(10, &format!("dst: 32w{host} &&& 32w0xffffffff;"), port);
+    let hosts: Vec<_> = (0..40).map(|i| host(&mut rig, i, 100 + i)).collect();
+    assert_eq!((rig.form(), memory(&rig)), (Form::Exact, 64 * 4));
+    assert_eq!((rig.port(1, 1, 39), rig.port(1, 1, 40), rig.port(1, 1, u32::MAX)), (Some(139), None, None));
+    // A change within the array, and one for which it has to be longer.
+    rig.redirect(hosts[39], 7);
+    host(&mut rig, 40, 140);
+    assert_eq!((rig.port(1, 1, 39), rig.port(1, 1, 40)), (Some(7), Some(140)));
+    let far = host(&mut rig, 1000, 8);
+    assert_eq!((rig.form(), memory(&rig)), (Form::Exact, 1024 * 4));
+    assert_eq!((rig.port(1, 1, 1000), rig.port(1, 1, 999)), (Some(8), None));
+    rig.update(Update::Delete(TableId(0), far));
+    assert_eq!((rig.port(1, 1, 1000), rig.port(1, 1, 38)), (None, Some(138)));
+    // A large number makes it a hash.
+    host(&mut rig, 65_536, 9);
+    assert_eq!(rig.form(), Form::Exact);
+    assert!(memory(&rig) > 1024 * 4);
+    assert_eq!(
+        (rig.port(1, 1, 65_536), rig.port(1, 1, 0), rig.port(1, 1, 38)),
+        (Some(9), Some(100), Some(138))
+    );
+    // Two equal conditions are no hash, and no array.
+    rig.insert(11, "dst: 32w3 &&& 32w0xffffffff;", 11);
+    assert_eq!((rig.form(), rig.port(1, 1, 3)), (Form::Classifier, Some(11)));
+}

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use crate::hash::Secret;
 use crate::prefetch::prefetch;
 use crate::publish::{Published, Shared, new_lineage};
-use crate::{BATCH, Lookup, MISS, TableError};
+use crate::{BATCH, Held, Lookup, MISS, TableError};
 
 const WAYS: usize = 8;
 const BUCKET_BITS: u32 = 7;
@@ -246,6 +246,18 @@ impl<const N: usize> ExactReader<N> {
 }
 
 impl<const N: usize> View<N> {
+    #[inline]
+    fn find(&self, key: &[u64]) -> u32 {
+        let Some(key) = key.as_chunks::<N>().0.first() else { return MISS };
+        let mut masked = *key;
+        for (word, mask) in masked.iter_mut().zip(&self.mask) {
+            *word &= mask;
+        }
+        let hash = self.secret.hash(&masked);
+        let found = self.segment(hash).and_then(|segment| segment.find(Place::of(hash), &masked));
+        found.map_or(MISS, |(_, _, word)| handle(word))
+    }
+
     fn lookup(&self, keys: &[[u64; N]], out: &mut [u32]) {
         const EMPTY: Place = Place { first: 0, second: 0, tag: 0 };
         let mut lanes = [Lane { segment: None, key: [0; N], place: EMPTY, bucket: 0, found: None }; BATCH];
@@ -320,15 +332,11 @@ impl<const N: usize> Lookup for ExactReader<N> {
     }
 
     fn find(&self, key: &[u64]) -> u32 {
-        let view = self.0.load();
-        let Some(key) = key.as_chunks::<N>().0.first() else { return MISS };
-        let mut masked = *key;
-        for (word, mask) in masked.iter_mut().zip(&view.mask) {
-            *word &= mask;
-        }
-        let hash = view.secret.hash(&masked);
-        let found = view.segment(hash).and_then(|segment| segment.find(Place::of(hash), &masked));
-        found.map_or(MISS, |(_, _, word)| handle(word))
+        self.0.load().find(key)
+    }
+
+    fn find_held(&self, held: &mut Held, key: &[u64]) -> u32 {
+        held.version(&self.0).map_or_else(|| self.find(key), |view| view.find(key))
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! | structure | entries | a lookup reads |
 //! | --- | --- | --- |
+//! | [`Direct`] | small numbers | one word |
 //! | [`Exact`] | keys under one mask | two cache lines, three for keys in their second bucket |
 //! | [`Lpm`] | prefixes of up to 128 bits | one or two lines for each six bits of the longest match after the first 16 |
 //! | [`Classifier`] | values under any masks, with priorities | one line a level of its tree, and the rules of one leaf or a few |
@@ -12,7 +13,7 @@
 //! # One writer, many readers
 //! The type itself is the writer's, for the control thread; [`Lookup`] readers are shared by the workers. Readers take
 //! no lock, execute no locked instruction per key, never wait and never free memory:
-//! - They load a *version* once per batch (see `publish.rs`). All memory is atomic words, replaced in place where one
+//! - They load a *version* once per batch (see `publish.rs`), also where they look up key by key ([`Held`]). All memory is atomic words, replaced in place where one
 //!   word says it all, or linked by a single store once complete. So each key meets an entry before or after a change,
 //!   never a mix of both.
 //! - Unlinked memory is reused after the last batch that may read it.
@@ -27,14 +28,18 @@
 
 mod arena;
 mod classifier;
+mod direct;
 mod exact;
 mod hash;
+mod held;
 mod lpm;
 mod prefetch;
 mod publish;
 
 pub use classifier::{Classifier, ClassifierReader, Rule};
+pub use direct::{Direct, DirectReader};
 pub use exact::{Exact, ExactReader};
+pub use held::Held;
 pub use lpm::{Lpm, LpmReader, Prefix};
 pub use prefetch::prefetch;
 
@@ -74,4 +79,7 @@ pub trait Lookup: Send + Sync {
 
     /// Looks up one key: cheaper than a batch of one. Returns its handle or [`MISS`]; [`MISS`] too for less than a key.
     fn find(&self, key: &[u64]) -> u32;
+
+    /// The same for one of several keys of a batch, in the version that is held: see [`Held`].
+    fn find_held(&self, held: &mut Held, key: &[u64]) -> u32;
 }

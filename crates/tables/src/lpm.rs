@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::arena::{Arena, Ref, Space, View};
 use crate::prefetch::prefetch;
 use crate::publish::Shared;
-use crate::{BATCH, Lookup, MISS, TableError};
+use crate::{BATCH, Held, Lookup, MISS, TableError};
 
 const DIRECT_BITS: u8 = 16;
 const DIRECT: usize = 1 << DIRECT_BITS;
@@ -167,6 +167,20 @@ fn lookup<const N: usize>(space: &Space, direct: &Direct, keys: &[[u64; N]], out
     }
 }
 
+#[inline]
+fn find<const N: usize>((space, direct): &View<Arc<Direct>>, key: &[u64]) -> u32 {
+    let Some(key) = key.as_chunks::<N>().0.first() else { return MISS };
+    let bits = left_aligned(key);
+    let entry = direct.entry(bits).map_or(u64::from(MISS), |entry| entry.load(Ordering::Acquire));
+    let mut lane = Lane { bits, node: (entry >> 32) as Ref, short: entry as u32, at: 0 };
+    let mut depth = DIRECT_BITS;
+    while lane.node != 0 {
+        step(space, &mut lane, depth);
+        depth += STRIDE;
+    }
+    if lane.at == 0 { lane.short } else { space.load(lane.at) as u32 }
+}
+
 #[inline(always)]
 fn keep(open: &mut [u8; BATCH], count: &mut usize, number: usize) {
     if let Some(place) = open.get_mut(*count) {
@@ -216,18 +230,11 @@ impl<const N: usize> Lookup for LpmReader<N> {
     }
 
     fn find(&self, key: &[u64]) -> u32 {
-        let view = self.0.load();
-        let (space, direct) = &**view;
-        let Some(key) = key.as_chunks::<N>().0.first() else { return MISS };
-        let bits = left_aligned(key);
-        let entry = direct.entry(bits).map_or(u64::from(MISS), |entry| entry.load(Ordering::Acquire));
-        let mut lane = Lane { bits, node: (entry >> 32) as Ref, short: entry as u32, at: 0 };
-        let mut depth = DIRECT_BITS;
-        while lane.node != 0 {
-            step(space, &mut lane, depth);
-            depth += STRIDE;
-        }
-        if lane.at == 0 { lane.short } else { space.load(lane.at) as u32 }
+        find::<N>(&self.0.load(), key)
+    }
+
+    fn find_held(&self, held: &mut Held, key: &[u64]) -> u32 {
+        held.version(&self.0).map_or_else(|| self.find(key), |view| find::<N>(view, key))
     }
 }
 

@@ -29,6 +29,11 @@ impl<T> Shared<T> {
     pub(crate) fn load(&self) -> Guard<Arc<T>> {
         self.0.load()
     }
+
+    /// Returns the current version, to be kept while several keys are looked up one by one.
+    pub(crate) fn load_full(&self) -> Arc<T> {
+        self.0.load_full()
+    }
 }
 
 /// The writer's side of a version cell, with the garbage of type `G` that waits for readers.

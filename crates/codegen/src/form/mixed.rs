@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use tables::{Exact, Lookup, Lpm, LpmReader, MISS, Prefix};
+use tables::{Exact, Held, Lookup, Lpm, LpmReader, MISS, Prefix};
 
 use super::Form;
 use super::structure::{Misfit, Structure, array};
@@ -432,6 +432,20 @@ struct Reader<M> {
     others: Arc<Others>,
 }
 
+impl<M> Reader<M> {
+    /// The handle that a key finds, given that of the main entries.
+    #[inline]
+    fn among(&self, key: &[u64], main: impl FnOnce() -> u32) -> u32 {
+        if let Some(handle) = Others::first(&self.others.before, key) {
+            return handle;
+        }
+        match main() {
+            MISS => Others::first(&self.others.after, key).unwrap_or(MISS),
+            handle => handle,
+        }
+    }
+}
+
 impl<M: Lookup> Lookup for Reader<M> {
     fn words(&self) -> usize {
         self.main.words()
@@ -449,13 +463,11 @@ impl<M: Lookup> Lookup for Reader<M> {
     }
 
     fn find(&self, key: &[u64]) -> u32 {
-        if let Some(handle) = Others::first(&self.others.before, key) {
-            return handle;
-        }
-        match self.main.find(key) {
-            MISS => Others::first(&self.others.after, key).unwrap_or(MISS),
-            handle => handle,
-        }
+        self.among(key, || self.main.find(key))
+    }
+
+    fn find_held(&self, held: &mut Held, key: &[u64]) -> u32 {
+        self.among(key, || self.main.find_held(held, key))
     }
 }
 
@@ -499,6 +511,13 @@ impl<const N: usize, const W: usize> Lookup for Guarded<N, W> {
             return MISS;
         }
         self.trie.find(&self.words_of(key))
+    }
+
+    fn find_held(&self, held: &mut Held, key: &[u64]) -> u32 {
+        if key.len() < N || !self.guard.holds(key) {
+            return MISS;
+        }
+        self.trie.find_held(held, &self.words_of(key))
     }
 }
 

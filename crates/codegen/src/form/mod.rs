@@ -27,7 +27,7 @@ mod writer;
 use std::fmt;
 use std::sync::Arc;
 
-use tables::Lookup;
+use tables::{Held, Lookup};
 
 pub use rebuild::Rebuild;
 pub(crate) use writer::Writer;
@@ -46,7 +46,7 @@ pub(crate) const WIDEST: usize = 8;
 pub enum Form {
     /// Entries one after the other.
     Scan,
-    /// A hash table under one mask.
+    /// A hash table under one mask, or an array if what it compares are small numbers.
     Exact,
     /// A trie of prefixes.
     Prefix,
@@ -77,25 +77,25 @@ impl fmt::Debug for Reader {
 
 impl Reader {
     /// Looks up the keys that entries have conditions on, taken out of all of them.
-    pub(crate) fn find_wide(&self, wide: &[u64]) -> Option<&Record> {
+    pub(crate) fn find_wide(&self, held: &mut Held, wide: &[u64]) -> Option<&Record> {
         let words = self.narrow.words;
         if words <= WIDEST {
             let mut key = [0; WIDEST];
             let key = key.get_mut(..words)?;
             self.narrow.apply(wide, key);
-            return self.find(key);
+            return self.find(held, key);
         }
         let mut key = vec![0; words];
         self.narrow.apply(wide, &mut key);
-        self.find(&key)
+        self.find(held, &key)
     }
 
     /// Looks up many keys at once, one behind the other; the records of a large table are in the caches then, with the
     /// entries' statistics if hits are `noted`.
-    pub(crate) fn find_all(&self, keys: &[u64], handles: &mut [u32], noted: bool) {
+    pub(crate) fn find_all(&self, held: &mut Held, keys: &[u64], handles: &mut [u32], noted: bool) {
         if !self.is_large && self.form != Form::Exact {
             let keys = keys.chunks_exact(self.narrow.words.max(1));
-            return keys.zip(handles).for_each(|(key, handle)| *handle = self.lookup.find(key));
+            return keys.zip(handles).for_each(|(key, handle)| *handle = self.lookup.find_held(held, key));
         }
         self.lookup.lookup_flat(keys, handles);
         if !self.is_large {
@@ -108,8 +108,8 @@ impl Reader {
     }
 
     /// Looks up the keys that entries have conditions on.
-    pub(crate) fn find(&self, key: &[u64]) -> Option<&Record> {
-        match self.lookup.find(key) {
+    pub(crate) fn find(&self, held: &mut Held, key: &[u64]) -> Option<&Record> {
+        match self.lookup.find_held(held, key) {
             tables::MISS => None,
             handle => self.records.get(handle),
         }

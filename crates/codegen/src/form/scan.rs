@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use pipeline::state::Installed;
-use tables::{Lookup, MISS};
+use tables::{Held, Lookup, MISS};
 
 use super::order::rank;
 use crate::keys::{KeyLayout, Ternary};
@@ -97,5 +97,9 @@ impl Lookup for Scan {
         }
         let found = self.entries.iter().find(|(conditions, _)| self.matches(conditions, key));
         found.map_or(MISS, |(_, handle)| *handle)
+    }
+
+    fn find_held(&self, _: &mut Held, key: &[u64]) -> u32 {
+        self.find(key)
     }
 }

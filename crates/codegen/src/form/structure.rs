@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tables::{Classifier, Exact, Lookup, Lpm, Prefix, Rule, TableError};
+use tables::{Classifier, Direct, Exact, Lookup, Lpm, Prefix, Rule, TableError};
 
 use super::Form;
 use super::mixed::{Mixed, Shape};
@@ -107,6 +107,17 @@ pub(super) fn new(form: Form, words: usize, mask: &[u64], width: u16) -> Option<
     }
 }
 
+/// Makes an empty array for keys of one word under a mask, if it has room for all of some conditions.
+pub(super) fn direct<'t>(
+    mask: &[u64],
+    mut all: impl Iterator<Item = &'t Ternary>,
+) -> Option<Box<dyn Structure>> {
+    let &[mask] = mask else { return None };
+    let table = Direct::new(mask)?;
+    let fits = all.all(|condition| condition.value.first().is_some_and(|key| table.fits(*key)));
+    fits.then(|| Box::new(Numbers { table, mask }) as _)
+}
+
 /// Makes an empty structure for entries of a shape beside a few others, with keys of so many words.
 pub(super) fn mixed(shape: &Shape, words: usize) -> Result<Box<dyn Structure>, Misfit> {
     Ok(match words {
@@ -163,6 +174,54 @@ impl<const N: usize> Structure for Hash<N> {
     fn commit(&mut self) {
         self.table.commit();
     }
+
+    fn memory(&self) -> usize {
+        self.table.memory()
+    }
+}
+
+/// Keys of one word that are small numbers.
+struct Numbers {
+    table: Direct,
+    mask: u64,
+}
+
+impl Structure for Numbers {
+    fn insert(&mut self, condition: &Ternary, _: u32, handle: u32) -> Result<(), Misfit> {
+        let [key] = array(&condition.value)?;
+        // As in a hash table.
+        if condition.mask != [self.mask] || self.table.get(key).is_some() {
+            return Err(Misfit);
+        }
+        self.table.insert(key, handle)?;
+        Ok(())
+    }
+
+    fn replace(&mut self, condition: &Ternary, _: u32, handle: u32) -> Result<(), Misfit> {
+        let [key] = array(&condition.value)?;
+        self.table.insert(key, handle)?;
+        Ok(())
+    }
+
+    fn remove(&mut self, condition: &Ternary, _: u32) -> Result<(), Misfit> {
+        let [key] = array(&condition.value)?;
+        self.table.remove(key);
+        Ok(())
+    }
+
+    fn reader(&self) -> Arc<dyn Lookup> {
+        Arc::new(self.table.reader())
+    }
+
+    fn fork(&mut self) -> Box<dyn Structure> {
+        Box::new(Self { table: self.table.fork(), mask: self.mask })
+    }
+
+    fn needs_new_reader(&mut self) -> bool {
+        self.table.has_grown()
+    }
+
+    fn commit(&mut self) {}
 
     fn memory(&self) -> usize {
         self.table.memory()

@@ -489,9 +489,14 @@ impl Writer {
     fn filled(&self, form: Form) -> Result<Built, Misfit> {
         let mask = self.masks.keys().next().map_or(&[][..], Vec::as_slice);
         let is_plain = self.is_plain(form);
-        let mut structure = match is_plain {
-            true => structure::new(form, self.layout.words, mask, self.prefix.unwrap_or(0)).ok_or(Misfit)?,
-            false => structure::mixed(&self.shape().ok_or(Misfit)?, self.layout.words)?,
+        let conditions = || self.entries.values().flat_map(|entry| entry.ternaries.iter().flatten());
+        let direct = (is_plain && form == Form::Exact).then(|| structure::direct(mask, conditions()));
+        let mut structure = match direct.flatten() {
+            Some(direct) => direct,
+            None if is_plain => {
+                structure::new(form, self.layout.words, mask, self.prefix.unwrap_or(0)).ok_or(Misfit)?
+            }
+            None => structure::mixed(&self.shape().ok_or(Misfit)?, self.layout.words)?,
         };
         let is_ordered = form == Form::Classifier || !is_plain;
         let mut order = Order::default();

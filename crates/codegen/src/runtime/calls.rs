@@ -340,7 +340,8 @@ calls! {
         let Some(table) = m.view.tables.get(id.index()) else { return std::ptr::null() };
         // SAFETY: code has laid out a key of all of the table's keys, so many words.
         let key = unsafe { std::slice::from_raw_parts(key, table.words) };
-        found(m, id, table, table.find(key), depth)
+        let record = m.scratch.versions.borrow_mut().look(id.index(), |held| table.find(held, key));
+        found(m, id, table, record, depth)
     }
 
     /// The same, with the keys that entries have conditions on.
@@ -355,7 +356,7 @@ calls! {
         }
         let record = match m.first.take() {
             Some((first, handle)) if first == id => table.reader.records.get(handle),
-            _ => table.reader.find(key),
+            _ => m.scratch.versions.borrow_mut().look(id.index(), |held| table.reader.find(held, key)),
         };
         m.scratch.walk.borrow_mut().add(id, table, record.map(|record| &*record.stats));
         found(m, id, table, record, depth)

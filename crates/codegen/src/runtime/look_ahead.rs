@@ -284,12 +284,12 @@ impl Worker {
         let keys = if ahead.is_one { 1 } else { ahead.looked.count_ones() };
         ahead.found.clear();
         ahead.found.resize(keys as usize, tables::MISS);
-        match &mut ahead.found[..] {
-            [found] => *found = first.table.reader.lookup.find(&ahead.keys),
-            found => {
-                first.table.reader.find_all(&ahead.keys, found, first.table.counted || first.table.timed)
-            }
-        }
+        let Ahead { keys, found, .. } = ahead;
+        let (reader, noted) = (&first.table.reader, first.table.counted || first.table.timed);
+        self.scratch.versions.get_mut().look(first.id.index(), |held| match &mut found[..] {
+            [found] => *found = reader.lookup.find_held(held, keys),
+            found => reader.find_all(held, keys, found, noted),
+        });
         count
     }
 }
@@ -322,6 +322,7 @@ mod tests {
     use pipeline::ir::TableId;
     use pipeline::state::{State, Update};
     use pipeline::{Checked, text};
+    use tables::Held;
 
     use crate::shortcut::Leaves;
     use crate::{Effects, Engine, Options, Worker};
@@ -351,7 +352,7 @@ mod tests {
         let packets = [Received::whole(&[1, 0], 7)];
         Worker::new().run_batch(&view, &mut world, packets, &mut Effects::default(), &mut Vec::new());
         let (special, table) = (view.special.as_ref().unwrap(), view.tables.first().unwrap());
-        let record = table.reader.find(&[1 << 56]).unwrap();
+        let record = table.reader.find(&mut Held::default(), &[1 << 56]).unwrap();
         [7, 3].map(|port| record.shortcut.get(&special.code, port))
     }
 

@@ -10,7 +10,8 @@
 //!
 //! - `calls.rs`: functions that code calls; `wide.rs`: those that only compute;
 //! - `pass.rs`: stages; `send.rs`: destinations; `group.rs`: groups and selections; `form.rs`, `list.rs`, `effects.rs`;
-//! - `tally.rs`: hits that are counted together; `look_ahead.rs`: the first lookups of a batch, together;
+//! - `tally.rs`: hits that are counted together; `versions.rs`: versions of tables that a batch meets; `look_ahead.rs`: the
+//!   first lookups of a batch, together;
 //! - `ways.rs`: packets that go remembered ways; `way_cache.rs`: these; `fronts.rs`: bits of packets that they are
 //!   found by; `alike.rs`: packets of a port that all go one way.
 
@@ -25,6 +26,7 @@ mod look_ahead;
 mod pass;
 mod send;
 mod tally;
+mod versions;
 mod way_cache;
 mod ways;
 mod wide;
@@ -49,6 +51,7 @@ use list::List;
 use look_ahead::{Ahead, First, Frames};
 use pass::{Arrival, Pass};
 use tally::Tallies;
+use versions::Versions;
 use way_cache::Walk;
 use ways::Ways;
 
@@ -80,6 +83,7 @@ pub(crate) struct Scratch {
     pub(crate) window: RefCell<Vec<u8>>,
     waiting: RefCell<VecDeque<Arrival>>,
     pub(crate) tallies: RefCell<Tallies>,
+    pub(crate) versions: RefCell<Versions>,
     /// Lookups of the packet in specialised code.
     pub(crate) walk: RefCell<Walk>,
     /// Memory of forms that are made and used up.
@@ -183,16 +187,21 @@ impl Worker {
         if std::mem::replace(&mut self.running, true) {
             scratch.waiting.get_mut().clear();
             scratch.tallies.get_mut().forget();
+            scratch.versions.get_mut().release();
         }
         scratch.tallies.get_mut().prepare(view);
+        scratch.versions.get_mut().prepare(view);
     }
 
     fn end(&mut self, view: &View) {
         self.scratch.tallies.get_mut().flush(view);
+        self.scratch.versions.get_mut().release();
         self.running = false;
     }
 
-    /// The machine of a packet, and whether its code is specialised.
+    /// The machine of a packet, and whether its code is specialised. Inline, so that it is made in its place: moving it costs
+    /// a stall, as for [`Effects::add`].
+    #[inline(always)]
     fn machine<'a>(
         &'a mut self,
         view: &'a View,

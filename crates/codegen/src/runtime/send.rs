@@ -147,7 +147,7 @@ impl Machine<'_> {
     }
 
     /// The packet as it leaves, cut to a limit.
-    #[inline]
+    #[inline(always)]
     fn packet(&self, source: Source, limit: Option<u32>, depth: u64) -> Result<Packet, Dropped> {
         if let (Source::Current, None) = (source, limit) {
             let pass = self.scratch.pass.borrow();
@@ -164,7 +164,9 @@ impl Machine<'_> {
                 }
             }
         }
-        self.formed(source, limit, depth)
+        // Taken apart: as a whole it would be read from memory, where its parts are still on their way to.
+        let Packet { head, from, to } = self.formed(source, limit, depth)?;
+        Ok(Packet { head: head.start..head.end, from, to })
     }
 
     #[inline(never)]

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use super::node::{Entry, Kind, Slot, leaf_head};
 use crate::arena::{Ref, Space, View};
 use crate::publish::Shared;
-use crate::{BATCH, Lookup, MISS};
+use crate::{BATCH, Held, Lookup, MISS};
 
 /// Searches that wait for their turn; further ones are completed at once.
 const QUEUE: usize = 4 * BATCH;
@@ -233,11 +233,18 @@ impl<const N: usize> Lookup for ClassifierReader<N> {
     }
 
     fn find(&self, key: &[u64]) -> u32 {
-        let view = self.0.load();
-        let (space, root) = &**view;
-        let mut search = Search { space, keys: key.as_chunks::<N>().0, found: [NONE; 1] };
-        search.search(0, Slot(space.load(*root)));
-        let [found] = search.found;
-        found.handle
+        find::<N>(&self.0.load(), key)
     }
+
+    fn find_held(&self, held: &mut Held, key: &[u64]) -> u32 {
+        held.version(&self.0).map_or_else(|| self.find(key), |view| find::<N>(view, key))
+    }
+}
+
+#[inline]
+fn find<const N: usize>((space, root): &View<Ref>, key: &[u64]) -> u32 {
+    let mut search = Search { space, keys: key.as_chunks::<N>().0, found: [NONE; 1] };
+    search.search(0, Slot(space.load(*root)));
+    let [found] = search.found;
+    found.handle
 }
