@@ -423,6 +423,7 @@ impl<'a> Batch<'a> {
         let record = &mut self.rx.records[usize::from(v.0)];
         if !record.has(state::SENT) {
             record.class = class;
+            self.rx.classes |= class;
         }
     }
 

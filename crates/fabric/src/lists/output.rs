@@ -275,15 +275,12 @@ impl<'a> OutputList<'a> {
         let mut bytes = 0;
         loop {
             let records = self.batch.records.get(usize::from(run.first)..run.end() as usize)?;
-            let (mut sum, mut others) = (0u64, 0);
-            for record in records {
-                sum += u64::from(record.len());
-                others |= record.class ^ class;
-            }
-            if others != 0 {
+            if self.batch.classes != 0 && records.iter().any(|record| record.class != class) {
                 return None;
             }
-            bytes += sum;
+            // By four: the loop itself would be half of the work.
+            let (by_four, rest) = records.as_chunks::<4>();
+            bytes += by_four.iter().flatten().chain(rest).map(|record| u64::from(record.len())).sum::<u64>();
             match self.runs.get(run.next) {
                 Some(next) => run = next,
                 None => return Some((class, bytes)),

@@ -56,17 +56,19 @@ pub(crate) struct Class {
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Counts {
-    packets: AtomicU64,
+    /// Packets that passed at once.
+    passed: AtomicU64,
+    /// Bytes of all that have left.
     bytes: AtomicU64,
-    /// Packets that wait now; as counts that come and go in any order, modulo 2^64.
-    waiting: AtomicU64,
-    full: AtomicU64,
-    early: AtomicU64,
-    marked: AtomicU64,
-    /// Packets that have waited, and the cycles that they have, together and at most.
+    /// Packets that have come to wait. Of these, those that wait no longer, and the cycles that they have, together and at
+    /// most.
+    came: AtomicU64,
     waited: AtomicU64,
     waited_cycles: AtomicU64,
     longest_cycles: AtomicU64,
+    full: AtomicU64,
+    early: AtomicU64,
+    marked: AtomicU64,
     /// Monotonic time, nanoseconds.
     created: u64,
 }
@@ -357,7 +359,7 @@ impl Classes {
     pub(crate) fn count(&self, shares: &Shares) {
         let left = |place: usize, packets: u32, bytes: u64| {
             if let Some(class) = self.classes.get(place) {
-                class.counts.left(packets.into(), bytes);
+                class.counts.pass(packets.into(), bytes);
             }
         };
         match shares {
@@ -420,40 +422,43 @@ impl Counts {
     fn new() -> Arc<Self> {
         let zero = || AtomicU64::new(0);
         Arc::new(Self {
-            packets: zero(),
+            passed: zero(),
             bytes: zero(),
-            waiting: zero(),
-            full: zero(),
-            early: zero(),
-            marked: zero(),
+            came: zero(),
             waited: zero(),
             waited_cycles: zero(),
             longest_cycles: zero(),
+            full: zero(),
+            early: zero(),
+            marked: zero(),
             created: clock::nanoseconds(),
         })
     }
 
-    /// Packets have left.
+    /// Packets have passed at once.
     #[inline]
-    pub(crate) fn left(&self, packets: u64, bytes: u64) {
-        self.packets.fetch_add(packets, Relaxed);
+    pub(crate) fn pass(&self, packets: u64, bytes: u64) {
+        self.passed.fetch_add(packets, Relaxed);
         self.bytes.fetch_add(bytes, Relaxed);
     }
 
     /// Packets have come to wait.
     pub(crate) fn wait(&self, packets: u32) {
-        self.waiting.fetch_add(packets.into(), Relaxed);
+        self.came.fetch_add(packets.into(), Relaxed);
     }
 
     /// Packets that were to wait found no room.
     pub(crate) fn withdraw(&self, packets: u32) {
-        self.waiting.fetch_sub(packets.into(), Relaxed);
+        self.came.fetch_sub(packets.into(), Relaxed);
     }
 
     /// Packets that wait now.
     pub(crate) fn depth(&self) -> u32 {
+        // Read before those that came, which the other way round could have left in between.
+        let waited = self.waited.load(Relaxed);
         // A packet may be counted as gone before it is counted as there.
-        u32::try_from((self.waiting.load(Relaxed) as i64).max(0)).unwrap_or(u32::MAX)
+        let waiting = self.came.load(Relaxed).wrapping_sub(waited).cast_signed().max(0);
+        u32::try_from(waiting).unwrap_or(u32::MAX)
     }
 
     /// Packets found no room.
@@ -470,8 +475,7 @@ impl Counts {
 
     /// Packets that have waited have left.
     pub(crate) fn end_wait(&self, waits: Waits) {
-        self.left(waits.packets, waits.bytes);
-        self.waiting.fetch_sub(waits.packets, Relaxed);
+        self.bytes.fetch_add(waits.bytes, Relaxed);
         self.waited.fetch_add(waits.packets, Relaxed);
         self.waited_cycles.fetch_add(waits.cycles, Relaxed);
         if waits.longest > self.longest_cycles.load(Relaxed) {
@@ -483,10 +487,10 @@ impl Counts {
     }
 
     fn snapshot(&self, queue: u16) -> EgressQueueSnapshot {
-        let waited = self.waited_cycles.load(Relaxed);
+        let (waited, cycles) = (self.waited.load(Relaxed), self.waited_cycles.load(Relaxed));
         EgressQueueSnapshot {
             queue,
-            packets: self.packets.load(Relaxed),
+            packets: self.passed.load(Relaxed).wrapping_add(waited),
             bytes: self.bytes.load(Relaxed),
             policed: 0,
             waiting: Some(WaitingSnapshot {
@@ -494,8 +498,8 @@ impl Counts {
                 full: self.full.load(Relaxed),
                 early: self.early.load(Relaxed),
                 marked: self.marked.load(Relaxed),
-                waited: self.waited.load(Relaxed),
-                waited_for: clock::to_duration(waited),
+                waited,
+                waited_for: clock::to_duration(cycles),
                 longest: clock::to_duration(self.longest_cycles.load(Relaxed)),
             }),
             age: Duration::from_nanos(clock::nanoseconds().saturating_sub(self.created)),

@@ -30,6 +30,7 @@ impl Classification {
             let class = self.class_of(batch.header(v));
             if let Some(record) = batch.records.get_mut(v) {
                 record.class = class;
+                batch.classes |= class;
             }
         }
     }

@@ -52,6 +52,8 @@ pub struct RxBatch {
     pub(crate) longest: u32,
     /// Whether any version has work left.
     pub(crate) offloads: bool,
+    /// All classes that versions were given, combined by `or`: while it is 0, all versions are of class 0.
+    pub(crate) classes: u16,
     /// Whether its packets stay where they are, without private headers: see [`RxBatch::leave_unloaded`].
     pub(crate) unloaded: bool,
     /// Packets that the logic has originated.
@@ -106,6 +108,7 @@ impl RxBatch {
             packets: 0,
             longest: 0,
             offloads: false,
+            classes: 0,
             unloaded: false,
             originated: 0,
             used_versions: 0,
@@ -130,6 +133,7 @@ impl RxBatch {
         self.packets = 0;
         self.longest = 0;
         self.offloads = false;
+        self.classes = 0;
         self.has_notes = false;
         self.unloaded = false;
         self.originated = 0;
@@ -210,7 +214,7 @@ impl RxBatch {
     ) -> usize {
         let first = self.packets;
         let end = first + most.min(self.limits.packets.saturating_sub(first));
-        let (mut bytes, mut longest) = (self.bytes, self.longest);
+        let (mut bytes, mut longest, mut classes) = (self.bytes, self.longest, self.classes);
         let most_bytes = bytes.saturating_add(most_bytes).min(self.limits.bytes as u64);
         let records = self.records.get_mut(first..end).unwrap_or_default();
         let mut added = 0;
@@ -226,9 +230,11 @@ impl RxBatch {
             }
             bytes += u64::from(len);
             longest = longest.max(len);
+            classes |= class;
             added += 1;
         }
-        (self.bytes, self.longest, self.packets) = (bytes, longest, first + added);
+        (self.bytes, self.longest, self.classes) = (bytes, longest, classes);
+        self.packets = first + added;
         added
     }
 
@@ -258,6 +264,7 @@ impl RxBatch {
         // A packet that is left out has no record; the next one sets its own class.
         if let Some(record) = self.records.get_mut(number) {
             record.class = class;
+            self.classes |= class;
         }
     }
 
