@@ -18,8 +18,9 @@
 # interfaces. The time for the transfer between cards is the difference between `switch` and `cable`. --out writes
 # all runs and this summary as JSON.
 #
-# The kernel's threads for the switch's interfaces and mswitch's worker have CPU 0, the generator CPU 1. MSWITCH and
-# MSWITCH_GENERATOR name the programs. Needs root, jq, ethtool; `make generator`.
+# The interfaces at which hosts are have threads of the kernel on CPU 0, as they would otherwise run on the generator's
+# CPU; those between the cards run where packets are sent to them, on CPU 0, too, as does mswitch's worker. The generator
+# has CPU 1. MSWITCH and MSWITCH_GENERATOR name the programs. Needs root, jq, ethtool; `make generator`.
 set -euo pipefail
 # shellcheck source=bench/testbed.sh
 . "$(dirname "$0")/testbed.sh"
@@ -132,10 +133,10 @@ start() {
       waits_for 10 in_kernel "$bridge" || fail "$bridge does not run in XDP: $(ask logic show "$bridge" | jq -c '.tables[] | select(.name == "card")')"
     fi
   done
-  for i in $(in_switch sh -c 'echo /sys/class/net/[vlf][01]'); do
+  for i in $(in_switch sh -c 'echo /sys/class/net/v[01]'); do
     waits_for 5 in_switch sh -c "echo 1 >$i/threaded" || fail "$i has no threads"
   done
-  for i in $(pgrep 'napi/[vlf][01]-'); do
+  for i in $(pgrep 'napi/v[01]-'); do
     taskset -pc 0 "$i" >/dev/null
     renice -n -20 -p "$i" >/dev/null
   done
