@@ -3,14 +3,14 @@
 # figure 7 of HyMoS has them.
 #
 #   bench/line-cards.sh [--rounds N] [--seconds S] [--loads 10,25,50,75] [--sizes 64,256,512,800,1024,1514] [--cards xdp|worker]
-#                       [--out FILE]
+#                       [--settings whole,cable,switch] [--out FILE]
 #
 # examples/p4/router.p4 between two veth interfaces:
 #   whole    on one bridge
 #   cable    as two line cards (`mswitch p4 split`), on a cable
 #   switch   as two line cards, between which a bridge with the logic `learning` switches, in mswitch's worker
 # Cards run in XDP, or in the worker (--cards). Packets go one way, from one interface to the other, over packet sockets
-# of the generator, which holds both far ends. Loads are shares of the lowest of the three settings' highest rates, which
+# of the generator, which holds both far ends. Loads are shares of the lowest of the settings' highest rates, which
 # the script measures first for each size: with 800 bytes all loads, with each size the last of them.
 #
 # Output: for each load and size, median and 99th percentile of the round-trip times of each setting, the increase over
@@ -24,7 +24,7 @@
 set -euo pipefail
 # shellcheck source=bench/testbed.sh
 . "$(dirname "$0")/testbed.sh"
-rounds=5 seconds=3 loads=10,25,50,75 sizes=64,256,512,800,1024,1514 cards=xdp out=''
+rounds=5 seconds=3 loads=10,25,50,75 sizes=64,256,512,800,1024,1514 cards=xdp settings=whole,cable,switch out=''
 generator=${MSWITCH_GENERATOR:-$here/../target/generator/mswitch-generator}
 program=$here/../examples/p4/router.p4
 
@@ -36,17 +36,20 @@ while [ $# -gt 0 ]; do
     --loads) loads=$2 ;;
     --sizes) sizes=$2 ;;
     --cards) cards=$2 ;;
+    --settings) settings=$2 ;;
     --out) out=$2 ;;
     *) usage ;;
   esac
   shift 2
 done
 [[ $cards =~ ^(xdp|worker)$ ]] || fail "--cards $cards: expected xdp or worker"
+[[ $settings =~ ^whole,cable(,switch)?$ ]] || fail "--settings $settings: expected whole,cable or whole,cable,switch"
 [ -x "$mswitch" ] || fail "$mswitch is missing: cargo build --release -p mswitch"
 [ -x "$generator" ] || fail "$generator is missing: make generator"
 for tool in jq ethtool; do command -v $tool >/dev/null || fail "$tool is missing: apt-get install $tool"; done
 IFS=, read -r -a loads <<<"$loads"
 IFS=, read -r -a sizes <<<"$sizes"
+IFS=, read -r -a settings <<<"$settings"
 
 dir=$(mktemp -d)
 control=$dir/ctl switch_ns=mswitch-cards-$$ hosts=mswitch-cards-$$-hosts
@@ -162,7 +165,6 @@ taken() {
   done | awk '{ sum += $1 } END { print sum + 0 }'
 }
 
-settings=(whole cable switch)
 declare -A highest
 for size in $(printf '%s\n' "${sizes[@]}" 800 | sort -nu); do
   for setting in "${settings[@]}"; do
