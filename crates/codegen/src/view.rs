@@ -14,7 +14,6 @@ use pipeline::ir::{ActionCall, ProfileId};
 use pipeline::state::{
     Arrays, Choice, EntryId, EntryStats, InstalledGroup, LookupCounts, Replication, Values,
 };
-
 use tables::Held;
 
 use crate::code::{ActionCode, Actions, Code, Function, new_id};

@@ -50,9 +50,11 @@ pub struct Direct {
 impl Direct {
     /// Makes an empty table whose keys are compared under a mask. `None` if that is not one run of bits.
     pub fn new(mask: u64) -> Option<Self> {
-        let run = Run { mask, shift: mask.checked_ilog2().map(|_| mask.trailing_zeros())? };
-        let ones = mask >> run.shift;
+        let shift = mask.trailing_zeros();
+        // A mask without a bit has no such shift.
+        let ones = mask.checked_shr(shift)?;
         let is_run = ones & ones.wrapping_add(1) == 0;
+        let run = Run { mask, shift };
         is_run.then(|| Self { run, cells: cells(SHORTEST, &[]), len: 0, has_grown: false })
     }
 
