@@ -214,7 +214,7 @@ impl RxBatch {
     ) -> usize {
         let first = self.packets;
         let end = first + most.min(self.limits.packets.saturating_sub(first));
-        let (mut bytes, mut longest, mut classes) = (self.bytes, self.longest, self.classes);
+        let (mut bytes, mut longest, mut classes) = (self.bytes, self.longest, 0);
         let most_bytes = bytes.saturating_add(most_bytes).min(self.limits.bytes as u64);
         let records = self.records.get_mut(first..end).unwrap_or_default();
         let mut added = 0;
@@ -233,8 +233,11 @@ impl RxBatch {
             classes |= class;
             added += 1;
         }
-        (self.bytes, self.longest, self.classes) = (bytes, longest, classes);
-        self.packets = first + added;
+        (self.bytes, self.longest, self.packets) = (bytes, longest, first + added);
+        // Never for those of `add_plain`.
+        if classes != 0 {
+            self.classes |= classes;
+        }
         added
     }
 
