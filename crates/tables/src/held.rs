@@ -39,3 +39,49 @@ impl fmt::Debug for Held {
         f.debug_tuple("Held").field(&self.is_held()).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::{Classifier, Exact, Lookup, Lpm, MISS, Prefix, Rule};
+
+    /// More keys than a segment has slots.
+    const MANY: u64 = 10_000;
+
+    #[test]
+    fn a_held_version_is_that_of_the_first_key_until_it_is_released() {
+        let mut table = Exact::new([u64::MAX]);
+        table.insert(&[0], 7).unwrap();
+        let (reader, mut held) = (table.reader(), Held::default());
+        assert_eq!((reader.find_held(&mut held, &[0]), held.is_held()), (7, true));
+        for key in 1..MANY {
+            table.insert(&[key], key as u32).unwrap();
+        }
+        // It went to a segment that the held version does not have.
+        let last = MANY - 1;
+        assert_eq!((reader.find(&[last]), reader.find_held(&mut held, &[last])), (last as u32, MISS));
+        assert_eq!(reader.find_held(&mut held, &[0]), 7);
+        held.release();
+        assert_eq!((held.is_held(), reader.find_held(&mut held, &[last])), (false, last as u32));
+    }
+
+    #[test]
+    fn each_kind_of_table_is_looked_up_in_its_version_or_in_the_current_one() {
+        let mut prefixes = Lpm::<1>::new(32);
+        prefixes.insert(Prefix::new(10 << 120, 8), 1).unwrap();
+        let mut rules = Classifier::<1>::new();
+        rules.insert(&Rule { value: [10 << 56], mask: [0xff << 56], priority: 1 }, 2).unwrap();
+        let readers: [&dyn Lookup; 2] = [&prefixes.reader(), &rules.reader()];
+        for (reader, handle) in readers.into_iter().zip([1, 2]) {
+            let mut held = Held::default();
+            assert_eq!((reader.find_held(&mut held, &[10 << 56 | 5]), held.is_held()), (handle, true));
+            assert_eq!(reader.find_held(&mut held, &[11 << 56]), MISS);
+            // The version of another kind of table does not matter.
+            for (other, handle) in readers.into_iter().zip([1, 2]) {
+                assert_eq!(other.find_held(&mut held, &[10 << 56]), handle);
+            }
+        }
+    }
+}

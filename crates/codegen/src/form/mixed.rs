@@ -486,6 +486,12 @@ impl<const N: usize, const W: usize> Guarded<N, W> {
         words.iter_mut().skip(1).for_each(|word| *word = bits as u64);
         words
     }
+
+    /// The same for a key that fulfils the guard.
+    #[inline]
+    fn guarded(&self, key: &[u64]) -> Option<[u64; W]> {
+        (key.len() >= N && self.guard.holds(key)).then(|| self.words_of(key))
+    }
 }
 
 impl<const N: usize, const W: usize> Lookup for Guarded<N, W> {
@@ -507,17 +513,11 @@ impl<const N: usize, const W: usize> Lookup for Guarded<N, W> {
     }
 
     fn find(&self, key: &[u64]) -> u32 {
-        if key.len() < N || !self.guard.holds(key) {
-            return MISS;
-        }
-        self.trie.find(&self.words_of(key))
+        self.guarded(key).map_or(MISS, |words| self.trie.find(&words))
     }
 
     fn find_held(&self, held: &mut Held, key: &[u64]) -> u32 {
-        if key.len() < N || !self.guard.holds(key) {
-            return MISS;
-        }
-        self.trie.find_held(held, &self.words_of(key))
+        self.guarded(key).map_or(MISS, |words| self.trie.find_held(held, &words))
     }
 }
 

@@ -164,7 +164,7 @@ impl Machine<'_> {
                 }
             }
         }
-        // Taken apart: as a whole it would be read from memory, where its parts are still on their way to.
+        // Taken apart: loading it as a whole would stall until the stores of its parts have reached the cache.
         let Packet { head, from, to } = self.formed(source, limit, depth)?;
         Ok(Packet { head: head.start..head.end, from, to })
     }

@@ -42,3 +42,31 @@ impl Versions {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use tables::{Direct, Exact, Lookup};
+
+    use super::*;
+
+    #[test]
+    fn what_a_batch_has_held_is_released_once() {
+        let mut hash = Exact::new([u64::MAX]);
+        hash.insert(&[1], 7).unwrap();
+        let mut array = Direct::new(u64::MAX).unwrap();
+        array.insert(1, 8).unwrap();
+        let (hash, array) = (hash.reader(), array.reader());
+        let mut versions = Versions { tables: vec![Held::default(), Held::default()], used: vec![] };
+        for _ in 0..3 {
+            assert_eq!(versions.look(0, |held| hash.find_held(held, &[1])), 7);
+            // An array has no versions, and the third table no place.
+            assert_eq!(versions.look(1, |held| array.find_held(held, &[1])), 8);
+            assert_eq!(versions.look(2, |held| hash.find_held(held, &[1])), 7);
+        }
+        assert_eq!(versions.used, [0]);
+        versions.release();
+        assert!(versions.used.is_empty() && versions.tables.iter().all(|held| !held.is_held()));
+    }
+}

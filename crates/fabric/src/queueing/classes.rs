@@ -454,7 +454,7 @@ impl Counts {
 
     /// Packets that wait now.
     pub(crate) fn depth(&self) -> u32 {
-        // Read before those that came, which the other way round could have left in between.
+        // Loaded first, so that packets which come and leave in between count as waiting, rather than hide others.
         let waited = self.waited.load(Relaxed);
         // A packet may be counted as gone before it is counted as there.
         let waiting = self.came.load(Relaxed).wrapping_sub(waited).cast_signed().max(0);
