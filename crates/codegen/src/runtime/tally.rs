@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use pipeline::state::EntryStats;
 
-use super::way_cache::WayLookup;
+use super::way_cache::{Tables, Way, WayLookup};
 use crate::view::View;
 
 /// What is to be counted, for each table.
@@ -17,6 +17,8 @@ pub(crate) struct Tallies {
     tables: Vec<Tally>,
     /// Tables that were looked up.
     used: Vec<u32>,
+    /// The tables of ways that packets have gone one after the other, and how many did.
+    alike: (Tables, u64),
     /// Whether this thread alone counts in [`pipeline::state::EntryStats::add_alone`].
     alone: bool,
 }
@@ -65,22 +67,84 @@ impl Tallies {
         packets: u64,
         bytes: u64,
     ) {
+        self.add_lookups(table, packets, hit.is_some());
+        if let (Some(entry), true) = (hit, counted) {
+            self.add_hits(table, entry, packets, bytes);
+        }
+    }
+
+    /// Counts lookups, which hit an entry or not.
+    #[inline]
+    fn add_lookups(&mut self, table: usize, packets: u64, hit: bool) {
         let Some(tally) = self.tables.get_mut(table) else { return };
         if tally.lookups == 0 {
             self.used.push(table as u32);
         }
         tally.lookups += packets;
-        let Some(entry) = hit else { return };
-        tally.hits += packets;
-        if !counted {
-            return;
+        if hit {
+            tally.hits += packets;
         }
+    }
+
+    /// Counts hits of an entry. Its table's lookups are counted in the same batch.
+    #[inline]
+    fn add_hits(&mut self, table: usize, entry: &EntryStats, packets: u64, bytes: u64) {
+        let Some(tally) = self.tables.get_mut(table) else { return };
         if !std::ptr::eq(tally.entry, entry) {
             tally.count_entry(self.alone);
             tally.entry = entry;
         }
         tally.packets += packets;
         tally.bytes += bytes;
+    }
+
+    /// Counts a packet of so many bytes that goes a remembered way; `now` is the time of its hits, which is kept of all
+    /// of them or of those in tables that keep it.
+    ///
+    /// # Safety
+    ///
+    /// The statistics of entries hit are those of entries of the view that the worker holds.
+    #[inline]
+    pub(super) unsafe fn add_way(&mut self, way: &Way<'_>, bytes: u64, now: u64) {
+        let tables = way.tables();
+        if self.alike.0 != tables {
+            self.end_alike();
+            self.alike.0 = tables;
+        }
+        self.alike.1 += 1;
+        match way.all_counted() {
+            Some(all) if self.alone => {
+                for stats in all {
+                    // SAFETY: of an entry that was hit, as the caller promises; none is null in a way whose lookups
+                    // all hit.
+                    let stats = unsafe { &*(*stats as *const EntryStats) };
+                    stats.add_alone(1, bytes);
+                    if way.is_timed() {
+                        stats.last_hit.store(now, Relaxed);
+                    }
+                }
+            }
+            _ => {
+                for WayLookup { table, stats, counted, timed } in way.lookups() {
+                    // SAFETY: null, or as the caller promises.
+                    let Some(stats) = (unsafe { stats.as_ref() }) else { continue };
+                    if counted {
+                        self.add_hits(table, stats, 1, bytes);
+                    }
+                    if timed {
+                        stats.last_hit.store(now, Relaxed);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Counts the lookups of packets whose ways went through the same tables.
+    fn end_alike(&mut self) {
+        let (tables, packets) = std::mem::take(&mut self.alike);
+        if packets > 0 {
+            tables.iter().for_each(|(table, hit)| self.add_lookups(table, packets, hit));
+        }
     }
 
     /// Counts packets with so many bytes that do these lookups ([`super::way_cache::WayLookup`]); `now` is the time of
@@ -109,6 +173,7 @@ impl Tallies {
 
     /// Adds everything to the shared counters.
     pub(super) fn flush(&mut self, view: &View) {
+        self.end_alike();
         for i in self.used.drain(..) {
             let i = i as usize;
             let (Some(tally), Some(table)) = (self.tables.get_mut(i), view.tables.get(i)) else { continue };
@@ -134,5 +199,100 @@ impl Tally {
             }
         }
         (self.entry, self.packets, self.bytes) = (std::ptr::null(), 0, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pipeline::interp::Dropped;
+    use pipeline::ir::TableId;
+    use proptest::prelude::*;
+
+    use super::super::way_cache::{Outcome, Walk, WayCache};
+    use super::*;
+
+    const TABLES: usize = 5;
+    const ENTRIES: usize = 3;
+
+    /// Counts as a view's tables keep them: lookups and hits, and each entry's packets, bytes and last hit.
+    type Counts = Vec<((u64, u64), Vec<((u64, u64), u64)>)>;
+
+    /// Lookups of a way: tables, and the entries hit.
+    type Lookups = Vec<(usize, Option<usize>)>;
+
+    fn entries() -> Vec<Vec<EntryStats>> {
+        (0..TABLES).map(|_| (0..ENTRIES).map(|_| EntryStats::default()).collect()).collect()
+    }
+
+    /// Counts packets one after the other, as the definitions of the counters say.
+    fn model(packets: &[(Lookups, u64)], flags: &[(bool, bool)]) -> Counts {
+        let mut counts: Counts = vec![((0, 0), vec![((0, 0), 0); ENTRIES]); TABLES];
+        for (now, (lookups, bytes)) in packets.iter().enumerate() {
+            for (table, hit) in lookups {
+                let ((looked_up, hits), entries) = &mut counts[*table];
+                *looked_up += 1;
+                let Some(entry) = hit else { continue };
+                *hits += 1;
+                let (((packets, sum), last_hit), (counted, timed)) = (&mut entries[*entry], flags[*table]);
+                *packets += u64::from(counted);
+                *sum += if counted { *bytes } else { 0 };
+                *last_hit = if timed { now as u64 } else { *last_hit };
+            }
+        }
+        counts
+    }
+
+    /// Counts packets that go remembered ways.
+    fn tallied(packets: &[(Lookups, u64)], flags: &[(bool, bool)], alone: bool) -> Counts {
+        let stats = entries();
+        let mut tallies = Tallies { alone, ..Tallies::default() };
+        let empty = || Tally { lookups: 0, hits: 0, entry: std::ptr::null(), packets: 0, bytes: 0 };
+        tallies.tables.resize_with(TABLES, empty);
+        let mut cache = WayCache::default();
+        cache.begin((1, 0));
+        for (now, (lookups, bytes)) in packets.iter().enumerate() {
+            let mut walk = Walk::default();
+            for (table, hit) in lookups {
+                let (counted, timed) = flags[*table];
+                walk.add_lookup(TableId(*table as u32), counted, timed, hit.map(|hit| &stats[*table][hit]));
+            }
+            let key = [cache.tag(1, 0), now as u64, 0, 0, 0, 0, 0];
+            let place = cache.place(&key, 1);
+            cache.keep(&key, place, &walk, Outcome::Drop(Dropped::NoDestination));
+            let way = cache.find(&key, place).and_then(|slot| cache.way(slot)).expect("kept just now");
+            // SAFETY: the statistics live until the end of this function.
+            unsafe { tallies.add_way(&way, *bytes, now as u64) };
+        }
+        tallies.end_alike();
+        let used = std::mem::take(&mut tallies.used);
+        let counts =
+            tallies.tables.iter_mut().zip(&stats).zip(flags).map(|((tally, entries), &(_, timed))| {
+                tally.count_entry(alone);
+                let hit = |entry: &EntryStats| {
+                    // Of the other tables, nobody asks for it.
+                    let last_hit = if timed { entry.last_hit.load(Relaxed) } else { 0 };
+                    (entry.hits(), last_hit)
+                };
+                ((tally.lookups, tally.hits), entries.iter().map(hit).collect())
+            });
+        let counts: Counts = counts.collect();
+        let looked_up = counts.iter().filter(|((lookups, _), _)| *lookups > 0).count();
+        assert_eq!(used.len(), looked_up, "tables that a flush visits");
+        counts
+    }
+
+    proptest! {
+        #[test]
+        fn packets_on_remembered_ways_are_counted_as_if_each_were_looked_up(
+            ways in prop::collection::vec(
+                prop::collection::vec((0..TABLES, prop::option::weighted(0.9, 0..ENTRIES)), 0..=6), 1..4),
+            packets in prop::collection::vec((any::<prop::sample::Index>(), 60u64..2000), 0..20),
+            flags in prop::collection::vec((prop::bool::weighted(0.8), any::<bool>()), TABLES),
+        ) {
+            let packets: Vec<_> = packets.iter().map(|(way, bytes)| (way.get(&ways).clone(), *bytes)).collect();
+            let expected = model(&packets, &flags);
+            prop_assert_eq!(tallied(&packets, &flags, true), expected.clone());
+            prop_assert_eq!(tallied(&packets, &flags, false), expected);
+        }
     }
 }

@@ -86,7 +86,7 @@ impl WayLookup {
     #[inline]
     fn of(stats: u64, table: u16) -> Self {
         Self {
-            table: usize::from(table & !(COUNTED | TIMED)),
+            table: usize::from(table & !FLAGS),
             stats: stats as *const EntryStats,
             counted: table & COUNTED != 0,
             timed: table & TIMED != 0,
@@ -94,9 +94,11 @@ impl WayLookup {
     }
 }
 
-/// In the number of a table: whether its hits are counted, and timed.
+/// In the number of a table: whether its hits are counted, and timed, and whether the lookup hit.
 const COUNTED: u16 = 1 << 15;
 const TIMED: u16 = 1 << 14;
+const HIT: u16 = 1 << 13;
+const FLAGS: u16 = COUNTED | TIMED | HIT;
 
 impl Walk {
     pub(super) fn clear(&mut self) {
@@ -106,16 +108,31 @@ impl Walk {
     /// Adds a lookup.
     #[inline]
     pub(super) fn add(&mut self, id: TableId, table: &TableView, hit: Option<&EntryStats>) {
+        self.add_lookup(id, table.counted, table.timed, hit);
+    }
+
+    #[inline]
+    pub(super) fn add_lookup(&mut self, id: TableId, counted: bool, timed: bool, hit: Option<&EntryStats>) {
         let (Some(stats), Some(slot), true) =
-            (self.stats.get_mut(self.len), self.tables.get_mut(self.len), id.0 < TIMED.into())
+            (self.stats.get_mut(self.len), self.tables.get_mut(self.len), id.0 < HIT.into())
         else {
             self.len = MOST_LOOKUPS + 1;
             return;
         };
         *stats = hit.map_or(0, |stats| std::ptr::from_ref(stats) as u64);
-        let flags = if table.counted { COUNTED } else { 0 } | if table.timed { TIMED } else { 0 };
-        *slot = id.0 as u16 | flags;
+        let flags = [(counted, COUNTED), (timed, TIMED), (hit.is_some(), HIT)];
+        *slot = flags.iter().filter(|(is_set, _)| *is_set).fold(id.0 as u16, |slot, (_, flag)| slot | flag);
         self.len += 1;
+    }
+
+    /// Whether all lookups hit an entry whose hits are counted.
+    fn is_all_counted(&self) -> bool {
+        self.tables.iter().take(self.len).all(|table| table & (HIT | COUNTED) == HIT | COUNTED)
+    }
+
+    /// Whether the time of some hit is kept.
+    fn is_timed(&self) -> bool {
+        self.tables.iter().take(self.len).any(|table| table & TIMED != 0)
     }
 
     /// Its lookups; `None` if there are too many.
@@ -139,6 +156,9 @@ const LEAVES: u64 = 1 << 32;
 const QUEUED: u64 = 2 << 32;
 const REASON: u64 = 3 << 32;
 const NOWHERE: u64 = 4 << 32;
+/// In the same word: [`Walk::is_all_counted`] and [`Walk::is_timed`].
+const ALL_COUNTED: u64 = 1 << 40;
+const IS_TIMED: u64 = 1 << 41;
 /// Shift of the number of lookups.
 const COUNT: u32 = 48;
 
@@ -164,6 +184,28 @@ impl Outcome {
     }
 }
 
+/// The tables that packets of a way look up, and which of these lookups hit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Tables {
+    len: u64,
+    words: [u64; 2],
+}
+
+impl Tables {
+    /// Each table, and whether the lookup hit.
+    pub(super) fn iter(self) -> impl Iterator<Item = (usize, bool)> {
+        (0..self.len as usize).map(move |i| {
+            let table = self.table(i);
+            (usize::from(table & !FLAGS), table & HIT != 0)
+        })
+    }
+
+    #[inline]
+    fn table(self, i: usize) -> u16 {
+        (self.words[usize::from(i >= 4)] >> (16 * (i % 4))) as u16
+    }
+}
+
 /// A way that was found.
 pub(super) struct Way<'a>(&'a [u64; SLOT]);
 
@@ -172,24 +214,39 @@ impl Way<'_> {
         Outcome::of(self.0[OUTCOME])
     }
 
+    #[inline]
+    pub(super) fn tables(&self) -> Tables {
+        Tables { len: self.0[OUTCOME] >> COUNT, words: [self.0[TABLES], self.0[TABLES + 1]] }
+    }
+
+    /// The statistics of the entries hit, if all lookups hit one whose hits are counted.
+    #[inline]
+    pub(super) fn all_counted(&self) -> Option<&[u64]> {
+        let count = (self.0[OUTCOME] >> COUNT) as usize;
+        self.0[STATS..TABLES].get(..count).filter(|_| self.0[OUTCOME] & ALL_COUNTED != 0)
+    }
+
+    /// Whether the time of some hit is kept.
+    #[inline]
+    pub(super) fn is_timed(&self) -> bool {
+        self.0[OUTCOME] & IS_TIMED != 0
+    }
+
     /// Brings the statistics of the entries hit on their way from memory.
     #[inline]
     pub(super) fn prefetch(&self) {
         for lookup in self.lookups() {
             // SAFETY: null, or of a live entry, as the module says.
-            unsafe { lookup.stats.as_ref() }.into_iter().for_each(tables::prefetch);
+            unsafe { lookup.stats.as_ref() }.map(EntryStats::own).into_iter().for_each(tables::prefetch);
         }
     }
 
     /// Its lookups.
     #[inline]
     pub(super) fn lookups(&self) -> impl Iterator<Item = WayLookup> {
-        let count = (self.0[OUTCOME] >> COUNT) as usize;
-        let (stats, tables) = (self.0[STATS..TABLES].iter(), [self.0[TABLES], self.0[TABLES + 1]]);
-        let lookup = move |(i, stats): (usize, &u64)| {
-            WayLookup::of(*stats, (tables[usize::from(i >= 4)] >> (16 * (i % 4))) as u16)
-        };
-        stats.take(count).enumerate().map(lookup)
+        let tables = self.tables();
+        let lookup = move |(i, stats): (usize, &u64)| WayLookup::of(*stats, tables.table(i));
+        self.0[STATS..TABLES].iter().take(tables.len as usize).enumerate().map(lookup)
     }
 }
 
@@ -327,7 +384,9 @@ impl WayCache {
             return;
         };
         slot[..OUTCOME].copy_from_slice(key);
-        slot[OUTCOME] = word | (walk.len as u64) << COUNT;
+        let flags = [(walk.is_all_counted(), ALL_COUNTED), (walk.is_timed(), IS_TIMED)];
+        let flags = flags.iter().filter(|(is_set, _)| *is_set).fold(0, |flags, (_, flag)| flags | flag);
+        slot[OUTCOME] = word | flags | (walk.len as u64) << COUNT;
         slot[STATS..TABLES].copy_from_slice(&walk.stats);
         for (word, tables) in slot[TABLES..].iter_mut().zip(walk.tables.chunks(4)) {
             *word = tables.iter().rev().fold(0, |word, table| word << 16 | u64::from(*table));

@@ -247,7 +247,7 @@ impl Worker {
         let len = Form::received_len(received);
         // SAFETY: statistics of entries that were hit in the view that this batch holds, after the last change: the
         // records of such entries, which own them, live as long as the view is held.
-        unsafe { self.scratch.tallies.get_mut().add_all(way.lookups(), 1, len.into(), now) };
+        unsafe { self.scratch.tallies.get_mut().add_way(way, len.into(), now) };
         way.outcome().fate(effects)
     }
 
