@@ -257,7 +257,7 @@ mod tests {
                 walk.add_lookup(TableId(*table as u32), counted, timed, hit.map(|hit| &stats[*table][hit]));
             }
             let key = [cache.tag(1, 0), now as u64, 0, 0, 0, 0, 0];
-            let place = cache.place(&key, 1);
+            let place = cache.place(&key);
             cache.keep(&key, place, &walk, Outcome::Drop(Dropped::NoDestination));
             let way = cache.find(&key, place).and_then(|slot| cache.way(slot)).expect("kept just now");
             // SAFETY: the statistics live until the end of this function.

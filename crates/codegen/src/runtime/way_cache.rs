@@ -39,7 +39,7 @@ const EPOCH: u32 = MOST_FRONTS as u32 + 1;
 /// Windows that a pause lasts. A window is four lookups for each slot.
 const PAUSE: u64 = 64;
 
-/// Tag and flow key.
+/// Tag and flow key; words behind the flow key are zero.
 pub(super) type Key = [u64; 1 + MOST_WORDS];
 
 /// The first slots of the two pairs that the way of a key may be in.
@@ -47,8 +47,6 @@ pub(super) type Key = [u64; 1 + MOST_WORDS];
 pub(super) struct Place {
     first: u32,
     second: u32,
-    /// Words of the key, the tag included. Keys of one tag have as many.
-    words: u32,
 }
 
 impl Place {
@@ -258,7 +256,7 @@ pub(super) struct WayCache {
     start: usize,
     slots: usize,
     /// What distributes keys, so that nobody can choose packets that displace each other.
-    seed: u64,
+    seeds: [u64; LINE],
     /// The view that ways hold for, and the changes in it.
     of: (u64, u64),
     /// A multiple of [`EPOCH`].
@@ -275,7 +273,8 @@ impl WayCache {
     /// Begins a batch in a view, after so many changes.
     pub(super) fn begin(&mut self, of: (u64, u64)) {
         if self.slots == 0 {
-            self.seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0) | 1;
+            let random = std::hash::RandomState::new();
+            self.seeds = std::array::from_fn(|i| std::hash::BuildHasher::hash_one(&random, i));
             self.resize(FEWEST_SLOTS);
         }
         if self.of != of {
@@ -318,20 +317,19 @@ impl WayCache {
 
     /// The place of a key; its first slots are on their way from memory then.
     #[inline]
-    pub(super) fn place(&self, key: &Key, words: usize) -> Place {
+    pub(super) fn place(&self, key: &Key) -> Place {
         let mix = |a: u64, b: u64| {
             let product = u128::from(a) * u128::from(b);
             product as u64 ^ (product >> 64) as u64
         };
-        let words = 1 + words;
-        let hash = key.iter().take(words).fold(self.seed, |hash, word| {
-            // Both factors are unknown to whoever chooses the word.
-            mix(hash ^ word, self.seed ^ 0x9e37_79b9_7f4a_7c15)
-        });
+        // Pairs of words side by side: both factors are unknown to whoever chooses the words.
+        let [a, b, c, d, e, f, g] = key;
+        let [s, t, u, v, w, x, y, z] = self.seeds;
+        let hash = mix(a ^ s, b ^ t) ^ mix(c ^ u, d ^ v) ^ mix(e ^ w, f ^ x) ^ mix(g ^ y, z);
         // Slots are a power of two below 2^32.
         let mask = (self.slots as u32 - 1) & !1;
         let (first, second) = (hash as u32 & mask, (hash >> 32) as u32 & mask);
-        let place = Place { first, second, words: words as u32 };
+        let place = Place { first, second };
         let at = self.start + place.first as usize * SLOT;
         // What is compared in both slots, and the rest of the first.
         for word in [at, at + LINE, at + SLOT] {
@@ -348,7 +346,7 @@ impl WayCache {
     /// The slot of a key at its place.
     #[inline(always)]
     pub(super) fn find(&self, key: &Key, place: Place) -> Option<usize> {
-        let key = key.get(..place.words as usize)?;
+        // All words, without a branch for each.
         let is_here = |i: &usize| {
             let differs = |slot: &[u64; SLOT]| key.iter().zip(slot).fold(0, |or, (a, b)| or | (a ^ b));
             self.slot(*i).is_some_and(|slot| differs(slot) == 0)
@@ -422,7 +420,7 @@ mod tests {
 
     fn key(cache: &WayCache, port: u32, flow: u64) -> (Key, Place) {
         let key = [cache.tag(port, 0), flow, flow / 7, 0, 0, 0, 0];
-        let place = cache.place(&key, 2);
+        let place = cache.place(&key);
         (key, place)
     }
 

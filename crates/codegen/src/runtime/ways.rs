@@ -67,8 +67,6 @@ impl Lookup {
 pub(super) struct Remembered<'a> {
     view: &'a View,
     special: &'a Special,
-    /// Words of the flow key.
-    words: usize,
     /// Eighths of the packets that must find their way for the lookups to pay.
     eighths: u64,
 }
@@ -86,7 +84,7 @@ impl<'a> Remembered<'a> {
             Some(form::Form::Exact) => 7,
             Some(form::Form::Scan) | None => return None,
         };
-        (words <= MOST_WORDS).then_some(Self { view, special, words, eighths })
+        (words <= MOST_WORDS).then_some(Self { view, special, eighths })
     }
 }
 
@@ -176,7 +174,7 @@ impl Worker {
                 *tag = cache.tag(received.port, number);
                 front.lay_out(received.visible, key);
                 lookup.has_front = true;
-                lookup.place = Some(cache.place(&lookup.key, front.words));
+                lookup.place = Some(cache.place(&lookup.key));
                 with_front += 1;
             }
         }
@@ -209,7 +207,7 @@ impl Worker {
         effects: &mut Effects,
         ways: &mut Ways,
     ) {
-        let Remembered { view, special, words, .. } = remembered;
+        let Remembered { view, special, .. } = remembered;
         let code = &special.code;
         let (Some((function, _)), Some(stage), Some(one)) =
             (code.flow_key(), code.program.stages.first(), packets.clone().next())
@@ -231,7 +229,7 @@ impl Worker {
             machine.parse_ahead(stage);
             machine.execute(function, key.as_mut_ptr().cast_const(), 0);
             *tag = ways.cache.tag(received.port, 0);
-            lookup.place = Some(ways.cache.place(&lookup.key, words));
+            lookup.place = Some(ways.cache.place(&lookup.key));
         }
     }
 
