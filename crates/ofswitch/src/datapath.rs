@@ -37,6 +37,10 @@ pub(crate) struct Model {
     pub(crate) next_band: u32,
     pub(crate) tunnels: Tunnels,
     pub(crate) flows: usize,
+    /// Flows that are clauses of conjunctive matches.
+    pub(crate) clauses: usize,
+    /// Whether the free space of some table is watched.
+    pub(crate) watches: bool,
     /// Flows with a timeout.
     pub(crate) timed: usize,
     /// Buckets of all groups.
@@ -51,6 +55,29 @@ impl Model {
     /// Number of cells of bands that are not in use.
     pub(crate) fn free_band_count(&self) -> usize {
         self.free_bands.len() + BANDS.saturating_sub(self.next_band) as usize
+    }
+
+    /// Adds a flow to its table, or replaces the one with the same match and priority ([`FlowTable::put`]).
+    pub(crate) fn put(&mut self, number: u64, flow: Arc<Flow>) {
+        self.in_table(flow.table, |table| table.put(number, flow));
+    }
+
+    /// Removes a flow from its table.
+    pub(crate) fn remove(&mut self, flow: &Flow) {
+        self.in_table(flow.table, |table| table.remove(flow));
+    }
+
+    fn in_table(&mut self, number: u8, change: impl FnOnce(&mut FlowTable)) {
+        if let Some(table) = self.tables.get_mut(usize::from(number)) {
+            let before = table.clauses();
+            change(table);
+            self.clauses = self.clauses - before + table.clauses();
+        }
+    }
+
+    /// Whether some flow of a table is a clause of a conjunctive match.
+    pub(crate) fn has_clauses(&self, number: u8) -> bool {
+        self.tables.get(usize::from(number)).is_some_and(|table| table.clauses() > 0)
     }
 
     /// The flow with this key.
@@ -172,8 +199,8 @@ pub(crate) struct Datapath {
     pub(crate) changes: u64,
     next_flow: u64,
     next_number: u32,
-    /// Actions defined since the unused ones were forgotten.
-    defined: usize,
+    /// Defined actions that were left when the unused ones were forgotten.
+    used_actions: usize,
 }
 
 /// What lowering asks.
@@ -205,7 +232,8 @@ impl World for Objects<'_> {
     }
 }
 
-/// Actions that may be defined before the unused ones are forgotten.
+/// Actions that may be defined, besides as many as there were when the unused ones were forgotten, before that is done
+/// again: it takes time in proportion to all entries.
 const DEFINED: usize = 4096;
 
 impl Datapath {
@@ -222,6 +250,8 @@ impl Datapath {
             next_band: 0,
             tunnels: Tunnels::default(),
             flows: 0,
+            clauses: 0,
+            watches: false,
             timed: 0,
             buckets: 0,
             bytes: 0,
@@ -237,7 +267,7 @@ impl Datapath {
             changes: 0,
             next_flow: 0,
             next_number: 0,
-            defined: 0,
+            used_actions: 0,
         }
     }
 
@@ -308,9 +338,9 @@ impl Datapath {
             follower.applied(&self.state, &bundle);
             self.tell_only_normal();
         }
-        if self.defined > DEFINED {
-            self.defined = 0;
+        if self.state.defined() > 2 * self.used_actions + DEFINED {
             let forgotten = self.state.forget_unused();
+            self.used_actions = self.state.defined();
             self.follower.iter_mut().for_each(|follower| follower.forgotten(&forgotten));
         }
         Ok(transaction.events)
@@ -351,7 +381,6 @@ impl Datapath {
 
     /// Defines a lowered body.
     pub(crate) fn define(&mut self, body: Body) -> Result<ActionCall, ErrorCode> {
-        self.defined += 1;
         // Lowering makes valid actions; fuzzing says so.
         let action = self.state.define(body.action).map_err(|_| ErrorCode::BacBadArgument)?;
         Ok(ActionCall { action, args: body.args })
@@ -425,6 +454,7 @@ impl Datapath {
             && of_flows == self.model.fins.len()
             && self.model.fins.iter().all(leads)
             && flows == self.model.flows
+            && self.flows().filter(|flow| flow.is_clause()).count() == self.model.clauses
             && self.flows().filter(|flow| flow.is_timed()).count() == self.model.timed
             && groups == self.model.groups.len()
             && (buckets, bytes) == (self.model.buckets, self.model.bytes)
@@ -526,6 +556,23 @@ mod tests {
             })
             .collect();
         assert_eq!((table.len(), actions.len()), (100, 2));
+    }
+
+    #[test]
+    fn actions_that_no_flow_uses_any_more_are_forgotten() {
+        let mut datapath = Datapath::new(Limits::default());
+        // A shape of its own for each number.
+        let load = |number: usize| {
+            let set = (0..13).filter(|bit| number >> bit & 1 == 1);
+            set.map(|bit| format!("load:0->NXM_NX_REG{bit}[],")).collect::<String>()
+        };
+        for number in 0..2 * DEFINED {
+            add(&mut datapath, &format!("in_port=1,actions={}output:2", load(number))).unwrap();
+            assert!(datapath.state.defined() <= DEFINED + 2);
+        }
+        let used = datapath.installed(&datapath.flows().next().unwrap().clone()).cloned().unwrap();
+        let EntryResult::Action(call) = &used.entry.result else { panic!("{used:?}") };
+        assert!(datapath.state.action(call.action).is_some());
     }
 
     #[test]

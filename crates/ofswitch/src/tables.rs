@@ -142,6 +142,7 @@ impl Datapath {
             let miss = settings.miss;
             self.set_miss(number, miss, transaction)?;
         }
+        self.model.watches = self.model.settings.iter().any(|settings| settings.vacancy.is_some());
         Ok(())
     }
 
@@ -214,8 +215,9 @@ impl Datapath {
     /// it.
     pub(crate) fn vacancy_events(&mut self) -> Vec<(usize, u8)> {
         let mut events = Vec::new();
-        for number in 0..self.model.settings.len() {
-            // As a rule none is watched, and every flow-mod asks.
+        // As a rule none is watched, and every flow-mod asks.
+        let tables = if self.model.watches { self.model.settings.len() } else { 0 };
+        for number in 0..tables {
             let watched = self.model.settings.get(number).and_then(|settings| settings.vacancy);
             let Some(vacancy) = watched else { continue };
             let free = self.vacancy(number);

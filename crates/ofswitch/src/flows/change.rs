@@ -10,7 +10,7 @@ use openflow::oxm::Oxm;
 use openflow::{Version, version};
 use pipeline::state::Update;
 
-use super::{Before, Flow, FlowTable, Selection};
+use super::{Before, Flow, Selection};
 use crate::datapath::{Counts, Datapath, Event, Transaction, entry};
 use crate::lower::matching::{Conditions, conditions, overlap};
 use crate::lower::{Owner, instructions};
@@ -142,7 +142,7 @@ impl Datapath {
 
     /// Whether tables have conjunctive flows, so that changes of flows may add more entries than fit.
     pub(crate) fn expands(&self) -> bool {
-        self.model.tables.iter().any(FlowTable::has_clauses)
+        self.model.clauses > 0
     }
 
     /// Applies a flow-mod by itself, and returns what happened.
@@ -360,11 +360,9 @@ impl Datapath {
         }
         self.model.bytes += flow.size;
         self.note_fins(&flow);
-        if let Some(table) = self.model.tables.get_mut(usize::from(flow.table)) {
-            table.put(number, flow.clone());
-            if table.has_clauses() {
-                transaction.conjunctive.push(flow.table);
-            }
+        self.model.put(number, flow.clone());
+        if self.model.has_clauses(flow.table) {
+            transaction.conjunctive.push(flow.table);
         }
         Ok(flow)
     }
@@ -384,11 +382,9 @@ impl Datapath {
             transaction.updates.push(Update::DeleteMatch(id, matches, flow.priority.into()));
         }
         self.uninstall(&flow.copies, &flow.learns, transaction);
-        if let Some(table) = self.model.tables.get_mut(usize::from(flow.table)) {
-            table.remove(flow);
-            if table.has_clauses() {
-                transaction.conjunctive.push(flow.table);
-            }
+        self.model.remove(flow);
+        if self.model.has_clauses(flow.table) {
+            transaction.conjunctive.push(flow.table);
         }
         self.model.flows = self.model.flows.saturating_sub(1);
         self.model.timed = self.model.timed.saturating_sub(usize::from(flow.is_timed()));

@@ -203,8 +203,8 @@ impl FlowTable {
         }
     }
 
-    /// Whether some flow is a clause of a conjunctive match.
-    pub(crate) fn has_clauses(&self) -> bool {
-        self.clauses > 0
+    /// Number of flows that are clauses of conjunctive matches.
+    pub(crate) fn clauses(&self) -> usize {
+        self.clauses
     }
 }

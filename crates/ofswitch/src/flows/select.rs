@@ -52,10 +52,11 @@ impl Selection {
     /// The chosen flows of some tables, in order.
     pub(crate) fn of(&self, tables: &[FlowTable]) -> Vec<Arc<Flow>> {
         let mut chosen = Vec::new();
-        for (number, table) in tables.iter().enumerate() {
-            if self.table != version::table::ALL && usize::from(self.table) != number {
-                continue;
-            }
+        let tables = match self.table {
+            version::table::ALL => tables,
+            number => tables.get(usize::from(number)..=usize::from(number)).unwrap_or_default(),
+        };
+        for table in tables.iter().filter(|table| table.len() > 0) {
             match self.strict {
                 Some(priority) => {
                     chosen.extend(

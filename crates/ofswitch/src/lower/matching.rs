@@ -18,8 +18,7 @@ pub(crate) type Conditions = Vec<Match>;
 
 /// The conditions of a match that has passed its check.
 pub(crate) fn conditions(fields: &[Oxm], tunnels: &Tunnels) -> Result<Conditions, ErrorCode> {
-    let layout = Layout::get();
-    let mut found: Vec<Option<(Bits, Bits)>> = vec![None; layout.keys.list.len()];
+    let mut found: Vec<(u32, Bits, Bits)> = Vec::with_capacity(fields.len());
     for oxm in fields {
         let Some(field) = oxm.field() else { return Err(ErrorCode::BmcBadField) };
         let (key, value, mask) = match field.id {
@@ -31,17 +30,17 @@ pub(crate) fn conditions(fields: &[Oxm], tunnels: &Tunnels) -> Result<Conditions
         if mask.is_zero() {
             continue;
         }
-        let Some(place) = found.get_mut(key as usize) else { return Err(ErrorCode::BmcBadField) };
-        *place = match place.take() {
-            None => Some((value, mask)),
+        match found.iter_mut().find(|(other, ..)| *other == key) {
+            None => found.push((key, value, mask)),
             // Parts of one register, as fields of different widths.
-            Some((_, before)) if !before.and(&mask).is_zero() => return Err(ErrorCode::BmcDupField),
-            Some((other, before)) => Some((value.or(&other), mask.or(&before))),
-        };
+            Some((_, _, before)) if !before.and(&mask).is_zero() => return Err(ErrorCode::BmcDupField),
+            Some((_, other, before)) => (*other, *before) = (other.or(&value), before.or(&mask)),
+        }
     }
-    let matches = found.into_iter().enumerate().filter_map(|(key, condition)| {
-        let (value, mask) = condition?;
-        Some(Match { key: key as u32, is: KeyMatch::Mask(value.and(&mask), mask) })
+    found.sort_unstable_by_key(|(key, ..)| *key);
+    let matches = found.into_iter().map(|(key, value, mask)| {
+        let value = value.and(&mask);
+        Match { key, is: KeyMatch::Mask(value, mask) }
     });
     Ok(matches.collect())
 }

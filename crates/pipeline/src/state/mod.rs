@@ -63,6 +63,9 @@ pub struct State {
     actions: BTreeMap<ActionId, Arc<Action>>,
     /// Defined actions by what they are; their names are empty here.
     shapes: HashMap<Action, ActionId>,
+    /// The one that was asked for last: entries are often added by the thousand with one, and its comparison is cheaper
+    /// than its hash.
+    recent: Option<ActionId>,
     tables: Vec<TableState>,
     profiles: Vec<ProfileState>,
     groups: Vec<BTreeMap<u32, Arc<InstalledGroup>>>,
@@ -80,6 +83,7 @@ impl State {
             next_action: ActionId::at(program.actions.len()).0,
             actions: BTreeMap::new(),
             shapes: HashMap::new(),
+            recent: None,
             tables: program.tables.iter().map(|_| TableState::default()).collect(),
             profiles: program.profiles.iter().map(|_| ProfileState::default()).collect(),
             groups: program.groups.iter().map(|_| BTreeMap::new()).collect(),
@@ -157,11 +161,20 @@ impl State {
     ///
     /// # Errors
     /// What is wrong with the action.
-    pub fn define(&mut self, action: Action) -> Result<ActionId, Vec<Invalid>> {
-        let shape = Action { name: String::new(), ..action.clone() };
-        if let Some(id) = self.shapes.get(&shape) {
+    pub fn define(&mut self, mut action: Action) -> Result<ActionId, Vec<Invalid>> {
+        let is_equal = |known: &Action| (&known.params, &known.body) == (&action.params, &action.body);
+        if let Some(id) = self.recent
+            && self.actions.get(&id).is_some_and(|known| is_equal(known))
+        {
+            return Ok(id);
+        }
+        let name = std::mem::take(&mut action.name);
+        if let Some(id) = self.shapes.get(&action) {
+            self.recent = Some(*id);
             return Ok(*id);
         }
+        let shape = action.clone();
+        action.name = name;
         let errors = validate_action(&self.program, &action);
         if !errors.is_empty() {
             return Err(errors);
@@ -170,7 +183,13 @@ impl State {
         self.next_action = self.next_action.saturating_add(1);
         self.shapes.insert(shape, id);
         self.actions.insert(id, Arc::new(action));
+        self.recent = Some(id);
         Ok(id)
+    }
+
+    /// Returns the number of defined actions.
+    pub fn defined(&self) -> usize {
+        self.actions.len()
     }
 
     /// Forgets the defined actions that nothing uses; returns their numbers. Walks the whole state.

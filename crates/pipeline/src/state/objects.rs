@@ -1,9 +1,12 @@
 //! What a control plane fills: installed entries, profiles, groups, replication lists.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use hashbrown::HashTable;
 
 use super::EntryId;
 use super::arrays::Stats;
@@ -103,11 +106,24 @@ pub struct TableState {
     /// Entries by number, which is the order of insertion.
     pub(crate) entries: BTreeMap<EntryId, Arc<Installed>>,
     /// The same by conditions and priority.
-    pub(super) index: HashMap<(Vec<Match>, u32), EntryId>,
+    index: Index,
     /// Action after a miss.
     pub(crate) default: Option<ActionCall>,
     /// Counts of lookups.
     pub(crate) counts: Arc<LookupCounts>,
+}
+
+/// Numbers of entries, found by conditions and priority: entries alone have these. With each number is its hash.
+#[derive(Debug, Default)]
+struct Index {
+    numbers: HashTable<(u64, EntryId)>,
+    hasher: RandomState,
+}
+
+impl Index {
+    fn hash(&self, matches: &[Match], priority: u32) -> u64 {
+        self.hasher.hash_one((matches, priority))
+    }
 }
 
 /// Counts of a table's lookups, which generated code shares.
@@ -173,7 +189,34 @@ impl TableState {
 
     /// The entry with exactly these conditions and this priority.
     pub fn find(&self, matches: &[Match], priority: u32) -> Option<&Arc<Installed>> {
-        self.entries.get(self.index.get(&(matches.to_vec(), priority))?)
+        self.find_hashed(self.index.hash(matches, priority), matches, priority)
+    }
+
+    fn find_hashed(&self, hash: u64, matches: &[Match], priority: u32) -> Option<&Arc<Installed>> {
+        let entry = |number| self.entries.get(&number);
+        let is_it =
+            |found: &Arc<Installed>| found.entry.priority == priority && found.entry.matches == matches;
+        let same = |(other, number): &(u64, EntryId)| *other == hash && entry(*number).is_some_and(is_it);
+        entry(self.index.numbers.find(hash, same)?.1)
+    }
+
+    /// Adds an entry, or replaces the one of its number, which has the same conditions and priority.
+    pub(super) fn put(&mut self, installed: Arc<Installed>) {
+        let (number, entry) = (installed.id, &installed.entry);
+        let hash = self.index.hash(&entry.matches, entry.priority);
+        if self.entries.insert(number, installed).is_none() {
+            self.index.numbers.insert_unique(hash, (hash, number), |(hash, _)| *hash);
+        }
+    }
+
+    /// Removes the entry of this number.
+    pub(super) fn take(&mut self, number: EntryId) -> Option<Arc<Installed>> {
+        let installed = self.entries.remove(&number)?;
+        let hash = self.index.hash(&installed.entry.matches, installed.entry.priority);
+        if let Ok(found) = self.index.numbers.find_entry(hash, |(_, other)| *other == number) {
+            found.remove();
+        }
+        Some(installed)
     }
 
     /// The action after a miss.

@@ -243,7 +243,7 @@ impl State {
             Update::Delete(table, id) => self.delete(table, id),
             Update::DeleteMatch(table, matches, priority) => {
                 let state = self.tables.get(table.index()).ok_or(NoObject)?;
-                let id = *state.index.get(&(matches, priority)).ok_or(NotFound)?;
+                let id = state.find(&matches, priority).ok_or(NotFound)?.id;
                 self.delete(table, id)
             }
             Update::Default(id, call) => self.set_default(id, call),
@@ -343,8 +343,7 @@ impl State {
         check(&self.program, schema, &entry, |id| self.action(id))?;
         let meter = schema.meter.map(|_| Box::new(MeterCell::default()));
         let table = self.tables.get_mut(id.index()).ok_or(UpdateProblem::NoObject)?;
-        let key = (entry.matches.clone(), entry.priority);
-        if table.index.contains_key(&key) {
+        if table.find(&entry.matches, entry.priority).is_some() {
             return Err(UpdateProblem::Exists);
         }
         if table.entries.len() >= schema.size as usize {
@@ -355,8 +354,7 @@ impl State {
         let stats = EntryStats::new(meter);
         stats.last_hit.store(now, Relaxed);
         let installed = Arc::new(Installed { id: number, entry, since: now, stats: Arc::new(stats) });
-        table.index.insert(key, number);
-        table.entries.insert(number, installed.clone());
+        table.put(installed.clone());
         Ok((Undo::Entry(id, number, None), Some(Change::Added(id, installed))))
     }
 
@@ -367,15 +365,14 @@ impl State {
         let table = self.tables.get_mut(id.index()).ok_or(UpdateProblem::NoObject)?;
         let before = table.find(&entry.matches, entry.priority).cloned().ok_or(UpdateProblem::NotFound)?;
         let after = Arc::new(Installed { entry, stats: before.stats.clone(), ..*before });
-        table.entries.insert(before.id, after.clone());
+        table.put(after.clone());
         Ok((Undo::Entry(id, before.id, Some(before.clone())), Some(Change::Modified(id, before, after))))
     }
 
     fn delete(&mut self, id: TableId, number: EntryId) -> Done {
         self.changeable(id)?;
         let table = self.tables.get_mut(id.index()).ok_or(UpdateProblem::NoObject)?;
-        let before = table.entries.remove(&number).ok_or(UpdateProblem::NotFound)?;
-        table.index.remove(&(before.entry.matches.clone(), before.entry.priority));
+        let before = table.take(number).ok_or(UpdateProblem::NotFound)?;
         Ok((Undo::Entry(id, number, Some(before.clone())), Some(Change::Removed(id, before))))
     }
 
@@ -403,13 +400,8 @@ impl State {
         match undo {
             Undo::Entry(id, number, before) => {
                 let Some(table) = self.tables.get_mut(id.index()) else { return };
-                if let Some(now) = table.entries.remove(&number) {
-                    table.index.remove(&(now.entry.matches.clone(), now.entry.priority));
-                }
-                if let Some(before) = before {
-                    table.index.insert((before.entry.matches.clone(), before.entry.priority), number);
-                    table.entries.insert(number, before);
-                }
+                table.take(number);
+                before.into_iter().for_each(|before| table.put(before));
             }
             Undo::Default(id, before) => {
                 self.tables.iter_mut().skip(id.index()).take(1).for_each(|t| t.default.clone_from(&before));

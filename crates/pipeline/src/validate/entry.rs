@@ -102,8 +102,8 @@ pub(crate) fn check<'a>(
         }
     }
     for (i, key) in table.keys.iter().enumerate() {
-        let has = entry.matches.iter().any(|condition| condition.key as usize == i);
-        if key.kind == MatchKind::Exact && !has {
+        let has = || entry.matches.iter().any(|condition| condition.key as usize == i);
+        if key.kind == MatchKind::Exact && !has() {
             return Err(EntryError::Missing(key.name.clone()));
         }
     }
