@@ -23,8 +23,8 @@ pub(crate) struct Connection {
 impl Connection {
     /// Connects to a bridge's management socket.
     pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
-        let stream = UnixStream::connect(path)
-            .map_err(|error| Failure::Connect { path: path.to_owned(), error })?;
+        let stream =
+            UnixStream::connect(path).map_err(|error| Failure::Connect { path: path.to_owned(), error })?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let answers = BufReader::new(stream.try_clone()?);

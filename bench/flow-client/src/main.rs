@@ -104,9 +104,10 @@ fn run(cli: &Cli) -> Result<(), Failure> {
             let command = FlowModCommand::ModifyStrict;
             (vec![read(command, first)?, read(command, second)?], Some(*seconds))
         }
-        Command::Replace { file, seconds } => {
-            (vec![read(FlowModCommand::Add, file)?, read(FlowModCommand::DeleteStrict, file)?], Some(*seconds))
-        }
+        Command::Replace { file, seconds } => (
+            vec![read(FlowModCommand::Add, file)?, read(FlowModCommand::DeleteStrict, file)?],
+            Some(*seconds),
+        ),
         Command::Swap { first, second, seconds } => (vec![bundle(first)?, bundle(second)?], Some(*seconds)),
     };
     let load = Load { in_flight: cli.in_flight as usize, rate: cli.rate };

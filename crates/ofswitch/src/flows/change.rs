@@ -34,7 +34,7 @@ pub(crate) struct FlowChange {
     pub(crate) command: FlowModCommand,
     /// The table; 0xff: all, or the first one for an addition.
     table: u8,
-    fields: Vec<Oxm>,
+    fields: Arc<[Oxm]>,
     conditions: Arc<Conditions>,
     selection: Selection,
     cookie: u64,
@@ -47,7 +47,7 @@ pub(crate) struct FlowChange {
     hard_timeout: u16,
     flags: FlowModFlags,
     importance: u16,
-    instructions: Instructions,
+    instructions: Arc<Instructions>,
     size: usize,
 }
 
@@ -108,7 +108,7 @@ impl FlowChange {
             version,
             command: request.command,
             table,
-            fields,
+            fields: fields.into(),
             conditions,
             selection,
             cookie: request.cookie,
@@ -119,7 +119,7 @@ impl FlowChange {
             hard_timeout: request.hard_timeout,
             flags,
             importance: request.importance,
-            instructions,
+            instructions: Arc::new(instructions),
             size,
         })
     }
@@ -277,7 +277,10 @@ impl Datapath {
         let resets = change.flags.contains(FlowModFlags::RESET_COUNTS);
         new.before = Before::of(&counts, resets, now);
         let new = self.put_flow(new, Some(flow), created, transaction)?;
-        self.inherit(new.clone(), if resets { Counts::default() } else { counts }, transaction);
+        // An entry that is changed in its place goes on counting.
+        if resets || flow.is_clause() || new.is_clause() {
+            self.inherit(new.clone(), if resets { Counts::default() } else { counts }, transaction);
+        }
         transaction.events.push(Event::Modified(new, flow.clone()));
         Ok(())
     }

@@ -36,13 +36,13 @@ pub(crate) struct Flow {
     pub(crate) priority: u16,
     pub(crate) conditions: Arc<Conditions>,
     /// The match as it was given.
-    pub(crate) fields: Vec<Oxm>,
+    pub(crate) fields: Arc<[Oxm]>,
     pub(crate) cookie: u64,
     pub(crate) idle_timeout: u16,
     pub(crate) hard_timeout: u16,
     pub(crate) flags: FlowModFlags,
     pub(crate) importance: u16,
-    pub(crate) instructions: Instructions,
+    pub(crate) instructions: Arc<Instructions>,
     /// The version in which the instructions were given.
     pub(crate) version: Version,
     /// Nanoseconds.

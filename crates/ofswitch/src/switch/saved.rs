@@ -258,7 +258,7 @@ fn flow_mod(flow: &Flow) -> Option<Vec<u8>> {
             flags,
             importance: flow.importance,
             matching: translate::matching(&flow.fields, version, true),
-            instructions: flow.instructions.clone(),
+            instructions: (*flow.instructions).clone(),
             ..FlowMod::default()
         };
         let mut message = Message::new(version, 0, Body::FlowMod(Box::new(change)));

@@ -113,10 +113,10 @@ pub struct TableState {
     pub(crate) counts: Arc<LookupCounts>,
 }
 
-/// Numbers of entries, found by conditions and priority: entries alone have these. With each number is its hash.
+/// Entries, found by conditions and priority, which only they have. With each is its hash.
 #[derive(Debug, Default)]
 struct Index {
-    numbers: HashTable<(u64, EntryId)>,
+    entries: HashTable<(u64, Arc<Installed>)>,
     hasher: RandomState,
 }
 
@@ -189,31 +189,29 @@ impl TableState {
 
     /// The entry with exactly these conditions and this priority.
     pub fn find(&self, matches: &[Match], priority: u32) -> Option<&Arc<Installed>> {
-        self.find_hashed(self.index.hash(matches, priority), matches, priority)
-    }
-
-    fn find_hashed(&self, hash: u64, matches: &[Match], priority: u32) -> Option<&Arc<Installed>> {
-        let entry = |number| self.entries.get(&number);
-        let is_it =
-            |found: &Arc<Installed>| found.entry.priority == priority && found.entry.matches == matches;
-        let same = |(other, number): &(u64, EntryId)| *other == hash && entry(*number).is_some_and(is_it);
-        entry(self.index.numbers.find(hash, same)?.1)
+        let hash = self.index.hash(matches, priority);
+        let is_it = |(other, found): &(u64, Arc<Installed>)| {
+            *other == hash && found.entry.priority == priority && found.entry.matches == matches
+        };
+        self.index.entries.find(hash, is_it).map(|(_, found)| found)
     }
 
     /// Adds an entry, or replaces the one of its number, which has the same conditions and priority.
     pub(super) fn put(&mut self, installed: Arc<Installed>) {
         let (number, entry) = (installed.id, &installed.entry);
         let hash = self.index.hash(&entry.matches, entry.priority);
-        if self.entries.insert(number, installed).is_none() {
-            self.index.numbers.insert_unique(hash, (hash, number), |(hash, _)| *hash);
+        match self.index.entries.find_mut(hash, |(_, other)| other.id == number) {
+            Some((_, found)) => *found = installed.clone(),
+            None => _ = self.index.entries.insert_unique(hash, (hash, installed.clone()), |(hash, _)| *hash),
         }
+        self.entries.insert(number, installed);
     }
 
     /// Removes the entry of this number.
     pub(super) fn take(&mut self, number: EntryId) -> Option<Arc<Installed>> {
         let installed = self.entries.remove(&number)?;
         let hash = self.index.hash(&installed.entry.matches, installed.entry.priority);
-        if let Ok(found) = self.index.numbers.find_entry(hash, |(_, other)| *other == number) {
+        if let Ok(found) = self.index.entries.find_entry(hash, |(_, other)| other.id == number) {
             found.remove();
         }
         Some(installed)
