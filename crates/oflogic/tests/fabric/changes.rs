@@ -3,10 +3,13 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-use openflow::message::{Body, FlowModCommand, SwitchConfig};
+use openflow::message::{
+    Body, BundleAdd, BundleControl, BundleControlKind, BundleFlags, FlowModCommand, SwitchConfig,
+};
+use openflow::{Message, text};
 
 use crate::frames::{plain, udp};
-use crate::rig::{By, Rig, wait_for};
+use crate::rig::{By, Rig, VERSION, wait_for};
 
 #[test]
 fn after_a_change_no_packet_meets_the_old_flow() {
@@ -52,6 +55,60 @@ fn every_packet_meets_the_old_flow_or_the_new_one() {
         changes.join().unwrap();
     });
     assert_eq!(rig.at(2).delivered() + rig.at(3).delivered(), sent);
+}
+
+#[test]
+fn a_bundle_swaps_all_flows_between_two_batches() {
+    const FLOWS: u8 = 200;
+    const BUNDLES: u32 = 20;
+    let rig = Rig::new(By::Itself);
+    let flow = |number: u8, port: u32| format!("dl_dst=02:00:00:00:00:{number:02x},actions=output:{port}");
+    rig.add(&["priority=1,actions=drop"]);
+    (0..FLOWS).for_each(|number| rig.add(&[&flow(number, 2)]));
+    let done = AtomicBool::new(false);
+    let mut sent = 0u32;
+    std::thread::scope(|scope| {
+        let bundles = scope.spawn(|| {
+            for bundle in 0..BUNDLES {
+                let flags = BundleFlags::ATOMIC | BundleFlags::ORDERED;
+                let control = |kind| {
+                    let control = BundleControl { bundle, kind, flags, ..BundleControl::default() };
+                    rig.ask(Body::BundleControl(control));
+                };
+                control(BundleControlKind::OpenRequest);
+                for number in 0..FLOWS {
+                    let flow = flow(number, 3 - bundle % 2);
+                    let flow = text::parse_flow(&flow, FlowModCommand::ModifyStrict, VERSION).unwrap();
+                    // All messages of a rig have this transaction id.
+                    let message = Message::new(VERSION, 9, Body::FlowMod(Box::new(flow))).encode().unwrap();
+                    rig.ask(Body::BundleAdd(BundleAdd { bundle, flags, message, trailing: vec![] }));
+                }
+                control(BundleControlKind::CommitRequest);
+            }
+            done.store(true, Relaxed);
+        });
+        while !done.load(Relaxed) {
+            rig.at(1).send((0..64).map(|i| {
+                let number = sent + i;
+                let mut frame = plain((number % u32::from(FLOWS)) as u8, 250, 0);
+                frame[20..24].copy_from_slice(&number.to_be_bytes());
+                frame
+            }));
+            rig.at(1).settle();
+            sent += 64;
+        }
+        bundles.join().unwrap();
+    });
+    let number = |frame: &Vec<u8>| u32::from_be_bytes(frame[20..24].try_into().unwrap());
+    let of_port = |port: usize| {
+        let frames = rig.at(port).take(rig.at(port).delivered());
+        frames.iter().map(|frame| (number(frame), port)).collect::<Vec<_>>()
+    };
+    let mut ways = [of_port(2), of_port(3)].concat();
+    ways.sort_unstable();
+    assert_eq!(ways.len(), sent as usize);
+    let swaps = ways.windows(2).filter(|pair| pair[0].1 != pair[1].1).count();
+    assert!((1..=BUNDLES as usize).contains(&swaps), "{swaps} swaps by {BUNDLES} bundles");
 }
 
 #[test]
