@@ -55,6 +55,7 @@ fn pair(control: &str) -> Pair {
     }
     pair.engine.improve();
     assert!(pair.engine.is_specialised());
+    pair.remember_nothing();
     pair
 }
 

@@ -350,7 +350,9 @@ mod tests {
         let (views, mut world) = (engine.views(), World { now: 1, seed: 1 });
         let view = views.load();
         let packets = [Received::whole(&[1, 0], 7)];
-        Worker::new().run_batch(&view, &mut world, packets, &mut Effects::default(), &mut Vec::new());
+        let mut worker = Worker::new();
+        worker.remember_nothing();
+        worker.run_batch(&view, &mut world, packets, &mut Effects::default(), &mut Vec::new());
         let (special, table) = (view.special.as_ref().unwrap(), view.tables.first().unwrap());
         let record = table.reader.find(&mut Held::default(), &[1 << 56]).unwrap();
         [7, 3].map(|port| record.shortcut.get(&special.code, port))

@@ -126,6 +126,12 @@ impl Worker {
         worker
     }
 
+    /// Lets all packets run code from now on, but for those of ports whose packets all go one way: to compare them with
+    /// packets that follow ways.
+    pub fn remember_nothing(&mut self) {
+        self.ways.are_off = true;
+    }
+
     /// Returns the number of packets that have followed another one's way, without code.
     pub fn remembered(&self) -> u64 {
         self.ways.followed

@@ -36,6 +36,8 @@ pub(super) struct Ways {
     /// Those of them that were found by their fronts.
     pub(super) unparsed: u64,
     packets: Vec<Lookup>,
+    /// [`Worker::remember_nothing`]
+    pub(super) are_off: bool,
 }
 
 /// A packet's lookup.
@@ -72,8 +74,8 @@ pub(super) struct Remembered<'a> {
 }
 
 impl<'a> Remembered<'a> {
-    /// That of a view. One lookup in a list of few entries is faster than one in the cache; one in a hash takes little
-    /// longer.
+    /// That of a view. One lookup in a list of few entries or in a hash takes little longer than one in the cache: what is
+    /// spared is the code around it.
     pub(super) fn of(view: &'a View) -> Option<Self> {
         let special = view.special.as_deref()?;
         let (_, words) = special.code.flow_key()?;
@@ -81,8 +83,8 @@ impl<'a> Remembered<'a> {
         let eighths = match first.map(|first| first.reader.form) {
             _ if special.looks_up_several() => 4,
             Some(form::Form::Classifier | form::Form::Prefix) => 4,
-            Some(form::Form::Exact) => 7,
-            Some(form::Form::Scan) | None => return None,
+            Some(form::Form::Exact | form::Form::Scan) => 7,
+            None => return None,
         };
         (words <= MOST_WORDS).then_some(Self { view, special, eighths })
     }
@@ -92,7 +94,7 @@ impl Worker {
     /// Whether packets look for remembered ways in this batch.
     pub(super) fn remembers<'v>(&mut self, view: &'v View) -> Option<Remembered<'v>> {
         let remembered = Remembered::of(view)?;
-        if self.ways.cache.pauses() {
+        if self.ways.are_off || self.ways.cache.pauses() {
             return None;
         }
         self.ways.cache.begin((view.id, view.changes.load(Acquire)));

@@ -113,6 +113,11 @@ impl Pair {
         assert_eq!(self.worlds[0].seed, self.worlds[1].seed, "random numbers drawn");
     }
 
+    /// Lets packets run code instead of following remembered ways.
+    pub(crate) fn remember_nothing(&mut self) {
+        self.worker.remember_nothing();
+    }
+
     /// Packets that have followed another one's way.
     pub(crate) fn remembered(&self) -> u64 {
         self.worker.remembered()
