@@ -42,7 +42,10 @@ fn flows(command: FlowModCommand, path: &Path) -> Result<Vec<FlowMod>, Failure> 
             continue;
         }
         // Match and priority name the flow.
-        let line = if deletes { line.split(",actions=").next().unwrap_or(line) } else { line };
+        let line = match line.split_once("actions=") {
+            Some((matching, _)) if deletes => matching.trim_end_matches([',', ' ']),
+            _ => line,
+        };
         let failed = |error: text::ParseError| Failure::Line {
             path: path.to_owned(),
             line: at + 1,

@@ -165,6 +165,13 @@ pub(crate) struct Counts {
     pub(crate) silent: u64,
 }
 
+impl Counts {
+    /// The same with packets and bytes counted anew, if a change says so.
+    pub(crate) fn after(self, resets: bool) -> Self {
+        if resets { Self { packets: 0, bytes: 0, ..self } } else { self }
+    }
+}
+
 /// A change being prepared.
 #[derive(Debug, Default)]
 pub(crate) struct Transaction {
@@ -172,6 +179,8 @@ pub(crate) struct Transaction {
     pub(crate) events: Vec<Event>,
     /// Counters that replaced flows leave to those that replace them.
     inherited: Vec<(Arc<Flow>, Counts)>,
+    /// In a bundle, the flows that it has put there, by address, with what they count when it is applied.
+    put: Option<HashMap<usize, (Arc<Flow>, Counts)>>,
     /// Packets and bytes of entries that go, for the conjunctive flows that they stood for.
     pub(crate) carried: Vec<(Arc<Flow>, u64, u64)>,
     /// Tables whose conjunctive flows have changed.
@@ -182,6 +191,25 @@ pub(crate) struct Transaction {
     pub(crate) bands: Vec<u32>,
     /// Only the interpreter meets what changes: actions of packet-outs.
     pub(crate) is_private: bool,
+}
+
+impl Transaction {
+    /// Says that this is a bundle: messages may be about flows of earlier ones, whose entries are not there yet.
+    pub(crate) fn begin_bundle(&mut self) {
+        self.put = Some(HashMap::new());
+    }
+
+    /// Notes what a flow that was put there counts.
+    pub(crate) fn note(&mut self, flow: &Arc<Flow>, counts: Counts) {
+        if let Some(put) = &mut self.put {
+            put.insert(Arc::as_ptr(flow) as usize, (flow.clone(), counts));
+        }
+    }
+
+    /// What a flow counts that this bundle has put there.
+    pub(crate) fn counts(&self, flow: &Arc<Flow>) -> Option<Counts> {
+        self.put.as_ref()?.get(&(Arc::as_ptr(flow) as usize)).map(|(_, counts)| *counts)
+    }
 }
 
 /// The control side.
@@ -199,8 +227,9 @@ pub(crate) struct Datapath {
     pub(crate) changes: u64,
     next_flow: u64,
     next_number: u32,
-    /// Defined actions that were left when the unused ones were forgotten.
+    /// Defined actions that were left when the unused ones were forgotten, and flows then.
     used_actions: usize,
+    used_by: usize,
 }
 
 /// What lowering asks.
@@ -233,7 +262,7 @@ impl World for Objects<'_> {
 }
 
 /// Actions that may be defined, besides as many as there were when the unused ones were forgotten, before that is done
-/// again: it takes time in proportion to all entries.
+/// again, unless flows have become half as many: it takes time in proportion to all entries.
 const DEFINED: usize = 4096;
 
 impl Datapath {
@@ -268,6 +297,7 @@ impl Datapath {
             next_flow: 0,
             next_number: 0,
             used_actions: 0,
+            used_by: 0,
         }
     }
 
@@ -338,9 +368,10 @@ impl Datapath {
             follower.applied(&self.state, &bundle);
             self.tell_only_normal();
         }
-        if self.state.defined() > 2 * self.used_actions + DEFINED {
+        let most = if self.model.flows < self.used_by / 2 { 0 } else { 2 * self.used_actions };
+        if self.state.defined() > most + DEFINED {
             let forgotten = self.state.forget_unused();
-            self.used_actions = self.state.defined();
+            (self.used_actions, self.used_by) = (self.state.defined(), self.model.flows);
             self.follower.iter_mut().for_each(|follower| follower.forgotten(&forgotten));
         }
         Ok(transaction.events)
@@ -570,9 +601,56 @@ mod tests {
             add(&mut datapath, &format!("in_port=1,actions={}output:2", load(number))).unwrap();
             assert!(datapath.state.defined() <= DEFINED + 2);
         }
+        // Those of many flows, when the flows go.
+        let flow = |number: usize| format!("priority=2,udp,tp_dst={number},actions={}output:2", load(number));
+        for number in 0..2 * DEFINED {
+            add(&mut datapath, &flow(number)).unwrap();
+        }
+        assert!(datapath.state.defined() >= 2 * DEFINED);
+        let all: Vec<_> = datapath.flows().filter(|flow| flow.priority == 2).cloned().collect();
+        for flow in all {
+            let remove = |datapath: &mut Datapath, transaction: &mut Transaction| {
+                datapath.remove_flow(&flow, crate::flows::DELETED, 0, transaction);
+                Ok(())
+            };
+            datapath.change(0, remove).unwrap();
+        }
+        assert!(datapath.state.defined() <= DEFINED + 2);
         let used = datapath.installed(&datapath.flows().next().unwrap().clone()).cloned().unwrap();
         let EntryResult::Action(call) = &used.entry.result else { panic!("{used:?}") };
         assert!(datapath.state.action(call.action).is_some());
+    }
+
+    #[test]
+    fn messages_of_a_bundle_see_what_flows_of_earlier_ones_count() {
+        let after = |mods: &[(FlowModCommand, &str)]| {
+            let mut datapath = Datapath::new(Limits::default());
+            add(&mut datapath, "in_port=1,actions=output:2").unwrap();
+            let flow = |datapath: &Datapath| datapath.flows().next().unwrap().clone();
+            datapath.installed(&flow(&datapath)).unwrap().stats.add(10, 600);
+            let changes: Vec<_> = mods
+                .iter()
+                .map(|(command, flow)| {
+                    let flow = text::parse_flow(flow, *command, Version::V1_3).unwrap();
+                    FlowChange::new(&flow, 80, Version::V1_3, Form::Standard, true, &datapath).unwrap()
+                })
+                .collect();
+            let bundle = |datapath: &mut Datapath, transaction: &mut Transaction| {
+                transaction.begin_bundle();
+                changes.iter().try_for_each(|change| datapath.flow_mod(change, 0, transaction))
+            };
+            datapath.change_many(0, bundle).unwrap();
+            let flow = flow(&datapath);
+            (flow.before.packets, datapath.counts(&flow, 0).packets)
+        };
+        use FlowModCommand::{Add, DeleteStrict, ModifyStrict};
+        let (three, four) = ("in_port=1,actions=output:3", "in_port=1,actions=output:4");
+        assert_eq!(after(&[(ModifyStrict, three), (ModifyStrict, four)]), (10, 10));
+        assert_eq!(after(&[(Add, three), (ModifyStrict, four)]), (10, 10));
+        assert_eq!(after(&[(DeleteStrict, "in_port=1"), (Add, three), (ModifyStrict, four)]), (0, 0));
+        assert_eq!(after(&[(DeleteStrict, "in_port=1"), (Add, three), (Add, four)]), (0, 0));
+        let resets = "in_port=1,reset_counts,actions=output:3";
+        assert_eq!(after(&[(Add, resets), (ModifyStrict, four)]), (0, 0));
     }
 
     #[test]

@@ -386,7 +386,10 @@ impl WayCache {
         let flags = flags.iter().filter(|(is_set, _)| *is_set).fold(0, |flags, (_, flag)| flags | flag);
         slot[OUTCOME] = word | flags | (walk.len as u64) << COUNT;
         slot[STATS..TABLES].copy_from_slice(&walk.stats);
-        for (word, tables) in slot[TABLES..].iter_mut().zip(walk.tables.chunks(4)) {
+        // Those behind the last lookup are of other walks.
+        let mut tables = walk.tables;
+        tables.iter_mut().skip(walk.len).for_each(|table| *table = 0);
+        for (word, tables) in slot[TABLES..].iter_mut().zip(tables.chunks(4)) {
             *word = tables.iter().rev().fold(0, |word, table| word << 16 | u64::from(*table));
         }
     }

@@ -224,7 +224,7 @@ impl Datapath {
             self.make_room(table, change.importance, now, transaction)?;
         }
         self.check_bytes(before.as_ref().map_or(0, |flow| flow.size), change.size)?;
-        let inherited = before.as_ref().map(|flow| self.counts(flow, now));
+        let inherited = before.as_ref().map(|flow| self.counts_within(flow, now, transaction));
         let resets = change.flags.contains(FlowModFlags::RESET_COUNTS);
         let new = Before { used: now, packets: 0 };
         let kept = inherited.as_ref().map_or(new, |counts| Before::of(counts, resets, now));
@@ -248,8 +248,10 @@ impl Datapath {
             size: change.size,
         };
         let flow = self.put_flow(flow, before.as_deref(), now, transaction)?;
-        if let Some(counts) = inherited {
-            self.inherit(flow.clone(), if resets { Counts::default() } else { counts }, transaction);
+        let counted = inherited.unwrap_or_default().after(resets);
+        transaction.note(&flow, Counts { age: 0, ..counted });
+        if inherited.is_some() {
+            self.inherit(flow.clone(), counted, transaction);
         }
         // An addition is told of as one, even in the place of another flow.
         transaction.events.push(Event::Added(flow));
@@ -272,14 +274,16 @@ impl Datapath {
         if change.set_cookie {
             new.cookie = change.cookie;
         }
-        let counts = self.counts(flow, now);
+        let counts = self.counts_within(flow, now, transaction);
         let created = flow.created;
         let resets = change.flags.contains(FlowModFlags::RESET_COUNTS);
         new.before = Before::of(&counts, resets, now);
         let new = self.put_flow(new, Some(flow), created, transaction)?;
         // An entry that is changed in its place goes on counting.
+        let counted = counts.after(resets);
+        transaction.note(&new, counted);
         if resets || flow.is_clause() || new.is_clause() {
-            self.inherit(new.clone(), if resets { Counts::default() } else { counts }, transaction);
+            self.inherit(new.clone(), counted, transaction);
         }
         transaction.events.push(Event::Modified(new, flow.clone()));
         Ok(())
@@ -309,6 +313,11 @@ impl Datapath {
             Ok(())
         })?;
         Ok(())
+    }
+
+    /// What a flow counts at a time, which this transaction may have put there.
+    fn counts_within(&self, flow: &Arc<Flow>, now: u64, transaction: &Transaction) -> Counts {
+        transaction.counts(flow).unwrap_or_else(|| self.counts(flow, now))
     }
 
     /// Whether a flow of `after` bytes may take the place of one of `before` bytes.
@@ -378,7 +387,7 @@ impl Datapath {
         now: u64,
         transaction: &mut Transaction,
     ) {
-        let counts = self.counts(flow, now);
+        let counts = self.counts_within(flow, now, transaction);
         self.withdraw_conjunctions(flow.table, transaction);
         if let (true, Some(id)) = (!flow.is_clause(), Layout::get().table(flow.table)) {
             let matches = flow.conditions.to_vec();

@@ -159,6 +159,7 @@ impl Switch {
         let mut failed: Option<(usize, ErrorCode)> = None;
         let (own_ports, buffers) = (&mut self.ports, &self.buffers);
         let result = self.datapath.change_many(now, |datapath, transaction| {
+            transaction.begin_bundle();
             for (at, bytes) in bundle.messages.iter().enumerate() {
                 let mut one = || -> Result<(), ErrorCode> {
                     let inner = Message::decode(bytes).map_err(|error| error.code)?;
