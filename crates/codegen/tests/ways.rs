@@ -245,6 +245,42 @@ fn packets_that_the_code_is_not_for_run_among_others() {
     assert_eq!(pair.remembered(), 4);
 }
 
+#[test]
+fn batches_whose_packets_all_find_ways_follow_them_at_once() {
+    let mut pair = pair(SEND, "");
+    let all: Vec<[u8; 8]> = (0..100).map(|i| [1 + i % 2, i % 16, 0, 0, 0, 0, 0, 0]).collect();
+    let packets: Vec<(&[u8], u32)> = all.iter().map(|bytes| (&bytes[..], 7)).collect();
+    let mut at_once = |packets: &[(&[u8], u32)]| {
+        let before = pair.at_once();
+        leave(&mut pair, packets);
+        pair.at_once() - before
+    };
+    assert_eq!(at_once(&packets), 0, "ways are not known");
+    assert_eq!(at_once(&packets), 0, "fronts are not known");
+    for batch in [&packets[..], &packets[..1], &packets[..64], &packets[..65]] {
+        assert_eq!(at_once(batch), batch.len() as u64);
+    }
+    assert_eq!(
+        at_once(&[&packets[..70], &[(&[3, 5, 9, 0, 0, 0, 0, 0], 7)], &packets[..9]].concat()),
+        64,
+        "one is dropped"
+    );
+    assert_eq!(at_once(&packets), 0, "of the batch before, not all left");
+    assert_eq!(at_once(&packets), 100);
+    let others: [(&[u8], u32); 3] = [(&[1, 4, 0, 0, 0, 0, 0, 0], 8); 3];
+    assert_eq!(at_once(&others), 0, "packets of another port");
+    assert_eq!(at_once(&others), 0);
+    assert_eq!(at_once(&others), 3);
+    assert_eq!(at_once(&[(&[1, 4], 8)]), 0, "a packet without the front");
+    assert_eq!(at_once(&[]), 0);
+    (0..2).for_each(|_| _ = at_once(&packets));
+    let changed = entry(&pair, 1, "entry priority 5 { b: 8w4 &&& 8w0xff; } -> act(32w200);");
+    assert!(pair.apply(vec![Update::Modify(TableId(1), changed)]));
+    let before = pair.at_once();
+    assert!(leave(&mut pair, &packets).0.contains(&200));
+    assert_eq!(pair.at_once(), before, "the entry has changed");
+}
+
 /// A table by ingress port and one by nothing.
 const PORTS: &str = "program ports {
   header h_t { a: bit<8>; } instance h: h_t;

@@ -58,6 +58,19 @@ impl Executor<'_> {
         (port != batch.ingress() && self.ports.sends(port)).then_some(port)
     }
 
+    /// Executes the output of a packet, as it was received, to a port: together with those of `run`, if that is another
+    /// port that sends. Not for packets that are traced.
+    #[inline]
+    pub(crate) fn leave(&mut self, batch: &mut Batch<'_>, v: VersionId, number: u32, run: &mut Run) {
+        match self.plain_port(batch, number) {
+            Some(port) => run.add(batch, v, port),
+            None => {
+                run.send(batch);
+                self.execute(batch, v, std::iter::once(EffectRef::leaves(number, batch.len(v))));
+            }
+        }
+    }
+
     /// Executes the output of each packet of a batch, as it was received, to a port.
     pub(crate) fn leave_all(&mut self, batch: &mut Batch<'_>, number: u32) {
         if let Some(port) = self.plain_port(batch, number) {

@@ -200,12 +200,15 @@ impl Plane {
             Some(views) => {
                 let now = switch.now();
                 if has_taken || !memory.follow_all(views, &mut executor, batch, flags, now) {
-                    memory.choose(batch, has_taken);
-                    memory.run(views, &mut executor, batch, flags, now);
+                    let followed = memory.follow_each(views, &mut executor, batch, has_taken, flags, now);
+                    memory.choose(batch, has_taken, followed);
+                    if !memory.packets.is_empty() {
+                        memory.run(views, &mut executor, batch, flags, now);
+                    }
                 }
             }
             None => {
-                memory.choose(batch, has_taken);
+                memory.choose(batch, has_taken, 0);
                 memory.hand_over(&mut executor, batch);
             }
         }
@@ -298,12 +301,18 @@ fn count(only: &OnlyFlow, local: &Local, batch: &Batch<'_>, now: u64) {
     stats.last_hit.store(now, Relaxed);
 }
 
+/// Whether all packets of a batch may go where their flows' ways lead them.
+fn is_plain(batch: &Batch<'_>, executor: &Executor<'_>) -> bool {
+    !batch.is_explained() && batch.security().is_none() && !executor.is_mute
+}
+
 impl Memory {
-    /// Collects the admitted packets, but for those that have been taken, and pulls the headers that the parser needs.
-    fn choose(&mut self, batch: &mut Batch<'_>, has_taken: bool) {
+    /// Collects the admitted packets behind the first ones, but for those that have been taken, and pulls the headers that
+    /// the parser needs.
+    fn choose(&mut self, batch: &mut Batch<'_>, has_taken: bool, first: usize) {
         self.packets.clear();
         let security = batch.security();
-        for v in batch.packets() {
+        for v in batch.packets().skip(first) {
             if has_taken && !batch.is_open(v) {
                 continue;
             }
@@ -327,7 +336,7 @@ impl Memory {
         flags: u64,
         now: u64,
     ) -> bool {
-        if batch.is_explained() || batch.security().is_some() || executor.is_mute {
+        if !is_plain(batch, executor) {
             return false;
         }
         let leaves =
@@ -336,6 +345,34 @@ impl Memory {
             executor.leave_all(batch, leaves.port);
         }
         leaves.is_some()
+    }
+
+    /// Sends the first packets of a batch where remembered ways lead them; returns their number.
+    fn follow_each(
+        &mut self,
+        views: &Views,
+        executor: &mut Executor<'_>,
+        batch: &mut Batch<'_>,
+        has_taken: bool,
+        flags: u64,
+        now: u64,
+    ) -> usize {
+        if has_taken || !is_plain(batch, executor) {
+            return 0;
+        }
+        let (view, mut run, mut left, mut followed) = (views.load(), Run::NONE, batch.packets(), 0);
+        loop {
+            let packets = left.clone().map(|v| (batch.header(v), batch.len(v)));
+            let Some(found) = self.worker.find_ways(&view, (executor.number, flags), packets) else { break };
+            followed += found.len();
+            found.follow(now, |leaves| {
+                if let Some(v) = left.next() {
+                    executor.leave(batch, v, leaves.port, &mut run);
+                }
+            });
+        }
+        run.send(batch);
+        followed
     }
 
     /// Runs the tables' code and executes its effects.
@@ -367,37 +404,26 @@ impl Memory {
         let is_plain = !batch.is_explained() && !executor.is_mute;
         for (v, fate) in packets.iter().zip(fates.iter()) {
             let list = match *fate {
-                Fate::Leaves(_) => &[][..],
-                Fate::Effects(end) => {
-                    let list = effects.list().get(begin..end).unwrap_or_default();
-                    begin = end;
-                    list
+                Fate::Leaves(leaves) if is_plain => {
+                    executor.leave(batch, *v, leaves.port, &mut run);
+                    continue;
                 }
-            };
-            let is_sent = match (*fate, list) {
-                _ if !is_plain => false,
-                (Fate::Leaves(leaves), _) => {
-                    let port = executor.plain_port(batch, leaves.port);
-                    port.into_iter().for_each(|port| run.add(batch, *v, port));
-                    port.is_some()
-                }
-                (_, [effect]) => executor.sends(batch, *v, &EffectRef::of_code(effect, effects), &mut run),
-                _ => false,
-            };
-            if is_sent {
-                continue;
-            }
-            run.send(batch);
-            match *fate {
                 Fate::Leaves(leaves) => {
                     let leaves = EffectRef::leaves(leaves.port, batch.len(*v));
                     executor.execute(batch, *v, std::iter::once(leaves));
+                    continue;
                 }
-                Fate::Effects(_) => {
-                    let list = list.iter().map(|effect| EffectRef::of_code(effect, effects));
-                    executor.execute(batch, *v, list);
-                }
+                Fate::Effects(end) => effects.list().get(begin..end).unwrap_or_default(),
+            };
+            begin += list.len();
+            if is_plain
+                && let [effect] = list
+                && executor.sends(batch, *v, &EffectRef::of_code(effect, effects), &mut run)
+            {
+                continue;
             }
+            run.send(batch);
+            executor.execute(batch, *v, list.iter().map(|effect| EffectRef::of_code(effect, effects)));
         }
         run.send(batch);
     }

@@ -12,13 +12,14 @@
 //! - `pass.rs`: stages; `send.rs`: destinations; `group.rs`: groups and selections; `form.rs`, `list.rs`, `effects.rs`;
 //! - `tally.rs`: hits that are counted together; `versions.rs`: versions of tables that a batch meets; `look_ahead.rs`: the
 //!   first lookups of a batch, together;
-//! - `ways.rs`: packets that go remembered ways; `way_cache.rs`: these; `fronts.rs`: bits of packets that they are
-//!   found by; `alike.rs`: packets of a port that all go one way.
+//! - `ways.rs`: packets that go remembered ways; `found.rs`: batches all of whose packets do; `way_cache.rs`: these ways;
+//!   `fronts.rs`: bits of packets that they are found by; `alike.rs`: packets of a port that all go one way.
 
 mod alike;
 pub(crate) mod calls;
 mod effects;
 mod form;
+mod found;
 mod fronts;
 mod group;
 mod list;
@@ -47,6 +48,8 @@ use crate::view::View;
 use alike::{Alike, Commons};
 pub use effects::{Effect, Effects, Fate, Packet};
 use form::Form;
+use found::Lookups;
+pub use found::{Found, MOST_FOUND};
 use list::List;
 use look_ahead::{Ahead, First, Frames};
 use pass::{Arrival, Pass};
@@ -66,6 +69,7 @@ pub struct Worker {
     scratch: Scratch,
     ahead: Ahead,
     ways: Ways,
+    found: Lookups,
     common: Commons,
     /// Set while packets run. If it is when they begin, the environment or the source of packets has panicked.
     running: bool,

@@ -43,7 +43,7 @@ const PAUSE: u64 = 64;
 pub(super) type Key = [u64; 1 + MOST_WORDS];
 
 /// The first slots of the two pairs that the way of a key may be in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Place {
     first: u32,
     second: u32,
@@ -210,6 +210,14 @@ pub(super) struct Way<'a>(&'a [u64; SLOT]);
 impl Way<'_> {
     pub(super) fn outcome(&self) -> Outcome {
         Outcome::of(self.0[OUTCOME])
+    }
+
+    /// How packets leave, if they do.
+    #[inline]
+    pub(super) fn leaves(&self) -> Option<Leaves> {
+        let word = self.0[OUTCOME];
+        let kind = word & 0xff << 32;
+        (kind == LEAVES || kind == QUEUED).then_some(Leaves { port: word as u32, queue: kind == QUEUED })
     }
 
     #[inline]

@@ -30,12 +30,14 @@ const MOST: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Ways {
     pub(super) cache: WayCache,
-    fronts: Fronts,
+    pub(super) fronts: Fronts,
     /// Packets that have gone a remembered way.
     pub(super) followed: u64,
     /// Those of them that were found by their fronts.
     pub(super) unparsed: u64,
     packets: Vec<Lookup>,
+    /// Whether all packets of the last batch found ways by their fronts and left by them.
+    pub(super) all_leave: bool,
     /// [`Worker::remember_nothing`]
     pub(super) are_off: bool,
 }
@@ -68,9 +70,9 @@ impl Lookup {
 #[derive(Clone, Copy)]
 pub(super) struct Remembered<'a> {
     view: &'a View,
-    special: &'a Special,
+    pub(super) special: &'a Special,
     /// Eighths of the packets that must find their way for the lookups to pay.
-    eighths: u64,
+    pub(super) eighths: u64,
 }
 
 impl<'a> Remembered<'a> {
@@ -112,8 +114,9 @@ impl Worker {
     ) {
         let mut ways = std::mem::take(&mut self.ways);
         ways.packets.resize(MOST, Lookup::default());
+        let mut all_leave = true;
         loop {
-            let count = self.find_ways(remembered, env, packets.clone().take(MOST), effects, &mut ways);
+            let count = self.look_up_ways(remembered, env, packets.clone().take(MOST), effects, &mut ways);
             if count == 0 {
                 break;
             }
@@ -128,7 +131,9 @@ impl Worker {
                     fronts.learn(&remembered.special.code, received.visible);
                 }
                 let Lookup { key, place, slot, .. } = lookup;
-                fates.push(match (slot.and_then(|slot| cache.way(slot)), *place) {
+                let way = slot.and_then(|slot| cache.way(slot));
+                all_leave &= lookup.has_front && way.as_ref().is_some_and(|way| way.leaves().is_some());
+                fates.push(match (way, *place) {
                     (Some(way), _) => {
                         *followed += 1;
                         self.follow(&way, &received, now, effects)
@@ -149,11 +154,12 @@ impl Worker {
             }
         }
         ways.cache.end(remembered.eighths);
+        ways.all_leave = all_leave;
         self.ways = ways;
     }
 
     /// Lays out keys and looks them up; returns the number of packets.
-    fn find_ways<'r>(
+    fn look_up_ways<'r>(
         &mut self,
         remembered: Remembered<'_>,
         env: &mut dyn Env,

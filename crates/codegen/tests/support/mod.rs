@@ -4,7 +4,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use codegen::{Effects, Engine, Options, Views, Worker};
+use codegen::{Effects, Engine, Fate, Options, Views, Worker};
 use pipeline::Checked;
 use pipeline::fuzzing::World;
 use pipeline::interp::{self, Limits, Received};
@@ -21,6 +21,7 @@ pub(crate) struct Pair {
     limits: Limits,
     worlds: [World; 2],
     checks: usize,
+    at_once: u64,
 }
 
 impl Pair {
@@ -40,6 +41,7 @@ impl Pair {
             limits,
             worlds,
             checks: 0,
+            at_once: 0,
         }
     }
 
@@ -69,11 +71,13 @@ impl Pair {
         found
     }
 
-    /// Runs a batch of packets in both and compares what each causes.
+    /// Runs a batch of packets in both and compares what each causes. Packets of one port go ways that all of them find
+    /// as such packets do in a switch.
     pub(crate) fn check_batch(&mut self, batch: &[Received<'_>]) -> Vec<interp::Effect> {
         let expected: Vec<_> = batch.iter().map(|received| self.interpret(received)).collect();
         let (mut effects, mut fates) = (Effects::default(), vec![]);
-        let packets = batch.iter().copied();
+        self.follow_found(batch, &mut fates);
+        let packets = batch.iter().skip(fates.len()).copied();
         self.worker.run_batch(&self.views.load(), &mut self.worlds[1], packets, &mut effects, &mut fates);
         assert_eq!(fates.len(), batch.len());
         let found = effects.to_interp_each(&fates, batch.iter().map(|packet| packet.len));
@@ -81,6 +85,23 @@ impl Pair {
             self.compare(received, expected, found);
         }
         found.concat()
+    }
+
+    /// Lets the first packets of a batch follow the ways that all of them find.
+    fn follow_found(&mut self, batch: &[Received<'_>], fates: &mut Vec<Fate>) {
+        let Some(first) = batch.first().map(|first| (first.port, first.flags)) else { return };
+        if batch.iter().any(|packet| (packet.port, packet.flags) != first) {
+            return;
+        }
+        let (view, now) = (self.views.load(), self.worlds[1].now);
+        loop {
+            let packets = batch.iter().skip(fates.len()).map(|packet| (packet.visible, packet.len));
+            let Some(found) = self.worker.find_ways(&view, first, packets) else { break };
+            let end = fates.len() + found.len();
+            found.follow(now, |leaves| fates.push(Fate::Leaves(leaves)));
+            assert_eq!(fates.len(), end);
+        }
+        self.at_once += fates.len() as u64;
     }
 
     /// Lets packets of one port follow the way that all packets of their port go, if there is one.
@@ -126,6 +147,11 @@ impl Pair {
     /// Packets that have been parsed once for their first lookup and for their code.
     pub(crate) fn resumed(&self) -> u64 {
         self.worker.resumed()
+    }
+
+    /// Packets of batches all of whose packets found ways.
+    pub(crate) fn at_once(&self) -> u64 {
+        self.at_once
     }
 
     /// Packets that have found their way by their fronts.

@@ -1,0 +1,142 @@
+//! Packets that all find remembered ways by their fronts and leave by them: they need neither what code needs nor a
+//! list of their fates.
+//!
+//! Packets are asked for such ways if those of the batch before had them ([`Ways::all_leave`]). Where one does not, the
+//! batch goes on from the first packet that has not followed, as [`super::ways`] describes.
+//!
+//! Invariant: as for [`super::ways`]; between the lookups and what follows them, nothing is kept in the cache.
+
+use super::Worker;
+use super::fronts::Fronts;
+use super::way_cache::{Key, Place};
+use super::ways::Ways;
+use crate::code::Code;
+use crate::shortcut::Leaves;
+use crate::special::flow_key::MOST_WORDS;
+use crate::view::View;
+
+/// Packets whose ways are looked up together.
+pub const MOST_FOUND: usize = 64;
+
+/// A packet's lookup.
+#[derive(Debug, Clone, Copy)]
+struct Lookup {
+    key: Key,
+    place: Place,
+}
+
+/// Memory for the lookups of [`MOST_FOUND`] packets.
+#[derive(Debug)]
+pub(super) struct Lookups {
+    packets: [Lookup; MOST_FOUND],
+    lens: [u32; MOST_FOUND],
+    slots: [u32; MOST_FOUND],
+}
+
+impl Default for Lookups {
+    fn default() -> Self {
+        let none = Lookup { key: [0; 1 + MOST_WORDS], place: Place::default() };
+        Self { packets: [none; MOST_FOUND], lens: [0; MOST_FOUND], slots: [0; MOST_FOUND] }
+    }
+}
+
+/// Packets whose ways have been found, and which have not followed them yet.
+pub struct Found<'a> {
+    worker: &'a mut Worker,
+    view: &'a View,
+    count: usize,
+    eighths: u64,
+}
+
+impl Worker {
+    /// Looks up the ways of the next packets of a port, [`MOST_FOUND`] at most, with their lengths, bytes. `None`, and
+    /// nothing has happened, unless all of them have ways that they leave by as they came, or if there are none.
+    /// Packets are as those of [`Worker::run_batch`] with these flags; of their fronts, what is visible without effort
+    /// suffices.
+    #[inline]
+    pub fn find_ways<'a, 'r>(
+        &'a mut self,
+        view: &'a View,
+        (port, flags): (u32, u64),
+        packets: impl Iterator<Item = (&'r [u8], u32)>,
+    ) -> Option<Found<'a>> {
+        if !self.ways.all_leave {
+            return None;
+        }
+        let remembered = self.remembers(view).filter(|remembered| remembered.special.flags == flags)?;
+        let count = self.found.find_all(&mut self.ways, &remembered.special.code, port, packets);
+        self.ways.all_leave = count.is_some();
+        Some(Found {
+            view,
+            count: count.filter(|count| *count > 0)?,
+            eighths: remembered.eighths,
+            worker: self,
+        })
+    }
+}
+
+impl Lookups {
+    /// See [`Worker::find_ways`]; returns the number of packets.
+    #[inline]
+    fn find_all<'r>(
+        &mut self,
+        ways: &mut Ways,
+        code: &Code,
+        port: u32,
+        packets: impl Iterator<Item = (&'r [u8], u32)>,
+    ) -> Option<usize> {
+        let (Self { packets: lookups, lens, slots }, Ways { cache, fronts, .. }) = (self, ways);
+        fronts.begin(code);
+        let list = fronts.list();
+        let mut count = 0;
+        for (((visible, len), lookup), to) in packets.zip(&mut *lookups).zip(&mut *lens) {
+            let (number, front) = Fronts::of(list, visible)?;
+            let [tag, key @ ..] = &mut lookup.key;
+            *tag = cache.tag(port, number);
+            front.lay_out(visible, key);
+            lookup.place = cache.place(&lookup.key);
+            *to = len;
+            count += 1;
+        }
+        for (Lookup { key, place }, to) in lookups.iter().take(count).zip(slots) {
+            let slot = cache.find(key, *place)?;
+            let way = cache.way(slot)?;
+            way.leaves()?;
+            way.prefetch();
+            *to = slot as u32;
+        }
+        Some(count)
+    }
+}
+
+impl Found<'_> {
+    /// Returns the number of packets.
+    #[expect(clippy::len_without_is_empty, reason = "there are some")]
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Counts the packets by all entries on their ways at time `now`, and tells how each leaves, in order.
+    #[inline]
+    pub fn follow(self, now: u64, mut leave: impl FnMut(Leaves)) {
+        let Self { worker, view, count, eighths } = self;
+        worker.begin(view);
+        let Lookups { lens, slots, .. } = &worker.found;
+        let Ways { cache, fronts, followed, unparsed, .. } = &mut worker.ways;
+        let tallies = worker.scratch.tallies.get_mut();
+        for (slot, len) in slots.iter().zip(lens).take(count) {
+            let Some(way) = cache.way(*slot as usize) else { continue };
+            // SAFETY: as in `follow` of [`super::ways`].
+            unsafe { tallies.add_way(&way, (*len).into(), now) };
+            way.leaves().into_iter().for_each(&mut leave);
+        }
+        cache.count(count, count);
+        cache.end(eighths);
+        let packets = count as u64;
+        fronts.end(packets, packets, packets);
+        *followed += packets;
+        *unparsed += packets;
+        worker.end(view);
+    }
+}
