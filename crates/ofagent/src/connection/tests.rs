@@ -253,7 +253,7 @@ async fn a_flood_leaves_others_their_turns() {
     }
     let before = answered.load(Ordering::Relaxed);
     // A few turns for each round trip; a read alone brings 2048 requests.
-    assert!(before <= 10 * 4 * 32, "{before} were answered first");
+    assert!(before <= 10 * 4 * TURN, "{before} were answered first");
     reader.await.unwrap();
     assert_eq!(answered.load(Ordering::Relaxed), FLOOD);
 }

@@ -11,9 +11,10 @@ mod conjunction;
 mod expire;
 mod select;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use hashbrown::HashMap;
 use openflow::action::Action;
 use openflow::instruction::{Instruction, Instructions};
 use openflow::message::FlowModFlags;

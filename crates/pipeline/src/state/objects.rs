@@ -1,12 +1,12 @@
 //! What a control plane fills: installed entries, profiles, groups, replication lists.
 
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use hashbrown::HashTable;
+use hashbrown::{DefaultHashBuilder, HashTable};
 
 use super::EntryId;
 use super::arrays::Stats;
@@ -117,7 +117,7 @@ pub struct TableState {
 #[derive(Debug, Default)]
 struct Index {
     entries: HashTable<(u64, Arc<Installed>)>,
-    hasher: RandomState,
+    hasher: DefaultHashBuilder,
 }
 
 impl Index {
