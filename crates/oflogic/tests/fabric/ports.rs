@@ -62,6 +62,42 @@ fn links_are_told() {
 }
 
 #[test]
+fn packets_on_remembered_ways_heed_what_becomes_of_ports() {
+    let mut rig = Rig::new(By::Code);
+    rig.add(&[
+        "dl_dst=02:00:00:00:00:02,actions=output:2",
+        "dl_dst=02:00:00:00:00:03,actions=output:3",
+        "dl_dst=02:00:00:00:00:01,actions=output:1",
+    ]);
+    rig.specialise();
+    let run = |rig: &Rig| {
+        let delivered = || [1, 2, 3].map(|number| rig.at(number).delivered());
+        let before = delivered();
+        rig.at(1).send([2, 3, 1, 2].map(|to| plain(to, 9, 0)));
+        rig.at(1).settle();
+        let after = delivered();
+        [0, 1, 2].map(|i| after[i] - before[i])
+    };
+    // The ways are found out, then the fronts, then all packets find their ways.
+    for _ in 0..4 {
+        assert_eq!(run(&rig), [0, 2, 1]);
+    }
+    configure(&rig, 3, PortConfig::PORT_DOWN);
+    assert_eq!(run(&rig), [0, 2, 0]);
+    assert_eq!(rig.counter("dropped_port_configuration"), 1);
+    configure(&rig, 3, PortConfig::empty());
+    assert_eq!(run(&rig), [0, 2, 1]);
+    configure(&rig, 1, PortConfig::NO_RECV);
+    assert_eq!(run(&rig), [0; 3]);
+    configure(&rig, 1, PortConfig::empty());
+    let gone = rig.clients.remove(1);
+    rig.switch.remove_port(gone.at).unwrap();
+    rig.at(1).send([plain(2, 9, 0), plain(2, 9, 0)]);
+    rig.at(1).settle();
+    assert_eq!(rig.drops(1, DropReason::NoPort), 2);
+}
+
+#[test]
 fn configured_ports_receive_and_send_nothing() {
     let rig = Rig::new(By::Code);
     rig.add(&["in_port=1,actions=output:2", "in_port=3,actions=output:4"]);
