@@ -11,6 +11,9 @@ use crate::interrupt::Interrupt;
 const TIME: Duration = Duration::from_millis(200);
 /// Bytes copied at once: a large segment.
 const PIECE: usize = 64 << 10;
+/// Both areas begin at a multiple of so many bytes. Some CPUs copy at half the speed to an address a few bytes behind
+/// that of the source within a page, as two blocks of a heap have.
+const PAGE: usize = 4096;
 
 /// Bytes per second copied from one area of this size to another, on this CPU: the best of five.
 pub(super) fn bandwidth(cpu: usize, bytes: usize, interrupt: &Interrupt) -> Result<f64> {
@@ -19,11 +22,15 @@ pub(super) fn bandwidth(cpu: usize, bytes: usize, interrupt: &Interrupt) -> Resu
     let work = move || {
         pin(cpu)?;
         // Not zeros: the kernel would map one page everywhere.
-        let (from, mut to) = (vec![1u8; bytes], vec![2u8; bytes]);
+        let [mut from, mut to] = [1u8, 2].map(|byte| vec![byte; bytes + PAGE]);
+        let [from, to] = [&mut from, &mut to].map(|area| {
+            let start = area.as_ptr().align_offset(PAGE).min(PAGE);
+            &mut area[start..start + bytes]
+        });
         let mut best = 0f64;
         for _ in 0..5 {
             interrupt.check()?;
-            best = best.max(once(&from, &mut to, &interrupt)?);
+            best = best.max(once(from, to, &interrupt)?);
         }
         Ok(best)
     };
@@ -54,11 +61,18 @@ mod tests {
     use super::*;
     use crate::cpus::Cpus;
 
+    /// Whether an area in the cache is copied about as fast as a large one, or faster.
+    fn holds((small, large): (f64, f64)) -> bool {
+        large > 1e8 && small > large * 0.8
+    }
+
     #[test]
     fn memory_is_no_faster_than_a_cache() {
         let cpu = Cpus::choose().unwrap().switch;
         let of = |bytes| bandwidth(cpu, bytes, &Interrupt::default()).unwrap();
-        let (small, large) = (of(64 << 10), of(64 << 20));
-        assert!(large > 1e8 && small > large * 0.8, "{small} {large}");
+        // Another speed of the machine between the two measurements may reverse them, but not again and again.
+        let attempts: Vec<_> =
+            (0..5).map(|_| (of(64 << 10), of(64 << 20))).take_while(|pair| !holds(*pair)).collect();
+        assert!(attempts.len() < 5, "{attempts:?}");
     }
 }
