@@ -64,16 +64,12 @@ fn links_are_told() {
 #[test]
 fn packets_on_remembered_ways_heed_what_becomes_of_ports() {
     let mut rig = Rig::new(By::Code);
-    rig.add(&[
-        "dl_dst=02:00:00:00:00:02,actions=output:2",
-        "dl_dst=02:00:00:00:00:03,actions=output:3",
-        "dl_dst=02:00:00:00:00:01,actions=output:1",
-    ]);
+    rig.add(&["dl_dst=02:00:00:00:00:02,actions=output:2", "dl_dst=02:00:00:00:00:03,actions=output:3"]);
     rig.specialise();
     let run = |rig: &Rig| {
         let delivered = || [1, 2, 3].map(|number| rig.at(number).delivered());
         let before = delivered();
-        rig.at(1).send([2, 3, 1, 2].map(|to| plain(to, 9, 0)));
+        rig.at(1).send([2, 3, 2].map(|to| plain(to, 9, 0)));
         rig.at(1).settle();
         let after = delivered();
         [0, 1, 2].map(|i| after[i] - before[i])
