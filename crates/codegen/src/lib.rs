@@ -42,7 +42,7 @@ pub use code::Code;
 pub use compile::{Options, Unsupported, compile};
 pub use engine::{Engine, TableInfo};
 pub use form::{Form, Rebuild};
-pub use runtime::{Effect, Effects, Fate, Found, MOST_FOUND, Packet, Worker};
+pub use runtime::{Effect, Effects, Fate, Found, Packet, Worker};
 pub use shortcut::Leaves;
 pub use special::Specialisation;
 pub use view::{View, Views};

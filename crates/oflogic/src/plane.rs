@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, TryLockError};
 
 use arc_swap::cache::Cache;
 use arc_swap::{ArcSwap, ArcSwapOption};
-use codegen::{Effects, Fate, Views, Worker};
+use codegen::{Effects, Fate, View, Views, Worker};
 use fabric::doorbell::{Doorbell, ThreadBell};
 use fabric::worker::PerThread;
 use fabric::{Batch, DropReason, PortIndex, Rest, SwitchLogic, VersionId};
@@ -198,12 +198,16 @@ impl Plane {
         }
         match seen.views.load() {
             Some(views) => {
-                let now = switch.now();
-                if has_taken || !memory.follow_all(views, &mut executor, batch, flags, now) {
-                    let followed = memory.follow_each(views, &mut executor, batch, has_taken, flags, now);
+                let (view, now) = (&views.load(), switch.now());
+                let follows = !has_taken && is_plain(batch, &executor);
+                if !follows || !memory.follow_all(view, &mut executor, batch, flags, now) {
+                    let followed = match follows {
+                        true => memory.follow_each(view, &mut executor, batch, flags, now),
+                        false => 0,
+                    };
                     memory.choose(batch, has_taken, followed);
                     if !memory.packets.is_empty() {
-                        memory.run(views, &mut executor, batch, flags, now);
+                        memory.run(view, &mut executor, batch, flags, now);
                     }
                 }
             }
@@ -330,17 +334,13 @@ impl Memory {
     /// Sends a batch to the port that all packets of its ingress port leave to, if there is one.
     fn follow_all(
         &mut self,
-        views: &Views,
+        view: &View,
         executor: &mut Executor<'_>,
         batch: &mut Batch<'_>,
         flags: u64,
         now: u64,
     ) -> bool {
-        if !is_plain(batch, executor) {
-            return false;
-        }
-        let leaves =
-            self.worker.follow_all(&views.load(), (executor.number, flags), || batch.received(), now);
+        let leaves = self.worker.follow_all(view, (executor.number, flags), || batch.received(), now);
         if let Some(leaves) = leaves {
             executor.leave_all(batch, leaves.port);
         }
@@ -350,20 +350,16 @@ impl Memory {
     /// Sends the first packets of a batch where remembered ways lead them; returns their number.
     fn follow_each(
         &mut self,
-        views: &Views,
+        view: &View,
         executor: &mut Executor<'_>,
         batch: &mut Batch<'_>,
-        has_taken: bool,
         flags: u64,
         now: u64,
     ) -> usize {
-        if has_taken || !is_plain(batch, executor) {
-            return 0;
-        }
-        let (view, mut run, mut left, mut followed) = (views.load(), Run::NONE, batch.packets(), 0);
+        let (mut run, mut left, mut followed) = (Run::NONE, batch.packets(), 0);
         loop {
             let packets = left.clone().map(|v| (batch.header(v), batch.len(v)));
-            let Some(found) = self.worker.find_ways(&view, (executor.number, flags), packets) else { break };
+            let Some(found) = self.worker.find_ways(view, (executor.number, flags), packets) else { break };
             followed += found.len();
             found.follow(now, |leaves| {
                 if let Some(v) = left.next() {
@@ -376,19 +372,12 @@ impl Memory {
     }
 
     /// Runs the tables' code and executes its effects.
-    fn run(
-        &mut self,
-        views: &Views,
-        executor: &mut Executor<'_>,
-        batch: &mut Batch<'_>,
-        flags: u64,
-        now: u64,
-    ) {
+    fn run(&mut self, view: &View, executor: &mut Executor<'_>, batch: &mut Batch<'_>, flags: u64, now: u64) {
         let Self { worker, effects, fates, packets, random } = self;
         effects.clear();
         fates.clear();
         {
-            let (view, ports, number) = (views.load(), executor.ports, executor.number);
+            let (ports, number) = (executor.ports, executor.number);
             let batch: &Batch<'_> = batch;
             let is_live = |number: u32| ports.is_live(number, batch);
             let mut surroundings = Surroundings { now, random, is_live: &is_live };
@@ -398,7 +387,7 @@ impl Memory {
                 flags,
                 ..Received::whole(batch.header(*v), number)
             });
-            worker.run_batch(&view, &mut surroundings, received, effects, fates);
+            worker.run_batch(view, &mut surroundings, received, effects, fates);
         }
         let (mut run, mut begin) = (Run::NONE, 0);
         let is_plain = !batch.is_explained() && !executor.is_mute;

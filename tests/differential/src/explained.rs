@@ -65,7 +65,9 @@ pub const EXPLAINED: &[Explanation] = &[
         when: When::Flows(|case| {
             let pushes: usize = case.texts().map(|text| text.matches("push_vlan").count()).sum();
             let mut packets = case.bursts.iter().flat_map(|burst| &burst.packets);
-            pushes > 0 && packets.any(|packet| tags(packet) + 2 * pushes > 3)
+            let is_followed =
+                case.texts().any(|text| text.contains("resubmit") || text.contains("goto_table"));
+            pushes > 0 && is_followed && packets.any(|packet| tags(packet) + 2 * pushes > 3)
         }),
     },
     Explanation {

@@ -4,19 +4,17 @@
 //! Packets are asked for such ways if those of the batch before had them ([`Ways::all_leave`]). Where one does not, the
 //! batch goes on from the first packet that has not followed, as [`super::ways`] describes.
 //!
-//! Invariant: as for [`super::ways`]; between the lookups and what follows them, nothing is kept in the cache.
+//! Invariant: as for [`super::ways`], of each block of packets that are looked up together; a [`Found`] borrows the
+//! worker, so nothing is kept in the cache between the lookups and what follows them.
 
 use super::Worker;
 use super::fronts::Fronts;
 use super::way_cache::{Key, Place};
-use super::ways::Ways;
+use super::ways::{MOST, Ways};
 use crate::code::Code;
 use crate::shortcut::Leaves;
 use crate::special::flow_key::MOST_WORDS;
 use crate::view::View;
-
-/// Packets whose ways are looked up together.
-pub const MOST_FOUND: usize = 64;
 
 /// A packet's lookup.
 #[derive(Debug, Clone, Copy)]
@@ -25,18 +23,18 @@ struct Lookup {
     place: Place,
 }
 
-/// Memory for the lookups of [`MOST_FOUND`] packets.
+/// Memory for the lookups of [`MOST`] packets.
 #[derive(Debug)]
 pub(super) struct Lookups {
-    packets: [Lookup; MOST_FOUND],
-    lens: [u32; MOST_FOUND],
-    slots: [u32; MOST_FOUND],
+    packets: [Lookup; MOST],
+    lens: [u32; MOST],
+    slots: [u32; MOST],
 }
 
 impl Default for Lookups {
     fn default() -> Self {
         let none = Lookup { key: [0; 1 + MOST_WORDS], place: Place::default() };
-        Self { packets: [none; MOST_FOUND], lens: [0; MOST_FOUND], slots: [0; MOST_FOUND] }
+        Self { packets: [none; MOST], lens: [0; MOST], slots: [0; MOST] }
     }
 }
 
@@ -49,7 +47,7 @@ pub struct Found<'a> {
 }
 
 impl Worker {
-    /// Looks up the ways of the next packets of a port, [`MOST_FOUND`] at most, with their lengths, bytes. `None`, and
+    /// Looks up the ways of the next packets of a port, with their lengths, bytes: of a block of them at most. `None`, and
     /// nothing has happened, unless all of them have ways that they leave by as they came, or if there are none.
     /// Packets are as those of [`Worker::run_batch`] with these flags; of their fronts, what is visible without effort
     /// suffices.
@@ -127,7 +125,8 @@ impl Found<'_> {
         let tallies = worker.scratch.tallies.get_mut();
         for (slot, len) in slots.iter().zip(lens).take(count) {
             let Some(way) = cache.way(*slot as usize) else { continue };
-            // SAFETY: as in `follow` of [`super::ways`].
+            // SAFETY: the way was met in this view, after the last change in it that `find_ways` saw: the records of
+            // its entries, which own the statistics, live as long as the view is held, which `Found` borrows.
             unsafe { tallies.add_way(&way, (*len).into(), now) };
             way.leaves().into_iter().for_each(&mut leave);
         }

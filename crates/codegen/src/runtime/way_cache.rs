@@ -171,6 +171,7 @@ impl Outcome {
         })
     }
 
+    #[inline]
     fn of(word: u64) -> Self {
         let number = word as u32;
         match word & 0xff << 32 {
@@ -208,6 +209,7 @@ impl Tables {
 pub(super) struct Way<'a>(&'a [u64; SLOT]);
 
 impl Way<'_> {
+    #[inline]
     pub(super) fn outcome(&self) -> Outcome {
         Outcome::of(self.0[OUTCOME])
     }
@@ -215,9 +217,10 @@ impl Way<'_> {
     /// How packets leave, if they do.
     #[inline]
     pub(super) fn leaves(&self) -> Option<Leaves> {
-        let word = self.0[OUTCOME];
-        let kind = word & 0xff << 32;
-        (kind == LEAVES || kind == QUEUED).then_some(Leaves { port: word as u32, queue: kind == QUEUED })
+        match self.outcome() {
+            Outcome::Leaves(leaves) => Some(leaves),
+            Outcome::Drop(_) => None,
+        }
     }
 
     #[inline]

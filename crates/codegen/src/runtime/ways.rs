@@ -24,7 +24,7 @@ use crate::special::flow_key::MOST_WORDS;
 use crate::view::View;
 
 /// Packets whose ways are looked up together.
-const MOST: usize = 64;
+pub(super) const MOST: usize = 64;
 
 /// A worker's ways, and memory for a batch's lookups.
 #[derive(Debug, Default)]
