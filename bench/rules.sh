@@ -58,7 +58,7 @@ default_sizes() {
     l2 | l3 | exact) echo 1 10 100 1000 10000 100000 1000000 ;;
     acl | pipeline) echo 1000 10000 ;;
     masks) echo 1 100 1000 10000 ;;
-    *) fail "--only $1: no such set" ;;
+    *) fail "--only $1: no such set: expected port, l2, l3, exact, acl, pipeline or masks" ;;
   esac
 }
 # most_rules SET
