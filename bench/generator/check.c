@@ -105,7 +105,7 @@ static void paces_keep_the_rate_and_catch_up_a_little(void) {
     struct pacer pacer;
     unsigned sent = 0;
     // 1,000 packets a second at 1 MHz, asked every millisecond for half a second.
-    pacer_start(&pacer, 1000, 1e6, 0, 1, 32, 1024);
+    pacer_start(&pacer, 1000, 1e6, 0, 1, 32, 1024, false);
     for (uint64_t now = 0; now <= 500000; now += 1000) {
         unsigned due = pacer_due(&pacer, now, 32);
         pacer_sent(&pacer, due);
@@ -117,7 +117,7 @@ static void paces_keep_the_rate_and_catch_up_a_little(void) {
     // 3 Mpps at 2.3 GHz, asked at uneven times.
     uint64_t random = 1, now = 0;
     sent = 0;
-    pacer_start(&pacer, 3e6, 2.3e9, 0, 1, 32, 1024);
+    pacer_start(&pacer, 3e6, 2.3e9, 0, 1, 32, 1024, false);
     while (now < 2300000000) {
         now += random_below((uint32_t)random_next(&random), 20000);
         unsigned due = pacer_due(&pacer, now, 32);
@@ -125,7 +125,7 @@ static void paces_keep_the_rate_and_catch_up_a_little(void) {
         sent += due;
     }
     CHECK(abs((int)sent - 3000000) < 100, "%u", sent);
-    pacer_start(&pacer, 1000, 1e6, 0, 8, 32, 1024);
+    pacer_start(&pacer, 1000, 1e6, 0, 8, 32, 1024, false);
     CHECK(pacer_due(&pacer, 7900, 32) == 0, "a train waits for its last packet");
     CHECK(pacer_due(&pacer, 8100, 32) == 8, "then all are due");
     // Packets per second, train, burst, ring, and the most that falls due after a pause.
@@ -134,11 +134,13 @@ static void paces_keep_the_rate_and_catch_up_a_little(void) {
                                          {1000, 1, 32, 32, 16},       {1000, 32, 32, 32, 32}};
     for (unsigned index = 0; index < sizeof LIMITS / sizeof *LIMITS; index++) {
         const unsigned *limit = LIMITS[index];
-        pacer_start(&pacer, limit[0], 1e6, 0, limit[1], limit[2], limit[3]);
+        pacer_start(&pacer, limit[0], 1e6, 0, limit[1], limit[2], limit[3], false);
         unsigned due = pacer_due(&pacer, 60000000, 1000);
         CHECK(due == limit[4], "%u, not %u", due, limit[4]);
     }
-    pacer_start(&pacer, 0, 1e6, 0, 1, 32, 1024);
+    pacer_start(&pacer, 200000, 1e6, 0, 1, 32, 1024, true);
+    CHECK(pacer_due(&pacer, 60000000, 1000) == 400, "a sleeper makes up for 2 ms");
+    pacer_start(&pacer, 0, 1e6, 0, 1, 32, 1024, false);
     CHECK(pacer_due(&pacer, 0, 32) == 32 && pacer_due(&pacer, 0, 32) == 32, "no limit");
 }
 

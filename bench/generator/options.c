@@ -61,6 +61,9 @@ static const char HELP[] =
     "  --in-flight N        most packets of a direction in flight: fewer than rings hold, and only the switch can "
     "lose\n"
     "                       packets, even if this program is paused (unlimited)\n"
+    "  --sleep US           microseconds to sleep when no packet is due and none has arrived, so that the CPU has time "
+    "for\n"
+    "                       others; packets of a --rate leave in larger bursts then (0)\n"
     "\n"
     "Measurements:\n"
     "  --rtt                round-trip times, from time stamps in probes\n"
@@ -102,6 +105,7 @@ enum key {
     BURST,
     TRAIN,
     IN_FLIGHT,
+    SLEEP,
     RTT,
     PROBES,
     VERIFY,
@@ -138,6 +142,7 @@ static const struct option OPTIONS[] = {
     {"burst", required_argument, NULL, BURST},
     {"train", required_argument, NULL, TRAIN},
     {"in-flight", required_argument, NULL, IN_FLIGHT},
+    {"sleep", required_argument, NULL, SLEEP},
     {"rtt", no_argument, NULL, RTT},
     {"probes", required_argument, NULL, PROBES},
     {"verify", no_argument, NULL, VERIFY},
@@ -359,6 +364,9 @@ static void set(struct options *options, int option, const char *text) {
     case IN_FLIGHT:
         options->in_flight = whole("in-flight", text, 1, 1e6);
         break;
+    case SLEEP:
+        options->sleep = whole("sleep", text, 0, 1000);
+        break;
     case RTT:
         options->rtt = true;
         break;
@@ -470,6 +478,10 @@ static void check(struct options *options) {
         wrong("--verify: the content of --pcap's packets is not checked");
     if (options->rate != RATE_SHARE && options->maximum > 0)
         wrong("--maximum belongs to a --rate in percent");
+    if (options->sleep && (mode != MODE_SEND || options->rate == RATE_MAX))
+        wrong("--sleep %u belongs to the mode send and a --rate below max", options->sleep);
+    if (options->sleep && options->rtt)
+        wrong("--sleep %u: times of --rtt would contain the sleep", options->sleep);
     if (options->train > options->burst)
         wrong("--train %u: longer than --burst %u", options->train, options->burst);
     if (options->in_flight && options->in_flight < options->train)

@@ -51,6 +51,8 @@ struct options {
     unsigned burst, train;
     // Most packets of a direction in flight; 0 for no limit.
     unsigned in_flight;
+    // Microseconds to sleep when there is nothing to do; 0 to poll.
+    unsigned sleep;
     bool rtt;
     double probes;
     bool verify, announce, swap, quiet;

@@ -6,9 +6,11 @@
 // not overflow a switch's rings. Packets beyond count as skipped.
 //
 // The limit is what falls due in 100 us, but one burst or two trains at least: a round of the loop may take longer than
-// the time of one packet. It never exceeds half of a ring, unless a single train does.
+// the time of one packet. A sender that sleeps may wake late, by as long as it sleeps and by a turn of another thread:
+// its limit is what falls due in 2 ms. It never exceeds half of a ring, unless a single train does.
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct pacer {
@@ -21,10 +23,11 @@ struct pacer {
 };
 
 static inline void pacer_start(struct pacer *pacer, double pps, double hz, uint64_t now, unsigned train, unsigned burst,
-                               unsigned ring) {
+                               unsigned ring, bool sleeps) {
     unsigned least = burst > 2 * train ? burst : 2 * train;
+    double span = sleeps ? 2e-3 : 100e-6;
     *pacer = (struct pacer){.per_tick = pps / hz, .last = now, .train = train};
-    pacer->limit = pps * 100e-6 > least ? pps * 100e-6 : least;
+    pacer->limit = pps * span > least ? pps * span : least;
     if (pacer->limit > ring / 2)
         pacer->limit = ring / 2;
     if (pacer->limit < train)

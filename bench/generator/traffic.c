@@ -13,6 +13,8 @@
 #include <rte_cycles.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
+#include <unistd.h>
 
 // Rounds of polling one queue before the others have their turn.
 enum { ROUNDS = 4 };
@@ -284,9 +286,12 @@ static void load(struct traffic *traffic, const char *phase, double seconds, con
     unsigned followed = traffic->sink.followed;
     unsigned work = 1;
     const struct options *options = traffic->options;
+    // The kernel would end a short sleep 50 us later, together with others.
+    if (options->sleep > 0)
+        prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
     for (unsigned index = 0; index < traffic->sender_count; index++)
         pacer_start(&traffic->senders[index].pacer, pps[index], traffic->hz, start, options->train, options->burst,
-                    options->ring);
+                    options->ring, options->sleep > 0);
     for (;;) {
         now = rte_rdtsc();
         if (work == 0)
@@ -304,6 +309,12 @@ static void load(struct traffic *traffic, const char *phase, double seconds, con
                 if (traffic->down >= 0)
                     break;
             }
+        }
+        if (work == 0 && options->sleep > 0) {
+            usleep(options->sleep);
+            now = rte_rdtsc();
+            idle += now - before;
+            before = now;
         }
         work = 0;
         for (unsigned port = 0; port < traffic->ports->count; port++)
