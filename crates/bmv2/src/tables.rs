@@ -340,7 +340,7 @@ impl<'d> Lower<'d> {
         };
         let args = arguments(declared, &entry.action_data).at("default")?;
         self.set(id, |table| {
-            table.default = Some(ir::ActionCall { action, args });
+            table.default = Some(ir::ActionCall { action, args: args.into() });
             table.const_default = entry.action_entry_const;
         });
         Ok(())
@@ -375,9 +375,9 @@ impl<'d> Lower<'d> {
             let matches = matches(entry, &kinds).within(place)?;
             let priority = u32::try_from(largest - entry.priority + 1).unwrap_or(u32::MAX);
             entries.push(ir::Entry {
-                matches,
+                matches: matches.into(),
                 priority: if has_priority { priority } else { 0 },
-                result: ir::EntryResult::Action(ir::ActionCall { action, args }),
+                result: ir::EntryResult::Action(ir::ActionCall { action, args: args.into() }),
                 idle: 0,
                 hard: 0,
                 cookie: 0,

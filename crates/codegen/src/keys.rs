@@ -5,6 +5,7 @@
 
 use pipeline::bits::Bits;
 use pipeline::ir::{KeyMatch, Program, Table, Type};
+use smallvec::{SmallVec, smallvec};
 
 /// Place of a key in the words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +28,13 @@ impl Placed {
 /// Most conditions that one entry stands for.
 pub(crate) const MOST_CONDITIONS: usize = 64;
 
+/// Words of a key. Those of entries lie in the entry itself, where they are few: memory that is apart takes longer to
+/// read than all that is done with them.
+pub(crate) type Words = SmallVec<[u64; 2]>;
+
+/// The conditions that an entry stands for: as a rule one.
+pub(crate) type Ternaries = SmallVec<[Ternary; 1]>;
+
 /// Places of all keys of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KeyLayout {
@@ -40,17 +48,22 @@ pub(crate) struct KeyLayout {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Ternary {
     /// Bits; zero outside of the mask.
-    pub(crate) value: Vec<u64>,
+    pub(crate) value: Words,
     /// Bits that count.
-    pub(crate) mask: Vec<u64>,
+    pub(crate) mask: Words,
 }
 
 impl Ternary {
-    /// The condition with a further one, on one key.
+    /// Adds a condition, on a key that has none yet.
+    fn add(&mut self, placed: Placed, value: &Bits, mask: &Bits) {
+        place(placed, value, &mut self.value);
+        place(placed, mask, &mut self.mask);
+    }
+
+    /// The condition with a further one.
     fn with(&self, placed: Placed, (value, mask): &(Bits, Bits)) -> Self {
         let mut ternary = self.clone();
-        place(placed, value, &mut ternary.value);
-        place(placed, mask, &mut ternary.mask);
+        ternary.add(placed, value, mask);
         ternary
     }
 
@@ -118,30 +131,36 @@ impl KeyLayout {
 
     /// The conditions that an entry stands for: a range is one for each of its prefixes. `None` if there would be more
     /// than [`MOST_CONDITIONS`], if a key wider than 64 bits has a range, or if a condition is on a key without a place.
-    pub(crate) fn ternaries(&self, entry: &pipeline::ir::Entry) -> Option<Vec<Ternary>> {
-        let mut all = vec![Ternary { value: vec![0; self.words], mask: vec![0; self.words] }];
-        for condition in &entry.matches {
+    pub(crate) fn ternaries(&self, entry: &pipeline::ir::Entry) -> Option<Ternaries> {
+        let nothing: Words = smallvec![0; self.words];
+        let mut all: Ternaries = smallvec![Ternary { value: nothing.clone(), mask: nothing }];
+        for condition in entry.matches.iter() {
             if matches_all(&condition.is) {
                 continue;
             }
             let placed = (*self.keys.get(condition.key as usize)?)?;
             let ones = Bits::ones(placed.width);
-            let own = match &condition.is {
-                KeyMatch::Exact(value) => vec![(value.clone(), ones)],
+            let (value, mask) = match &condition.is {
+                KeyMatch::Exact(value) => (value, &ones),
                 KeyMatch::Prefix(value, len) => {
-                    vec![(value.clone(), ones.shl(u64::from(placed.width.saturating_sub(*len))))]
+                    (value, &ones.shl(u64::from(placed.width.saturating_sub(*len))))
                 }
-                KeyMatch::Mask(value, mask) => vec![(value.clone(), mask.clone())],
-                KeyMatch::Range(low, high) if low == high => vec![(low.clone(), ones)],
+                KeyMatch::Mask(value, mask) => (value, mask),
+                KeyMatch::Range(low, high) if low == high => (low, &ones),
                 KeyMatch::Range(low, high) if placed.width <= 64 => {
-                    prefixes(low.low_u64(), high.low_u64(), placed.width)
+                    let own = prefixes(low.low_u64(), high.low_u64(), placed.width);
+                    if all.len() * own.len() > MOST_CONDITIONS {
+                        return None;
+                    }
+                    let with = |before: &Ternary| -> Vec<_> {
+                        own.iter().map(|own| before.with(placed, own)).collect()
+                    };
+                    all = all.iter().flat_map(with).collect();
+                    continue;
                 }
                 KeyMatch::Range(..) => return None,
             };
-            if all.len() * own.len() > MOST_CONDITIONS {
-                return None;
-            }
-            all = all.iter().flat_map(|before| own.iter().map(move |own| before.with(placed, own))).collect();
+            all.iter_mut().for_each(|ternary| ternary.add(placed, value, mask));
         }
         Some(all)
     }

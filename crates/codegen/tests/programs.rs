@@ -107,7 +107,7 @@ impl Random {
         let id = actions[if any { self.below(actions.len() as u64) as usize } else { 0 }];
         let priority = if schema.has_priority() { self.below(6) as u32 } else { 0 };
         let result = EntryResult::Action(self.call(state, id));
-        Entry { matches, priority, result, idle: 0, hard: 0, cookie: 0 }
+        Entry { matches: matches.into(), priority, result, idle: 0, hard: 0, cookie: 0 }
     }
 
     fn put(&mut self, bytes: &mut Vec<u8>, width: u16) {

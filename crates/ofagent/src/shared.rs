@@ -196,22 +196,27 @@ impl Connected {
     pub(crate) fn receive(&self, message: &[u8]) -> bool {
         self.shared.snoopers.copy(self.id, message);
         self.talk.messages(Direction::Received, message);
-        let (is_ready, has_changed, agreed, counts) = self.shared.with(|switch, now| {
+        let (is_ready, has_changed, agreed) = self.shared.with(|switch, now| {
             let state = |switch: &Switch| (switch.version(self.id), switch.role(self.id));
             let before = state(switch);
             switch.receive(self.id, message, now);
             let after = state(switch);
             let agreed = after.0.filter(|_| before.0.is_none()).map(|version| (version, switch.versions()));
-            (switch.is_ready(self.id), after != before, agreed, switch.take_flow_mods(self.id))
+            (switch.is_ready(self.id), after != before, agreed)
         });
         if let Some((version, ours)) = agreed {
             self.talk.agreed(version, ours, message);
         }
-        self.talk.changed(counts);
         if has_changed && self.kind == ConnectionKind::Controller {
             self.shared.changes.send_replace(());
         }
         is_ready
+    }
+
+    /// Notes the changes of flows that messages have made since the last call.
+    pub(crate) fn note_changes(&self) {
+        let counts = self.shared.lock().switch.take_flow_mods(self.id);
+        self.talk.changed(counts);
     }
 
     /// Appends waiting messages to `out`, until it has `most` bytes or more.

@@ -4,20 +4,21 @@
 //! applies the updates as one bundle. If anything in between is refused, the model as it was before takes its place
 //! again: so a message, and a bundle of messages, takes effect as a whole or not at all.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use openflow::error::ErrorCode;
 use openflow::field::FieldId;
-use pipeline::ir::{ActionCall, Entry, EntryResult, GroupTableId, KeyMatch, Match};
+use pipeline::ir::{ActionCall, Entry, EntryResult, GroupTableId, KeyMatch, Match, Matches};
 use pipeline::state::{Bucket, Group, GroupKind, Installed, State, TableState, Update};
 
 use crate::flows::{Flow, FlowKey, FlowTable};
 use crate::follow::{Follower, OnlyFlow};
 use crate::groups::GroupEntry;
-use crate::lower::{Body, Lowered, Template, World};
+use crate::lower::{Body, Known, Lowered, Owner, Template, World, instructions};
 use crate::meters::MeterEntry;
-use crate::program::{BANDS, Layout, TABLES};
+use crate::program::{BANDS, Layout, TABLES, outputs};
 use crate::settings::{Limits, Settings};
 use crate::tables::TableSettings;
 use crate::tunnels::Tunnels;
@@ -107,7 +108,7 @@ pub(crate) struct Expansion {
     pub(crate) entries: Vec<Joined>,
     /// Places of the entries with a flow's actions, by the flow's priority and match. There may be as many flows on
     /// `conj_id` as there are entries, and statistics ask for each.
-    by_actor: HashMap<(u16, Arc<Vec<Match>>), Vec<usize>>,
+    by_actor: HashMap<(u16, Matches), Vec<usize>>,
 }
 
 impl Expansion {
@@ -127,7 +128,7 @@ impl Expansion {
 /// An entry that stands for conjunctive flows, with the numbers of what belongs to it.
 #[derive(Debug, Clone)]
 pub(crate) struct Joined {
-    pub(crate) conditions: Vec<Match>,
+    pub(crate) conditions: Matches,
     pub(crate) priority: u16,
     /// The flow whose actions it has, and that counts its packets.
     pub(crate) actor: Arc<Flow>,
@@ -227,6 +228,7 @@ pub(crate) struct Datapath {
     pub(crate) changes: u64,
     next_flow: u64,
     next_number: u32,
+    known: Known,
     /// Defined actions that were left when the unused ones were forgotten, and flows then.
     used_actions: usize,
     used_by: usize,
@@ -239,23 +241,29 @@ struct Objects<'a> {
     tunnels: &'a Tunnels,
     next: &'a mut u32,
     /// A group that is being changed, and may refer to itself: that is found later.
-    pub(crate) also: Option<u32>,
+    also: Option<u32>,
+    /// Whether lowering asked anything.
+    asked: Cell<bool>,
 }
 
 impl World for Objects<'_> {
     fn has_group(&self, group: u32) -> bool {
+        self.asked.set(true);
         self.also == Some(group) || self.groups.contains_key(&group)
     }
 
     fn has_meter(&self, meter: u32) -> bool {
+        self.asked.set(true);
         self.meters.contains_key(&meter)
     }
 
     fn tunnel_option(&self, id: FieldId) -> Option<(u16, u16)> {
+        self.asked.set(true);
         self.tunnels.span(id)
     }
 
     fn number(&mut self) -> u32 {
+        self.asked.set(true);
         *self.next = self.next.wrapping_add(1);
         *self.next
     }
@@ -296,6 +304,7 @@ impl Datapath {
             changes: 0,
             next_flow: 0,
             next_number: 0,
+            known: Known::default(),
             used_actions: 0,
             used_by: 0,
         }
@@ -372,6 +381,7 @@ impl Datapath {
         if self.state.defined() > most + DEFINED {
             let forgotten = self.state.forget_unused();
             (self.used_actions, self.used_by) = (self.state.defined(), self.model.flows);
+            self.known.forget();
             self.follower.iter_mut().for_each(|follower| follower.forgotten(&forgotten));
         }
         Ok(transaction.events)
@@ -394,14 +404,42 @@ impl Datapath {
 
     /// Lowers with the objects that exist.
     pub(crate) fn lower<T>(&mut self, also: Option<u32>, lower: impl FnOnce(&mut dyn World) -> T) -> T {
-        let mut objects = Objects {
+        lower(&mut self.objects(also))
+    }
+
+    fn objects(&mut self, also: Option<u32>) -> Objects<'_> {
+        Objects {
             groups: &self.model.groups,
             meters: &self.model.meters,
             tunnels: &self.model.tunnels,
             next: &mut self.next_number,
             also,
-        };
-        lower(&mut objects)
+            asked: Cell::new(false),
+        }
+    }
+
+    /// Has a flow's instructions defined: returns the call, and sets what belongs to the flow.
+    pub(crate) fn define_flow(
+        &mut self,
+        flow: &mut Flow,
+        transaction: &mut Transaction,
+    ) -> Result<ActionCall, ErrorCode> {
+        let missed = flow.priority == 0 && flow.conditions.is_empty();
+        let reason = if missed { outputs::TABLE_MISS } else { outputs::ACTION };
+        let owner = Owner { table: flow.table, cookie: flow.cookie, reason };
+        if let Some(call) = self.known.find(owner, &mut flow.instructions) {
+            (flow.copies, flow.learns) = (vec![], vec![]);
+            return Ok(call);
+        }
+        let mut objects = self.objects(None);
+        let lowered = instructions(&mut objects, owner, &flow.instructions)?;
+        let asked = objects.asked.get();
+        let (call, copies, learns) = self.install(lowered, transaction)?;
+        (flow.copies, flow.learns) = (copies, learns);
+        if !asked {
+            self.known.keep(owner, &flow.instructions, &call);
+        }
+        Ok(call)
     }
 
     /// A number for a flow.
@@ -414,7 +452,7 @@ impl Datapath {
     pub(crate) fn define(&mut self, body: Body) -> Result<ActionCall, ErrorCode> {
         // Lowering makes valid actions; fuzzing says so.
         let action = self.state.define(body.action).map_err(|_| ErrorCode::BacBadArgument)?;
-        Ok(ActionCall { action, args: body.args })
+        Ok(ActionCall { action, args: body.args.into() })
     }
 
     /// Defines a lowered list and records what belongs to it; returns the call, and the numbers of nested lists and
@@ -531,7 +569,7 @@ impl Datapath {
 /// The entry of a flow.
 pub(crate) fn entry(flow: &Flow, call: ActionCall) -> Entry {
     Entry {
-        matches: flow.conditions.to_vec(),
+        matches: flow.conditions.clone(),
         priority: flow.priority.into(),
         result: EntryResult::Action(call),
         idle: flow.idle_timeout.into(),
@@ -553,8 +591,8 @@ pub(crate) fn exact(value: u32, call: ActionCall) -> Entry {
 }
 
 /// The condition of such an entry.
-pub(crate) fn exact_match(value: u32) -> Vec<Match> {
-    vec![Match { key: 0, is: KeyMatch::Exact(pipeline::bits::Bits::from_u64(32, value.into())) }]
+pub(crate) fn exact_match(value: u32) -> Matches {
+    Arc::new([Match { key: 0, is: KeyMatch::Exact(pipeline::bits::Bits::from_u64(32, value.into())) }])
 }
 
 #[cfg(test)]
@@ -566,7 +604,7 @@ mod tests {
 
     fn add(datapath: &mut Datapath, flow: &str) -> Result<(), ErrorCode> {
         let flow = text::parse_flow(flow, FlowModCommand::Add, Version::V1_3).unwrap();
-        let change = FlowChange::new(&flow, 80, Version::V1_3, Form::Standard, true, datapath)?;
+        let change = FlowChange::new(flow, 80, Version::V1_3, Form::Standard, true, datapath)?;
         datapath.change(0, |datapath, transaction| datapath.flow_mod(&change, 0, transaction)).map(drop)
     }
 
@@ -619,6 +657,48 @@ mod tests {
         let used = datapath.installed(&datapath.flows().next().unwrap().clone()).cloned().unwrap();
         let EntryResult::Action(call) = &used.entry.result else { panic!("{used:?}") };
         assert!(datapath.state.action(call.action).is_some());
+        // And are defined again when they are used again, though their calls were known.
+        for number in 0..2 * DEFINED {
+            add(&mut datapath, &flow(number)).unwrap();
+        }
+        assert!(datapath.is_consistent());
+    }
+
+    #[test]
+    fn flows_share_instructions_but_not_what_is_a_flow_s_own() {
+        let mut datapath = Datapath::new(Limits::default());
+        let group_mod = |datapath: &mut Datapath, command, group| {
+            let request = text::parse_group(group, command, Version::V1_3).unwrap();
+            datapath.change_many(0, |datapath, transaction| datapath.group_mod(&request, 0, transaction))
+        };
+        let call = |datapath: &Datapath, at: usize| {
+            let flow = datapath.flows().nth(at).unwrap();
+            match &datapath.installed(flow).unwrap().entry.result {
+                EntryResult::Action(call) => (call.clone(), flow.instructions.clone(), flow.learns.clone()),
+                result => panic!("{result:?}"),
+            }
+        };
+        for flow in [
+            "in_port=1,actions=set_field:3->metadata,output:1",
+            "in_port=2,actions=set_field:3->metadata,output:1",
+            "in_port=3,cookie=1,actions=controller",
+            "in_port=4,cookie=2,actions=controller",
+            "in_port=5,actions=learn(table=1,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[])",
+            "in_port=6,actions=learn(table=1,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[])",
+        ] {
+            add(&mut datapath, flow).unwrap();
+        }
+        let [first, second, cookie_1, cookie_2, learns_1, learns_2] =
+            [0, 1, 2, 3, 4, 5].map(|at| call(&datapath, at));
+        assert!(Arc::ptr_eq(&first.1, &second.1) && Arc::ptr_eq(&first.0.args, &second.0.args));
+        assert_ne!(cookie_1.0.args, cookie_2.0.args);
+        assert_ne!(learns_1.2, learns_2.2);
+        // A group that is gone is refused, though a flow had it before.
+        use openflow::message::GroupModCommand::{Add, Delete};
+        group_mod(&mut datapath, Add, "group_id=1,type=all,bucket=output:1").unwrap();
+        add(&mut datapath, "in_port=7,actions=group:1").unwrap();
+        group_mod(&mut datapath, Delete, "group_id=1").unwrap();
+        assert_eq!(add(&mut datapath, "in_port=7,actions=group:1"), Err(ErrorCode::BacBadOutGroup));
     }
 
     #[test]
@@ -632,7 +712,7 @@ mod tests {
                 .iter()
                 .map(|(command, flow)| {
                     let flow = text::parse_flow(flow, *command, Version::V1_3).unwrap();
-                    FlowChange::new(&flow, 80, Version::V1_3, Form::Standard, true, &datapath).unwrap()
+                    FlowChange::new(flow, 80, Version::V1_3, Form::Standard, true, &datapath).unwrap()
                 })
                 .collect();
             let bundle = |datapath: &mut Datapath, transaction: &mut Transaction| {

@@ -156,16 +156,19 @@ impl Datapath {
         let layout = Layout::get();
         let Some(table) = layout.tables.get(number) else { return Ok(()) };
         let call = match miss {
-            Miss::Drop => ActionCall { action: layout.miss_drop, args: vec![] },
-            Miss::Default if !self.old_controllers => ActionCall { action: layout.miss_drop, args: vec![] },
+            Miss::Drop => ActionCall { action: layout.miss_drop, args: [].into() },
+            Miss::Default if !self.old_controllers => {
+                ActionCall { action: layout.miss_drop, args: [].into() }
+            }
             Miss::Default | Miss::Controller => {
-                ActionCall { action: layout.miss_controller, args: vec![Constant::bit(8, number as u64)] }
+                ActionCall { action: layout.miss_controller, args: [Constant::bit(8, number as u64)].into() }
             }
             Miss::Continue => match layout.lookups.get(number + 1) {
                 // No table is left to continue in: as in Open vSwitch, controllers are told.
-                None => {
-                    ActionCall { action: layout.miss_controller, args: vec![Constant::bit(8, number as u64)] }
-                }
+                None => ActionCall {
+                    action: layout.miss_controller,
+                    args: [Constant::bit(8, number as u64)].into(),
+                },
                 Some(next) => {
                     let enter = crate::program::terms::set(
                         layout.vars.match_port,

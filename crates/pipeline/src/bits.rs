@@ -4,8 +4,9 @@
 //! name. Arithmetic wraps at the width; operands of one operation have the same width, except for shifts and
 //! concatenation. Operands of different widths do not panic: the right one is resized to the left one.
 //!
-//! Up to 128 bits lie in the value itself, more on the heap. All algorithms are the schoolbook's, over 64-bit limbs,
-//! because this is the arithmetic that generated code is compared with.
+//! Up to 128 bits lie in the value itself, more on the heap; their bitwise operations and shifts are the processor's,
+//! for control planes do them with each change of an entry. All other algorithms are the schoolbook's, over 64-bit
+//! limbs, because this is the arithmetic that generated code is compared with.
 //!
 //! Invariants:
 //! - `limbs` has `width / 64` elements, rounded up, least significant first;
@@ -19,6 +20,9 @@ use smallvec::{SmallVec, smallvec};
 /// Widest value, bits.
 pub const MAX_WIDTH: u16 = 2048;
 
+/// Widest value that lies in itself, bits.
+const INLINE: u16 = 128;
+
 /// A value of a fixed width.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Bits {
@@ -29,8 +33,19 @@ pub struct Bits {
 impl Bits {
     /// Returns zero. Widths above [`MAX_WIDTH`] are reduced to it, here and in all constructors.
     pub fn zero(width: u16) -> Self {
+        if width <= INLINE {
+            return Self::inline(width, 0);
+        }
         let width = width.min(MAX_WIDTH);
         Self { width, limbs: smallvec![0; usize::from(width).div_ceil(64)] }
+    }
+
+    /// The low bits of `value`, no more than [`INLINE`].
+    fn inline(width: u16, value: u128) -> Self {
+        let width = width.min(INLINE);
+        let value = if width < INLINE { value & ((1 << width) - 1) } else { value };
+        let limbs = [value as u64, (value >> 64) as u64];
+        Self { width, limbs: SmallVec::from_buf_and_len(limbs, usize::from(width).div_ceil(64)) }
     }
 
     /// Returns the value with all bits set.
@@ -45,6 +60,9 @@ impl Bits {
 
     /// Returns the low `width` bits of `value`.
     pub fn from_u128(width: u16, value: u128) -> Self {
+        if width <= INLINE {
+            return Self::inline(width, value);
+        }
         let mut bits = Self::zero(width);
         for (limb, part) in bits.limbs.iter_mut().zip([value as u64, (value >> 64) as u64]) {
             *limb = part;
@@ -125,6 +143,9 @@ impl Bits {
 
     /// Truncates or extends with zeros.
     pub fn resize(&self, width: u16) -> Self {
+        if width <= INLINE {
+            return Self::inline(width, self.low_u128());
+        }
         let mut bits = Self::zero(width);
         for (to, from) in bits.limbs.iter_mut().zip(&self.limbs) {
             *to = *from;
@@ -142,6 +163,9 @@ impl Bits {
 
     /// Bitwise complement.
     pub fn not(&self) -> Self {
+        if self.width <= INLINE {
+            return Self::inline(self.width, !self.low_u128());
+        }
         let limbs = self.limbs.iter().map(|limb| !limb).collect();
         Self { width: self.width, limbs }.trimmed()
     }
@@ -242,6 +266,10 @@ impl Bits {
 
     /// Shifts left; bits beyond the width are lost.
     pub fn shl(&self, by: u64) -> Self {
+        if self.width <= INLINE {
+            let by = u32::try_from(by).unwrap_or(u32::MAX);
+            return Self::inline(self.width, self.low_u128().checked_shl(by).unwrap_or(0));
+        }
         let mut bits = Self::zero(self.width);
         let Some((limbs, rest)) = self.split(by) else { return bits };
         for i in limbs..bits.limbs.len() {
@@ -259,6 +287,10 @@ impl Bits {
 
     /// Shifts right, filling with zeros.
     pub fn shr(&self, by: u64) -> Self {
+        if self.width <= INLINE {
+            let by = u32::try_from(by).unwrap_or(u32::MAX);
+            return Self::inline(self.width, self.low_u128().checked_shr(by).unwrap_or(0));
+        }
         let mut bits = Self::zero(self.width);
         let Some((limbs, rest)) = self.split(by) else { return bits };
         for (i, to) in bits.limbs.iter_mut().enumerate() {
@@ -416,6 +448,11 @@ impl Bits {
     }
 
     fn each(&self, other: &Self, f: impl Fn(u64, u64) -> u64) -> Self {
+        if self.width <= INLINE {
+            let (a, b) = (self.low_u128(), other.low_u128());
+            let limb = |at: u32| u128::from(f((a >> at) as u64, (b >> at) as u64)) << at;
+            return Self::inline(self.width, limb(0) | limb(64));
+        }
         let other = other.resize(self.width);
         let limbs = self.limbs.iter().zip(&other.limbs).map(|(a, b)| f(*a, *b)).collect();
         Self { width: self.width, limbs }

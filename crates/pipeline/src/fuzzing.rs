@@ -726,7 +726,7 @@ pub fn updates(state: &State, source: &mut Source<'_>) -> Vec<Update> {
                 (Some(_), _) => EntryResult::Group(source.below(2) as u32),
             };
             let priority = if table.has_priority() { source.below(3) as u32 } else { 0 };
-            let entry = Entry { matches, priority, result, idle: 0, hard: 0, cookie: 0 };
+            let entry = Entry { matches: matches.into(), priority, result, idle: 0, hard: 0, cookie: 0 };
             updates.push(Update::Insert(TableId::at(i), entry));
         }
     }

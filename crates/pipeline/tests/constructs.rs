@@ -491,7 +491,7 @@ fn a_bundle_is_applied_whole_or_not_at_all() {
         insert(&state, "entry { a: 8w3; b: 8w1; } -> to(9w2);"),
         Update::Default(
             TableId(0),
-            Some(ActionCall { action: ActionId(0), args: vec![Constant::bit(9, 77)] }),
+            Some(ActionCall { action: ActionId(0), args: [Constant::bit(9, 77)].into() }),
         ),
         insert(&state, "entry { a: 8w4; b: 8w1; } -> to(9w2);"),
     ];
@@ -576,7 +576,7 @@ fn profiles_choose_members() {
             block b { apply t; } stage s { control b; }
         }",
     );
-    let call = |port| Some(ActionCall { action: ActionId(0), args: vec![Constant::bit(9, port)] });
+    let call = |port| Some(ActionCall { action: ActionId(0), args: [Constant::bit(9, port)].into() });
     let choice = |member, weight, watch| Choice { member, weight, watch };
     let choices = vec![choice(1, 1, None), choice(2, 2, None), choice(3, 5, Some(99)), choice(4, 0, None)];
     let id = ProfileId(0);

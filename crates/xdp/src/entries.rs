@@ -31,7 +31,7 @@ pub enum EntryError {
 pub(crate) fn arguments(program: &Program, call: &ActionCall, most: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(8 * most);
     let params = program.actions.get(call.action.index()).map_or(&[][..], |action| &action.params);
-    for (param, arg) in params.iter().zip(&call.args) {
+    for (param, arg) in params.iter().zip(call.args.iter()) {
         let limbs = arg.value.limbs();
         for i in 0..words(param.ty.width()) {
             bytes.extend(limbs.get(i).copied().unwrap_or(0).to_ne_bytes());
@@ -53,7 +53,7 @@ fn call(state: &State, table: &Table, installed: &Installed) -> ActionCall {
         }
         EntryResult::Group(_) => None,
     };
-    call.cloned().unwrap_or(ActionCall { action: NO_ACTION, args: Vec::new() })
+    call.cloned().unwrap_or(ActionCall { action: NO_ACTION, args: [].into() })
 }
 
 /// The default of a table.

@@ -28,9 +28,16 @@ fn with_table(table: &str) -> Checked {
 }
 
 fn entry(is: KeyMatch, priority: u32, port: u64) -> Entry {
-    let call = ActionCall { action: ActionId(0), args: vec![Constant::bit(16, port)] };
+    let call = ActionCall { action: ActionId(0), args: [Constant::bit(16, port)].into() };
     let matches = vec![Match { key: 0, is }];
-    Entry { matches, priority, result: EntryResult::Action(call), idle: 0, hard: 0, cookie: 0 }
+    Entry {
+        matches: matches.into(),
+        priority,
+        result: EntryResult::Action(call),
+        idle: 0,
+        hard: 0,
+        cookie: 0,
+    }
 }
 
 fn card(program: &Checked) -> (State, Card) {

@@ -10,15 +10,15 @@
 //! since the structure was built, those that were removed included.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use hashbrown::HashMap;
 use tables::{Exact, Held, Lookup, Lpm, LpmReader, MISS, Prefix};
 
 use super::Form;
 use super::structure::{Misfit, Structure, array};
-use crate::keys::{KeyLayout, Placed, Ternary};
+use crate::keys::{KeyLayout, Placed, Ternary, Words};
 
 /// Most entries beside the main ones.
 pub(super) const MOST_OTHERS: usize = 8;
@@ -31,7 +31,7 @@ const TOGETHER: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Shape {
     /// They have this mask.
-    Hash(Vec<u64>),
+    Hash(Words),
     /// They are prefixes of a key, and have the same conditions on all others.
     Trie(Guard),
 }
@@ -71,8 +71,8 @@ fn key_bits(words: &[u64], key: Placed) -> u128 {
 }
 
 /// The words without the bits of a key.
-fn beside(words: &[u64], key: Placed) -> Vec<u64> {
-    let mut words = words.to_vec();
+fn beside(words: &[u64], key: Placed) -> Words {
+    let mut words = Words::from_slice(words);
     let own = if key.width < 64 { ((1 << key.width) - 1) << key.shift } else { u64::MAX };
     words.iter_mut().skip(key.word).take(key.words()).for_each(|word| *word &= !own);
     words
@@ -91,7 +91,7 @@ impl Shape {
     /// `fewest` prefixes are no trie: it takes a mebibyte, and each fork copies it.
     pub(super) fn of<'t>(
         layout: &KeyLayout,
-        masks: &HashMap<Vec<u64>, usize>,
+        masks: &HashMap<Words, usize>,
         all: impl Iterator<Item = &'t Ternary>,
         fewest: usize,
     ) -> Option<Self> {
@@ -102,7 +102,7 @@ impl Shape {
             return Some(Self::Hash(most.0.clone()));
         }
         // Each place of a prefix and the mask beside it, with how many have them.
-        let mut guards: HashMap<(usize, Vec<u64>), usize> = HashMap::new();
+        let mut guards: HashMap<(usize, Words), usize> = HashMap::new();
         for (mask, count) in masks {
             for (i, key) in layout.keys.iter().enumerate() {
                 if let Some(key) =
@@ -114,7 +114,7 @@ impl Shape {
         }
         let ((i, mask), count) = guards.into_iter().max_by_key(|(_, count)| *count)?;
         let key = layout.keys.get(i).copied().flatten().filter(|_| is_most(count) && count >= fewest)?;
-        let mut values: HashMap<Vec<u64>, usize> = HashMap::new();
+        let mut values: HashMap<Words, usize> = HashMap::new();
         let guarded =
             all.filter(|one| beside(&one.mask, key) == mask && prefix_len(&one.mask, key).is_some());
         guarded.for_each(|one| *values.entry(beside(&one.value, key)).or_default() += 1);
@@ -200,7 +200,7 @@ impl<const N: usize> Main<N> {
     /// The length of the prefix that a condition is, 0 in a hash; `None` if it is not one of a main entry.
     fn len_of(&self, condition: &Ternary) -> Option<usize> {
         match self {
-            Self::Hash { mask, .. } => (condition.mask == mask).then_some(0),
+            Self::Hash { mask, .. } => (condition.mask[..] == mask[..]).then_some(0),
             Self::Short { guard, .. } | Self::Long { guard, .. } => {
                 guard.prefix(condition).map(|prefix| prefix.len().into())
             }
@@ -526,6 +526,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use proptest::prelude::*;
+    use smallvec::smallvec;
 
     use super::*;
 
@@ -539,8 +540,8 @@ mod tests {
         let bits = u32::MAX.checked_shl(32 - len).unwrap_or(0);
         let (value, mask) = first.map_or((0, 0), |first| (first.into(), 0xffff));
         Ternary {
-            value: vec![u64::from(value as u32) << 48 | u64::from(prefix & bits) << 16],
-            mask: vec![mask << 48 | u64::from(bits) << 16],
+            value: smallvec![u64::from(value as u32) << 48 | u64::from(prefix & bits) << 16],
+            mask: smallvec![mask << 48 | u64::from(bits) << 16],
         }
     }
 
@@ -588,13 +589,13 @@ mod tests {
         assert_eq!(form(&with(hosts.clone(), &[miss])), Some(Form::Exact));
         // Two networks of routes, and prefixes that are none.
         let other = routes().into_iter().map(|(mut one, order, handle)| {
-            one.value = vec![one.value[0] ^ 3 << 48];
+            one.value = smallvec![one.value[0] ^ 3 << 48];
             (one, order + 1, handle + 50)
         });
         assert_eq!(form(&with(routes(), &other.collect::<Vec<_>>())), None);
         let holes = (0..20u32).map(|i| {
-            let mask = vec![0xffff << 48 | 0x5000_0001 << i];
-            (Ternary { value: vec![0], mask }, i, i)
+            let mask = smallvec![0xffff << 48 | 0x5000_0001 << i];
+            (Ternary { value: smallvec![0], mask }, i, i)
         });
         assert_eq!(form(&holes.collect::<Vec<_>>()), None);
     }

@@ -7,13 +7,13 @@ use pipeline::state::Installed;
 use tables::{Held, Lookup, MISS};
 
 use super::order::rank;
-use crate::keys::{KeyLayout, Ternary};
+use crate::keys::{KeyLayout, Ternaries};
 
 /// Conditions of an entry.
 #[derive(Clone)]
 pub(super) enum Conditions {
     /// Any of these.
-    Ternary(Vec<Ternary>),
+    Ternary(Ternaries),
     /// Those of the entry, tested key by key.
     Keys(Arc<Installed>),
 }
@@ -37,11 +37,11 @@ impl Scan {
     /// Makes the list of entries with their conditions and handles.
     pub(super) fn new(
         layout: Arc<KeyLayout>,
-        entries: impl Iterator<Item = (Arc<Installed>, Option<Vec<Ternary>>, u32)>,
+        entries: impl Iterator<Item = (Arc<Installed>, Option<Ternaries>, u32)>,
     ) -> Self {
         let mut entries: Vec<_> = entries.collect();
         entries.sort_by_key(|(installed, ..)| Reverse(rank(installed)));
-        let conditions = |(installed, ternaries, handle): (_, Option<Vec<Ternary>>, u32)| {
+        let conditions = |(installed, ternaries, handle): (_, Option<Ternaries>, u32)| {
             (ternaries.map_or(Conditions::Keys(installed), Conditions::Ternary), handle)
         };
         let entries: Box<[_]> = entries.into_iter().map(conditions).collect();

@@ -146,7 +146,7 @@ impl<const N: usize> Structure for Hash<N> {
     fn insert(&mut self, condition: &Ternary, _: u32, handle: u32) -> Result<(), Misfit> {
         let key = array(&condition.value)?;
         // Of two equal conditions one has precedence, which a hash table does not know.
-        if condition.mask != self.mask || self.table.get(&key).is_some() {
+        if condition.mask[..] != self.mask || self.table.get(&key).is_some() {
             return Err(Misfit);
         }
         self.table.insert(&key, handle)?;
@@ -190,7 +190,7 @@ impl Structure for Numbers {
     fn insert(&mut self, condition: &Ternary, _: u32, handle: u32) -> Result<(), Misfit> {
         let [key] = array(&condition.value)?;
         // As in a hash table.
-        if condition.mask != [self.mask] || self.table.get(key).is_some() {
+        if condition.mask[..] != [self.mask] || self.table.get(key).is_some() {
             return Err(Misfit);
         }
         self.table.insert(key, handle)?;

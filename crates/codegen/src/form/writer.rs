@@ -4,9 +4,9 @@
 //! bundle of one change writes to the structure that packets read: one store makes it visible. Others write to a fork,
 //! or to a new structure, which packets meet with their next view.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use hashbrown::HashMap;
 use pipeline::Checked;
 use pipeline::ir::{ActionId, EntryResult, MatchKind, Table, TableId, Type};
 use pipeline::state::{EntryId, Installed};
@@ -19,12 +19,12 @@ use super::scan::Scan;
 use super::slab::Slab;
 use super::structure::{self, Misfit, Structure};
 use super::{FEW, Form, LARGE, Reader, WIDEST};
-use crate::keys::{KeyLayout, Narrow, Placed, Ternary, matches_all};
+use crate::keys::{KeyLayout, Narrow, Placed, Ternaries, Ternary, Words, matches_all};
 use crate::view::Record;
 
 struct Entry {
     installed: Arc<Installed>,
-    ternaries: Option<Vec<Ternary>>,
+    ternaries: Option<Ternaries>,
     handle: u32,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Writer {
     slab: Slab,
     entries: HashMap<EntryId, Entry>,
     /// How many conditions have each mask.
-    masks: HashMap<Vec<u64>, usize>,
+    masks: HashMap<Words, usize>,
     /// Entries that only a scan finds.
     odd: usize,
     /// Whether two entries had equal conditions since the table was last scanned.
@@ -86,6 +86,14 @@ pub(crate) struct Writer {
 impl std::fmt::Debug for Writer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Writer").field("form", &self.form).finish_non_exhaustive()
+    }
+}
+
+/// The action of an entry.
+fn action_of(installed: &Installed) -> Option<ActionId> {
+    match &installed.entry.result {
+        EntryResult::Action(call) => Some(call.action),
+        _ => None,
     }
 }
 
@@ -210,13 +218,13 @@ impl Writer {
         let handle = self.store(record);
         let Some(entry) = self.entries.get_mut(&installed.id) else { return Some(handle) };
         let before = std::mem::replace(&mut entry.installed, installed.clone());
-        if before.entry.result != installed.entry.result {
+        let old = std::mem::replace(&mut entry.handle, handle);
+        // Lent for the time in which the structure needs all of the writer.
+        let ternaries = entry.ternaries.take();
+        if action_of(&before) != action_of(installed) {
             self.count_action(&before, false);
             self.count_action(installed, true);
         }
-        let Some(entry) = self.entries.get_mut(&installed.id) else { return Some(handle) };
-        let old = std::mem::replace(&mut entry.handle, handle);
-        let ternaries = entry.ternaries.clone();
         let order = self.order.get(rank(installed)).unwrap_or(0);
         if let Some((structure, log)) = self.writable(ternaries.as_deref().map_or(0, <[_]>::len)) {
             let mut all = ternaries.iter().flatten();
@@ -225,6 +233,9 @@ impl Writer {
                 structure.replace(ternary, order, handle)
             });
             self.stale |= done.is_err();
+        }
+        if let Some(entry) = self.entries.get_mut(&installed.id) {
+            entry.ternaries = ternaries;
         }
         Some(old)
     }
@@ -263,11 +274,11 @@ impl Writer {
     }
 
     fn count_action(&mut self, installed: &Installed, added: bool) {
-        let EntryResult::Action(call) = &installed.entry.result else { return };
-        let count = self.actions.entry(call.action).or_default();
+        let Some(action) = action_of(installed) else { return };
+        let count = self.actions.entry(action).or_default();
         *count = if added { *count + 1 } else { count.saturating_sub(1) };
         if *count == 0 {
-            self.actions.remove(&call.action);
+            self.actions.remove(&action);
         }
     }
 
@@ -487,7 +498,7 @@ impl Writer {
 
     /// A structure of all entries, in a form.
     fn filled(&self, form: Form) -> Result<Built, Misfit> {
-        let mask = self.masks.keys().next().map_or(&[][..], Vec::as_slice);
+        let mask = self.masks.keys().next().map_or(&[][..], Words::as_slice);
         let is_plain = self.is_plain(form);
         let conditions = || self.entries.values().flat_map(|entry| entry.ternaries.iter().flatten());
         let direct = (is_plain && form == Form::Exact).then(|| structure::direct(mask, conditions()));

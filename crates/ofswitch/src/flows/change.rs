@@ -13,8 +13,7 @@ use pipeline::state::Update;
 use super::{Before, Flow, Selection};
 use crate::datapath::{Counts, Datapath, Event, Transaction, entry};
 use crate::lower::matching::{Conditions, conditions, overlap};
-use crate::lower::{Owner, instructions};
-use crate::program::{Layout, TABLES, outputs};
+use crate::program::{Layout, TABLES};
 
 /// Reason of flow-removed messages: deleted.
 pub(crate) const DELETED: u8 = 2;
@@ -35,7 +34,7 @@ pub(crate) struct FlowChange {
     /// The table; 0xff: all, or the first one for an addition.
     table: u8,
     fields: Arc<[Oxm]>,
-    conditions: Arc<Conditions>,
+    conditions: Conditions,
     selection: Selection,
     cookie: u64,
     /// Whether a modification changes cookies.
@@ -54,14 +53,14 @@ pub(crate) struct FlowChange {
 impl FlowChange {
     /// Reads a flow-mod of `size` bytes that has passed its check. `tables` says whether version 1.0 names tables.
     pub(crate) fn new(
-        request: &FlowMod,
+        request: FlowMod,
         size: usize,
         version: Version,
         form: Form,
         tables: bool,
         datapath: &Datapath,
     ) -> Result<Self, ErrorCode> {
-        let fields = request.matching.to_fields()?;
+        let fields = request.matching.into_fields()?;
         let in_match = if form == Form::Nicira { cookie_of(&fields) } else { None };
         let fields: Vec<Oxm> = match in_match {
             // The pseudo-field shares its number with a field of another length.
@@ -71,7 +70,7 @@ impl FlowChange {
                 .collect(),
             None => fields,
         };
-        let conditions = Arc::new(conditions(&fields, &datapath.model.tunnels)?);
+        let conditions = conditions(&fields, &datapath.model.tunnels)?;
         let old = version == Version::V1_0 || form == Form::Nicira;
         let cookie = match in_match {
             Some(cookie) => cookie,
@@ -102,7 +101,7 @@ impl FlowChange {
         if table != version::table::ALL && table >= TABLES {
             return Err(no_table(table));
         }
-        let mut instructions = request.instructions.clone();
+        let mut instructions = request.instructions;
         datapath.model.tunnels.fit(&mut instructions);
         Ok(FlowChange {
             version,
@@ -335,12 +334,8 @@ impl Datapath {
         since: u64,
         transaction: &mut Transaction,
     ) -> Result<Arc<Flow>, ErrorCode> {
-        let missed = flow.priority == 0 && flow.conditions.is_empty();
-        let reason = if missed { outputs::TABLE_MISS } else { outputs::ACTION };
-        let owner = Owner { table: flow.table, cookie: flow.cookie, reason };
-        let lowered = self.lower(None, |world| instructions(world, owner, &flow.instructions))?;
-        let (call, copies, learns) = self.install(lowered, transaction)?;
-        (flow.copies, flow.learns, flow.created) = (copies, learns, since);
+        let call = self.define_flow(&mut flow, transaction)?;
+        flow.created = since;
         let id = Layout::get().table(flow.table).ok_or(ErrorCode::FmfcBadTableId)?;
         self.withdraw_conjunctions(flow.table, transaction);
         let joins = flow.is_clause();
@@ -390,7 +385,7 @@ impl Datapath {
         let counts = self.counts_within(flow, now, transaction);
         self.withdraw_conjunctions(flow.table, transaction);
         if let (true, Some(id)) = (!flow.is_clause(), Layout::get().table(flow.table)) {
-            let matches = flow.conditions.to_vec();
+            let matches = flow.conditions.clone();
             transaction.updates.push(Update::DeleteMatch(id, matches, flow.priority.into()));
         }
         self.uninstall(&flow.copies, &flow.learns, transaction);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use openflow::error::ErrorCode;
 use openflow::field::FieldId;
-use pipeline::ir::{Entry, EntryResult, KeyMatch};
+use pipeline::ir::{Entry, EntryResult, KeyMatch, Match};
 use pipeline::state::Update;
 
 use super::Flow;
@@ -115,7 +115,7 @@ impl Datapath {
         for ((priority, id), of) in &clauses {
             let wanted = of.values().map(|(clauses, _)| usize::from(*clauses)).max().unwrap_or(0);
             let Some(actors) = results.get(id).filter(|_| of.len() == wanted) else { continue };
-            let mut products: Vec<Conditions> = vec![vec![]];
+            let mut products: Vec<Conditions> = vec![Conditions::default()];
             for (_, flows) in of.values() {
                 let mut next = Vec::new();
                 for product in &products {
@@ -135,7 +135,7 @@ impl Datapath {
                 attempt(products.len())?;
                 for product in &products {
                     let Some(conditions) = intersection(product, &rest) else { continue };
-                    let taken = flows.find(*priority, &Arc::new(conditions.clone()));
+                    let taken = flows.find(*priority, &conditions);
                     if taken.is_some_and(|flow| !flow.is_clause()) {
                         continue;
                     }
@@ -157,7 +157,7 @@ fn key_of_id() -> Option<u32> {
 }
 
 /// The conjunction that a match asks for.
-fn conj_id(conditions: &Conditions) -> Option<u32> {
+fn conj_id(conditions: &[Match]) -> Option<u32> {
     let key = key_of_id()?;
     let condition = conditions.iter().find(|condition| condition.key == key)?;
     match &condition.is {
@@ -166,7 +166,7 @@ fn conj_id(conditions: &Conditions) -> Option<u32> {
     }
 }
 
-fn without_id(conditions: &Conditions) -> Conditions {
+fn without_id(conditions: &[Match]) -> Conditions {
     let key = key_of_id();
     conditions.iter().filter(|condition| Some(condition.key) != key).cloned().collect()
 }

@@ -48,9 +48,9 @@ impl Datapath {
         let flow = |(table, entry, expiry)| {
             let installed = self.state.table(table)?.get(entry)?;
             let priority = u16::try_from(installed.entry.priority).ok()?;
-            let conditions = Arc::new(installed.entry.matches.clone());
             let number = Layout::get().number(table)?;
-            let flow = self.model.tables.get(usize::from(number))?.find(priority, &conditions)?;
+            let flow =
+                self.model.tables.get(usize::from(number))?.find(priority, &installed.entry.matches)?;
             let reason = match expiry {
                 Expiry::Idle => 0,
                 Expiry::Hard => 1,

@@ -12,9 +12,10 @@ mod expire;
 mod select;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use hashbrown::HashMap;
+use hashbrown::{DefaultHashBuilder, HashTable};
 use openflow::action::Action;
 use openflow::instruction::{Instruction, Instructions};
 use openflow::message::FlowModFlags;
@@ -28,14 +29,14 @@ pub(crate) use change::{DELETED, FlowChange, no_table};
 pub(crate) use select::Selection;
 
 /// What tells flows apart: table, priority and match.
-pub(crate) type FlowKey = (u8, u16, Arc<Conditions>);
+pub(crate) type FlowKey = (u8, u16, Conditions);
 
 /// A flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Flow {
     pub(crate) table: u8,
     pub(crate) priority: u16,
-    pub(crate) conditions: Arc<Conditions>,
+    pub(crate) conditions: Conditions,
     /// The match as it was given.
     pub(crate) fields: Arc<[Oxm]>,
     pub(crate) cookie: u64,
@@ -166,10 +167,27 @@ pub(crate) fn flatten<'a>(actions: &'a [Action], all: &mut Vec<&'a Action>) {
 /// A table's flows.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FlowTable {
+    /// By number.
     flows: BTreeMap<u64, Arc<Flow>>,
-    index: HashMap<(u16, Arc<Conditions>), u64>,
+    /// The same by match and priority: to find a flow, as few places of memory are read as can be.
+    index: HashTable<Found>,
+    hasher: DefaultHashBuilder,
     /// Flows that are clauses of conjunctive matches.
     clauses: usize,
+}
+
+/// A flow in the index.
+#[derive(Debug, Clone)]
+struct Found {
+    hash: u64,
+    number: u64,
+    flow: Arc<Flow>,
+}
+
+impl Found {
+    fn is(&self, hash: u64, priority: u16, conditions: &Conditions) -> bool {
+        self.hash == hash && self.flow.priority == priority && self.flow.conditions == *conditions
+    }
 }
 
 impl FlowTable {
@@ -183,14 +201,26 @@ impl FlowTable {
     }
 
     /// The flow with this priority and match.
-    pub(crate) fn find(&self, priority: u16, conditions: &Arc<Conditions>) -> Option<&Arc<Flow>> {
-        self.flows.get(self.index.get(&(priority, conditions.clone()))?)
+    pub(crate) fn find(&self, priority: u16, conditions: &Conditions) -> Option<&Arc<Flow>> {
+        let hash = self.hasher.hash_one((priority, conditions));
+        self.index.find(hash, |found| found.is(hash, priority, conditions)).map(|found| &found.flow)
     }
 
     /// Adds a flow, or replaces the one with the same match and priority. A replaced flow keeps its place.
     pub(crate) fn put(&mut self, number: u64, flow: Arc<Flow>) {
-        let key = (flow.priority, flow.conditions.clone());
-        let number = *self.index.entry(key).or_insert(number);
+        let hash = self.hasher.hash_one((flow.priority, &flow.conditions));
+        let number = match self.index.find_mut(hash, |found| found.is(hash, flow.priority, &flow.conditions))
+        {
+            Some(found) => {
+                found.flow = flow.clone();
+                found.number
+            }
+            None => {
+                let found = Found { hash, number, flow: flow.clone() };
+                self.index.insert_unique(hash, found, |found| found.hash);
+                number
+            }
+        };
         self.clauses += usize::from(flow.is_clause());
         let replaced = self.flows.insert(number, flow);
         self.clauses -= replaced.map_or(0, |flow| usize::from(flow.is_clause()));
@@ -198,9 +228,12 @@ impl FlowTable {
 
     /// Removes a flow.
     pub(crate) fn remove(&mut self, flow: &Flow) {
-        if let Some(number) = self.index.remove(&(flow.priority, flow.conditions.clone())) {
-            let removed = self.flows.remove(&number);
-            self.clauses -= removed.map_or(0, |flow| usize::from(flow.is_clause()));
+        let hash = self.hasher.hash_one((flow.priority, &flow.conditions));
+        let is_it = |found: &Found| found.is(hash, flow.priority, &flow.conditions);
+        if let Ok(found) = self.index.find_entry(hash, is_it) {
+            let (found, _) = found.remove();
+            self.flows.remove(&found.number);
+            self.clauses -= usize::from(found.flow.is_clause());
         }
     }
 

@@ -13,7 +13,7 @@ use crate::lower::matching::{Conditions, covers};
 pub(crate) struct Selection {
     /// The table; 0xff: all.
     pub(crate) table: u8,
-    pub(crate) conditions: Arc<Conditions>,
+    pub(crate) conditions: Conditions,
     /// Only the flow with exactly this match and priority.
     pub(crate) strict: Option<u16>,
     /// Cookie and the bits of it that matter.

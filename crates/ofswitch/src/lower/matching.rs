@@ -8,17 +8,17 @@ use openflow::error::ErrorCode;
 use openflow::field::FieldId;
 use openflow::oxm::Oxm;
 use pipeline::bits::Bits;
-use pipeline::ir::{KeyMatch, Match};
+use pipeline::ir::{KeyMatch, Match, Matches};
 
 use crate::program::Layout;
 use crate::tunnels::Tunnels;
 
-/// Conditions in the order of the keys, each a value under a mask that is not zero.
-pub(crate) type Conditions = Vec<Match>;
+/// Conditions in the order of the keys, each a value under a mask that is not zero. Flow and entry share them.
+pub(crate) type Conditions = Matches;
 
 /// The conditions of a match that has passed its check.
 pub(crate) fn conditions(fields: &[Oxm], tunnels: &Tunnels) -> Result<Conditions, ErrorCode> {
-    let mut found: Vec<(u32, Bits, Bits)> = Vec::with_capacity(fields.len());
+    let mut found: Vec<Match> = Vec::with_capacity(fields.len());
     for oxm in fields {
         let Some(field) = oxm.field() else { return Err(ErrorCode::BmcBadField) };
         let (key, value, mask) = match field.id {
@@ -30,19 +30,18 @@ pub(crate) fn conditions(fields: &[Oxm], tunnels: &Tunnels) -> Result<Conditions
         if mask.is_zero() {
             continue;
         }
-        match found.iter_mut().find(|(other, ..)| *other == key) {
-            None => found.push((key, value, mask)),
+        let value = value.and(&mask);
+        match found.iter_mut().find(|other| other.key == key).map(|other| &mut other.is) {
+            None => found.push(Match { key, is: KeyMatch::Mask(value, mask) }),
             // Parts of one register, as fields of different widths.
-            Some((_, _, before)) if !before.and(&mask).is_zero() => return Err(ErrorCode::BmcDupField),
-            Some((_, other, before)) => (*other, *before) = (other.or(&value), before.or(&mask)),
+            Some(KeyMatch::Mask(other, before)) if before.and(&mask).is_zero() => {
+                (*other, *before) = (other.or(&value), before.or(&mask));
+            }
+            Some(_) => return Err(ErrorCode::BmcDupField),
         }
     }
-    found.sort_unstable_by_key(|(key, ..)| *key);
-    let matches = found.into_iter().map(|(key, value, mask)| {
-        let value = value.and(&mask);
-        Match { key, is: KeyMatch::Mask(value, mask) }
-    });
-    Ok(matches.collect())
+    found.sort_unstable_by_key(|condition| condition.key);
+    Ok(found.into())
 }
 
 fn condition(id: FieldId, oxm: &Oxm) -> Option<(u32, Bits, Bits)> {
@@ -59,14 +58,13 @@ fn condition(id: FieldId, oxm: &Oxm) -> Option<(u32, Bits, Bits)> {
         FieldId::NwTos => mask &= 0xfc,
         _ => {}
     }
-    let at = |number: u128| Bits::from_u128(128, number).resize(spot.bits).resize(width).shl(spot.low.into());
+    let at = |number: u128| Bits::from_u128(spot.bits, number).resize(width).shl(spot.low.into());
     // Wildcarded exact fields have masks of zeros.
-    let mask = at(mask);
-    Some((spot.key, at(value).and(&mask), mask))
+    Some((spot.key, at(value), at(mask)))
 }
 
 /// Whether each packet that `narrow` matches is matched by `wide`.
-pub(crate) fn covers(wide: &Conditions, narrow: &Conditions) -> bool {
+pub(crate) fn covers(wide: &[Match], narrow: &[Match]) -> bool {
     wide.iter().all(|wide| {
         let KeyMatch::Mask(value, mask) = &wide.is else { return false };
         narrow.binary_search_by_key(&wide.key, |condition| condition.key).is_ok_and(|at| {
@@ -81,7 +79,7 @@ pub(crate) fn covers(wide: &Conditions, narrow: &Conditions) -> bool {
 }
 
 /// Whether some packet is matched by both.
-pub(crate) fn overlap(one: &Conditions, other: &Conditions) -> bool {
+pub(crate) fn overlap(one: &[Match], other: &[Match]) -> bool {
     one.iter().all(|a| {
         let same =
             other.binary_search_by_key(&a.key, |condition| condition.key).ok().and_then(|at| other.get(at));
@@ -96,11 +94,11 @@ pub(crate) fn overlap(one: &Conditions, other: &Conditions) -> bool {
 }
 
 /// The conditions of packets that both match; `None`: there are none.
-pub(crate) fn intersection(one: &Conditions, other: &Conditions) -> Option<Conditions> {
+pub(crate) fn intersection(one: &[Match], other: &[Match]) -> Option<Conditions> {
     if !overlap(one, other) {
         return None;
     }
-    let mut all = one.clone();
+    let mut all = one.to_vec();
     for condition in other {
         match all.binary_search_by_key(&condition.key, |condition| condition.key) {
             Err(at) => all.insert(at, condition.clone()),
@@ -114,7 +112,7 @@ pub(crate) fn intersection(one: &Conditions, other: &Conditions) -> Option<Condi
             }
         }
     }
-    Some(all)
+    Some(all.into())
 }
 
 #[cfg(test)]

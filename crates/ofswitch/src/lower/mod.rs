@@ -5,7 +5,8 @@
 //! actions differ only in constants share one action.
 //!
 //! - `matching.rs`: matches; `places.rs`: reading and writing parts of fields;
-//! - `instructions.rs`: instructions and the action set; `buckets.rs`: buckets of groups; `meters.rs`: bands;
+//! - `instructions.rs`: instructions and the action set; `known.rs`: those that were lowered before;
+//! - `buckets.rs`: buckets of groups; `meters.rs`: bands;
 //! - `output.rs`, `edit.rs`, `fields.rs`, `resubmit.rs`, `controller.rs`, `learn.rs`, `spread.rs`, `misc.rs`: actions.
 
 mod buckets;
@@ -13,6 +14,7 @@ mod controller;
 mod edit;
 mod fields;
 mod instructions;
+mod known;
 mod learn;
 pub(crate) mod matching;
 mod meters;
@@ -34,6 +36,7 @@ use crate::program::{Layout, outputs};
 
 pub(crate) use buckets::bucket;
 pub(crate) use instructions::instructions;
+pub(crate) use known::Known;
 pub(crate) use learn::{Template, VERSION as LEARNED_VERSION};
 pub(crate) use meters::{meter, rates};
 
@@ -67,7 +70,7 @@ pub(crate) trait World {
 }
 
 /// Whose actions these are.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Owner {
     /// The flow's table; 0xff: none.
     pub(crate) table: u8,

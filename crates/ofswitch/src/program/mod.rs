@@ -292,7 +292,7 @@ fn build() -> Layout {
         table.counter = Some(CounterKind::Both);
         table.timeouts = true;
         table.default_only = vec![miss_drop, miss_controller];
-        table.default = Some(ActionCall { action: miss_drop, args: vec![] });
+        table.default = Some(ActionCall { action: miss_drop, args: [].into() });
         let id = p.add_table(table);
         let block = p.declare_block(&format!("lookup{n}"));
         p.define_block(block, vec![Stmt::Apply(id, Box::default())]);

@@ -167,7 +167,7 @@ impl Switch {
                         Body::FlowMod(flow) => {
                             let (size, version) = (bytes.len(), inner.version);
                             let change =
-                                FlowChange::new(&flow, size, version, inner.form, names_tables, datapath)?;
+                                FlowChange::new(*flow, size, version, inner.form, names_tables, datapath)?;
                             counts += FlowModCounts::one(change.command);
                             datapath.flow_mod(&change, now, transaction)
                         }

@@ -10,7 +10,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use pipeline::bits::Bits;
 use pipeline::ir::{Constant, KeyMatch, Match};
 
-use crate::lower::matching::Conditions;
 use crate::program::Layout;
 
 /// Parts of keys that matter, by key.
@@ -56,7 +55,7 @@ fn layer(name: &str) -> usize {
 /// A flow as lookups see it.
 pub(super) struct Row<'a> {
     pub(super) priority: u16,
-    pub(super) conditions: &'a Conditions,
+    pub(super) conditions: &'a [Match],
     /// Whether it decides; clauses of conjunctive matches do not.
     pub(super) decides: bool,
 }
@@ -68,7 +67,7 @@ struct Group<'a> {
     rows: Vec<(u16, bool, Vec<&'a Bits>)>,
 }
 
-fn parts<'a>(conditions: &'a Conditions) -> Vec<(usize, &'a Bits, &'a Bits)> {
+fn parts<'a>(conditions: &'a [Match]) -> Vec<(usize, &'a Bits, &'a Bits)> {
     let part = |condition: &'a Match| match &condition.is {
         KeyMatch::Mask(value, mask) => Some((condition.key as usize, value, mask)),
         _ => None,

@@ -1,7 +1,5 @@
 //! Flow monitors: controllers that follow the flows they choose.
 
-use std::sync::Arc;
-
 use openflow::error::ErrorCode;
 use openflow::instruction::Instructions;
 use openflow::message::{Body, Form};
@@ -21,7 +19,7 @@ impl Switch {
         let conditions = conditions(&fields, &self.datapath.model.tunnels)?;
         Ok(Selection {
             table: request.table_id,
-            conditions: Arc::new(conditions),
+            conditions,
             out_port: request.out_port,
             out_group: if form == Form::Standard { request.out_group } else { version::group::ANY },
             ..Selection::all()

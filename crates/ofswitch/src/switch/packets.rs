@@ -222,7 +222,7 @@ impl Switch {
         let flow = template.flow(values);
         let form = openflow::message::Form::Nicira;
         let size = template.size();
-        let change = FlowChange::new(&flow, size, LEARNED_VERSION, form, true, &self.datapath)?;
+        let change = FlowChange::new(flow, size, LEARNED_VERSION, form, true, &self.datapath)?;
         if self.datapath.refresh(&change, now) {
             return Ok(());
         }

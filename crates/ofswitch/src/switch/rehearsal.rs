@@ -164,7 +164,7 @@ impl Switch {
         let installed = self.datapath.state.table(id)?.get(entry)?;
         let flows = self.datapath.model.tables.get(usize::from(table))?;
         let priority = u16::try_from(installed.entry.priority).ok()?;
-        flows.find(priority, &Arc::new(installed.entry.matches.clone()))
+        flows.find(priority, &installed.entry.matches)
     }
 
     /// The step at the flow of an entry.

@@ -6,7 +6,8 @@ use openflow::message::{
     QueueGetConfigReply, Role, RoleMessage, RoleStatus, SwitchConfig,
 };
 use openflow::multipart::{Multipart, Request};
-use openflow::{Message, PortNo, Version, version};
+use openflow::version::NO_BUFFER;
+use openflow::{Message, PortNo, Version};
 
 use super::Switch;
 use crate::connection::{ConnectionId, FlowModCounts, Notice};
@@ -61,6 +62,10 @@ impl Switch {
         if role == Some(Role::Secondary) && changes(&message.body) {
             return Err(ErrorCode::BrcIsSecondary);
         }
+        if let Body::FlowMod(flow) = message.body {
+            let header = (message.version, message.form, message.xid);
+            return self.flow_mod(id, *flow, header, bytes, now);
+        }
         self.dispatch(id, &message, bytes, now)
     }
 
@@ -88,7 +93,6 @@ impl Switch {
             }
             Body::SetConfig(config) => self.set_config(id, config, message.version),
             Body::BarrierRequest => self.answer(id, message, Body::BarrierReply),
-            Body::FlowMod(flow) => self.flow_mod(id, flow, message, bytes, now),
             Body::GroupMod(_) | Body::MeterMod(_) | Body::TableMod(_) | Body::TlvTableMod(_) => {
                 self.object_mod(id, message, bytes, now)
             }
@@ -213,23 +217,23 @@ impl Switch {
     fn flow_mod(
         &mut self,
         id: ConnectionId,
-        flow: &FlowMod,
-        message: &Message,
+        flow: FlowMod,
+        (version, form, xid): (Version, Form, u32),
         bytes: &[u8],
         now: u64,
     ) -> Done {
         let names_tables = self.connections.get(&id).is_some_and(|connection| connection.names_tables);
-        let change =
-            FlowChange::new(flow, bytes.len(), message.version, message.form, names_tables, &self.datapath)?;
+        let buffer = flow.buffer_id;
+        let change = FlowChange::new(flow, bytes.len(), version, form, names_tables, &self.datapath)?;
         let events = self.datapath.apply_flow_mod(&change, now)?;
         self.count_flow_mods(id, FlowModCounts::one(change.command));
-        self.tell(&events, Some((id, message.xid)), now);
-        if flow.buffer_id != version::NO_BUFFER
+        self.tell(&events, Some((id, xid)), now);
+        if buffer != NO_BUFFER
             && !matches!(change.command, FlowModCommand::Delete | FlowModCommand::DeleteStrict)
         {
             // The flow is there whatever becomes of the packet.
-            if let Err(code) = self.packet_of_buffer(flow.buffer_id, now) {
-                self.refuse(id, code, bytes, message.version);
+            if let Err(code) = self.packet_of_buffer(buffer, now) {
+                self.refuse(id, code, bytes, version);
             }
         }
         Ok(())

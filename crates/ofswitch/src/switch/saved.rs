@@ -90,11 +90,11 @@ impl Switch {
                 number += 1;
                 let message = Message::decode(&saved.message).map_err(|error| error.code)?;
                 message.check()?;
-                match &message.body {
+                match message.body {
                     Body::FlowMod(flow) => {
                         let (size, version) = (saved.message.len(), message.version);
-                        let change = FlowChange::new(flow, size, version, message.form, true, datapath)?;
                         let ends = u64::from(flow.hard_timeout) * SECOND;
+                        let change = FlowChange::new(*flow, size, version, message.form, true, datapath)?;
                         let since = now.saturating_sub(saved.age);
                         if ends == 0 {
                             datapath.flow_mod(&change, since, transaction)?;
@@ -103,10 +103,10 @@ impl Switch {
                             ending.push((change, since));
                         }
                     }
-                    Body::GroupMod(group) => datapath.group_mod(group, now, transaction)?,
-                    Body::MeterMod(meter) => datapath.meter_mod(meter, now, transaction)?,
-                    Body::TableMod(table) => datapath.table_mod(table, message.version, transaction)?,
-                    Body::TlvTableMod(maps) => datapath.model.tunnels.change(maps)?,
+                    Body::GroupMod(group) => datapath.group_mod(&group, now, transaction)?,
+                    Body::MeterMod(meter) => datapath.meter_mod(&meter, now, transaction)?,
+                    Body::TableMod(table) => datapath.table_mod(&table, message.version, transaction)?,
+                    Body::TlvTableMod(maps) => datapath.model.tunnels.change(&maps)?,
                     _ => return Err(ErrorCode::BrcBadType),
                 }
             }

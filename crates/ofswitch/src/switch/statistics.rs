@@ -260,7 +260,7 @@ impl Switch {
         let old = extension || message.version == Version::V1_0;
         let selection = Selection {
             table: request.table_id,
-            conditions: Arc::new(conditions(&fields, &self.datapath.model.tunnels)?),
+            conditions: conditions(&fields, &self.datapath.model.tunnels)?,
             strict: None,
             cookie: match in_match {
                 Some(cookie) => cookie,

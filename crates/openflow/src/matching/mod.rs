@@ -38,10 +38,15 @@ impl Match {
     ///
     /// Fields of a fixed structure whose prerequisites are absent are left out, as the standard has it.
     pub fn to_fields(&self) -> Result<Vec<Oxm>, ErrorCode> {
+        self.clone().into_fields()
+    }
+
+    /// The same of a match that is not needed any more.
+    pub fn into_fields(self) -> Result<Vec<Oxm>, ErrorCode> {
         match self {
             Match::Fixed10(fixed) => Ok(fixed.to_fields()),
             Match::Fixed11(fixed) => fixed.to_fields(),
-            Match::Fields(fields) => Ok(fields.clone()),
+            Match::Fields(fields) => Ok(fields),
         }
     }
 

@@ -349,7 +349,7 @@ impl<'h> Lower<'h> {
         let args = self.call_args(call);
         let fixed = table.const_default;
         self.set(made, |table| {
-            table.default = Some(ir::ActionCall { action, args });
+            table.default = Some(ir::ActionCall { action, args: args.into() });
             table.const_default = fixed;
         });
     }
@@ -383,9 +383,9 @@ impl<'h> Lower<'h> {
             let matches = self.matches(table, entry, &kinds);
             let args = self.call_args(&entry.call);
             entries.push(ir::Entry {
-                matches,
+                matches: matches.into(),
                 priority: if has_priority { priority } else { 0 },
-                result: ir::EntryResult::Action(ir::ActionCall { action: *action, args }),
+                result: ir::EntryResult::Action(ir::ActionCall { action: *action, args: args.into() }),
                 idle: 0,
                 hard: 0,
                 cookie: 0,

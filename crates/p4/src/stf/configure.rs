@@ -272,7 +272,7 @@ impl Configurator {
             Some(_) => indirect(action)?,
             None => EntryResult::Action(self.call(&table.actions, action)?),
         };
-        Ok(Entry { matches: conditions, priority, result, idle: 0, hard: 0, cookie: 0 })
+        Ok(Entry { matches: conditions.into(), priority, result, idle: 0, hard: 0, cookie: 0 })
     }
 
     fn width(&self, key: &Key) -> u16 {

@@ -63,7 +63,7 @@ fn arguments(schema: &schema::Action, given: &Action) -> Result<ActionCall, Fail
             None => "a parameter is given twice".to_owned(),
         }));
     }
-    Ok(ActionCall { action: schema.ir, args })
+    Ok(ActionCall { action: schema.ir, args: args.into() })
 }
 
 fn argument(param: &Parameter, bytes: &[u8]) -> Result<Constant, Failure> {
@@ -83,5 +83,5 @@ pub(super) fn write(schema: &schema::Action, call: &ActionCall) -> Action {
             _ => bytestring::of(&arg.value),
         },
     };
-    Action { action_id: schema.id, params: schema.params.iter().zip(&call.args).map(param).collect() }
+    Action { action_id: schema.id, params: schema.params.iter().zip(call.args.iter()).map(param).collect() }
 }

@@ -89,7 +89,7 @@ impl Work<'_> {
         let (result, one_shot) = self.result(table, action)?;
         details.one_shot = one_shot.map(Box::new);
         let cookie = entry.controller_metadata;
-        let step = Entry { matches: conditions, priority, result, idle: 0, hard: 0, cookie };
+        let step = Entry { matches: conditions.into(), priority, result, idle: 0, hard: 0, cookie };
         let (modifies, step) = match kind {
             Kind::Insert => (false, Step::Insert(table.ir, step)),
             _ => (true, Step::Modify(table.ir, step)),
@@ -124,7 +124,8 @@ impl Work<'_> {
     }
 
     fn delete_entry(&mut self, table: &Table, conditions: Vec<Match>, priority: u32) -> Result<(), Failure> {
-        let changed = self.change(Step::DeleteMatch(table.ir, conditions, priority)).map_err(refusal)?;
+        let changed =
+            self.change(Step::DeleteMatch(table.ir, conditions.into(), priority)).map_err(refusal)?;
         let Some(Change::Removed(_, removed)) = changed else { return Ok(()) };
         let removed = removed.clone();
         self.entries = self.entries.saturating_sub(1);

@@ -20,11 +20,11 @@ mod types;
 pub use expr::{BinOp, Expr, HeaderRef, Item, LValue, UnOp};
 pub use parser::{Case, Keyset, Parser, ParserOp, ParserState, Select, Target, Transition};
 pub use stmt::{
-    Action, ActionCall, Applied, Dest, EmitRef, ExternArg, HashKind, Packet, Param, Send, Stmt, Via,
+    Action, ActionCall, Applied, Args, Dest, EmitRef, ExternArg, HashKind, Packet, Param, Send, Stmt, Via,
 };
 pub use table::{
     Counter, CounterKind, Digest, Direction, Entry, EntryResult, Extern, GroupTable, Key, KeyMatch, Match,
-    MatchKind, Meter, MeterUnit, Profile, Register, Selection, Table, ValueSet,
+    MatchKind, Matches, Meter, MeterUnit, Profile, Register, Selection, Table, ValueSet,
 };
 pub use types::{
     Constant, Field, FieldType, Header, HeaderPlace, HeaderType, Slot, Stack, Stage, Type, Union, Var,

@@ -263,11 +263,14 @@ pub struct Action {
     pub body: Vec<Stmt>,
 }
 
+/// Arguments of a call: all who keep the call share them.
+pub type Args = std::sync::Arc<[Constant]>;
+
 /// An action with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ActionCall {
     /// Action.
     pub action: ActionId,
     /// Arguments, of the parameters' types.
-    pub args: Vec<Constant>,
+    pub args: Args,
 }

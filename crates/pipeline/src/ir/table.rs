@@ -115,6 +115,9 @@ pub struct Match {
     pub is: KeyMatch,
 }
 
+/// Conditions of an entry: all who keep the entry share them.
+pub type Matches = std::sync::Arc<[Match]>;
+
 /// An entry, as the control plane gives it.
 ///
 /// Conditions are in the order of the keys, and keys without a condition match anything: a table may have many keys of
@@ -122,7 +125,7 @@ pub struct Match {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Entry {
     /// Conditions.
-    pub matches: Vec<Match>,
+    pub matches: Matches,
     /// Priority; the larger wins.
     pub priority: u32,
     /// What it does.

@@ -72,7 +72,7 @@ mod tests {
     use crate::state::GroupKind;
 
     fn bucket(watch_port: Option<u32>, watch_group: Option<u32>) -> Bucket {
-        let call = ActionCall { action: ActionId(0), args: vec![] };
+        let call = ActionCall { action: ActionId(0), args: [].into() };
         Bucket { weight: 1, watch_port, watch_group, call }
     }
 

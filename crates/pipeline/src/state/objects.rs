@@ -191,7 +191,11 @@ impl TableState {
     pub fn find(&self, matches: &[Match], priority: u32) -> Option<&Arc<Installed>> {
         let hash = self.index.hash(matches, priority);
         let is_it = |(other, found): &(u64, Arc<Installed>)| {
-            *other == hash && found.entry.priority == priority && found.entry.matches == matches
+            let own = &*found.entry.matches;
+            // As a rule they are the same ones: reading them is spared.
+            *other == hash
+                && found.entry.priority == priority
+                && (std::ptr::eq(own, matches) || own == matches)
         };
         self.index.entries.find(hash, is_it).map(|(_, found)| found)
     }

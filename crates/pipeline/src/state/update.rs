@@ -15,7 +15,7 @@ use super::{
 };
 use crate::bits::Bits;
 use crate::ir::{
-    ActionCall, Entry, GroupTableId, Match, MeterId, ProfileId, RegisterId, ReplicasId, TableId, ValueSetId,
+    ActionCall, Entry, GroupTableId, Matches, MeterId, ProfileId, RegisterId, ReplicasId, TableId, ValueSetId,
 };
 use crate::validate::EntryError;
 use crate::validate::entry::{check, check_call};
@@ -30,7 +30,7 @@ pub enum Update {
     /// Deletes an entry by number.
     Delete(TableId, EntryId),
     /// Deletes the entry with these conditions and this priority.
-    DeleteMatch(TableId, Vec<Match>, u32),
+    DeleteMatch(TableId, Matches, u32),
     /// Sets the action after a miss; `None` restores the program's.
     Default(TableId, Option<ActionCall>),
     /// Sets or removes a profile's member.

@@ -667,7 +667,7 @@ impl Reader {
         };
         self.mark("(")?;
         let args = self.list(")", Self::constant)?;
-        Ok(ActionCall { action, args })
+        Ok(ActionCall { action, args: args.into() })
     }
 
     /// Parses an entry behind its keyword.
@@ -708,7 +708,7 @@ impl Reader {
         let hard = if self.eat_word("hard") { self.number()? } else { 0 };
         let cookie = if self.eat_word("cookie") { self.number()? } else { 0 };
         self.mark(";")?;
-        Ok(Entry { matches, priority, result, idle, hard, cookie })
+        Ok(Entry { matches: matches.into(), priority, result, idle, hard, cookie })
     }
 
     pub(super) fn constant(&mut self) -> Parsed<Constant> {

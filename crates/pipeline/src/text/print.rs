@@ -370,7 +370,7 @@ impl<'a> Printer<'a> {
             write!(text, "priority {} ", entry.priority)?;
         }
         text.push_str("{ ");
-        for condition in &entry.matches {
+        for condition in entry.matches.iter() {
             let key = table.keys.get(condition.key as usize);
             let ty = key.and_then(|key| crate::validate::expr_type(self.p, &key.value));
             let value = |bits: &crate::bits::Bits| {

@@ -76,7 +76,7 @@ pub(crate) fn check<'a>(
     action: impl Fn(ActionId) -> Option<&'a Action>,
 ) -> Result<(), EntryError> {
     let mut next = 0;
-    for condition in &entry.matches {
+    for condition in entry.matches.iter() {
         let key = table.keys.get(condition.key as usize).filter(|_| condition.key >= next);
         let key = key.ok_or(EntryError::Key(condition.key))?;
         next = condition.key + 1;
@@ -139,7 +139,7 @@ pub(crate) fn check_call<'a>(
     let wrong = action
         .params
         .iter()
-        .zip(&call.args)
+        .zip(call.args.iter())
         .position(|(param, arg)| param.ty != arg.ty || arg.value.width() != param.ty.width());
     match wrong {
         Some(index) => Err(EntryError::Argument { action: action.name.clone(), index }),

@@ -223,7 +223,11 @@ impl<'p> Checker<'p> {
 
     fn field(&mut self, header: &'p HeaderRef, field: u16, depth: usize) -> Option<FieldType> {
         let ty = self.header(header, depth)?;
-        Some(self.get(&format!("field of {}:", ty.name), &ty.fields, field.into())?.ty)
+        let found = ty.fields.get(usize::from(field)).map(|field| field.ty);
+        // Entries are checked by the types of keys: their names are put together only for errors.
+        found.or_else(|| {
+            self.get(&format!("field of {}:", ty.name), &ty.fields, field.into()).map(|field| field.ty)
+        })
     }
 
     /// Checks a list; returns its length in bits unless it depends on the packet.

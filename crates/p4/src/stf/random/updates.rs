@@ -98,7 +98,7 @@ impl Lookups {
         let has_priority = table.is_some_and(|table| table.has_priority());
         let priority = if has_priority { 1 + chance.below(4) as u32 } else { 0 };
         let result = self.result(p, id, chance);
-        Entry { matches, priority, result, idle: 0, hard: 0, cookie: 0 }
+        Entry { matches: matches.into(), priority, result, idle: 0, hard: 0, cookie: 0 }
     }
 
     fn result(&self, p: &Program, id: TableId, chance: &mut Chance) -> EntryResult {

@@ -151,7 +151,7 @@ impl Reader<'_> {
         }
         // Entries with the same conditions may have several priorities.
         let unread = state.entries_behind(self.behind(table.id).map(EntryId));
-        let same = unread.filter(|entry| entry.entry.matches == conditions && fits(entry));
+        let same = unread.filter(|entry| entry.entry.matches[..] == conditions[..] && fits(entry));
         same.into_iter().try_for_each(|entry| each(entry))
     }
 
