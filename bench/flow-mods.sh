@@ -13,11 +13,11 @@
 #   alone     as modify, without traffic
 #
 # flow-client sends 1,000 flow-mods in front of a barrier (--batch), 2 barriers on their way at once (--in-flight), as
-# fast as they are answered, or --writes a second. The generator sleeps for 100 us when no packet is due, and has few
-# enough packets in flight that rings hold them all, so only the switch can lose some. Reported are flow-mods a second, times to the barriers' replies, packets sent
-# and lost, and CPU time of the switch's threads. The switch's worker is on CPU 0, the generator on CPU 1, and its other
-# threads and the client where there is time left: with two CPUs, all share them. Exit code 1 if a run failed or a packet
-# was lost.
+# fast as they are answered, or --writes a second. The generator has real-time priority, sleeps for 100 us when no
+# packet is due, and has few enough packets in flight that rings hold them all, so only the switch can lose some.
+# Reported are flow-mods a second, times to the barriers' replies, packets sent and lost, and CPU time of the switch's
+# threads. The switch's worker is on CPU 0, the generator on CPU 1, and its other threads and the client where there is
+# time left: with two CPUs, all share them. Exit code 1 if a run failed or a packet was lost.
 #
 # MSWITCH, MSWITCH_GENERATOR and MSWITCH_FLOW_CLIENT name the programs. Needs what bench/rules.sh needs.
 set -euo pipefail

@@ -12,11 +12,12 @@
 #   alone     as modify, without traffic
 #
 # p4-client writes requests of 1,000 updates (--batch), 2 on their way at once (--in-flight), as fast as they are
-# answered, or --writes a second. The generator sleeps for 100 us when no packet is due, and has few enough packets in
-# flight that rings hold them all, so only the switch can lose some. Reported are updates a second, times of requests, packets sent and lost, and CPU time of the
-# switch's threads: `mswitch-w` passes packets, `mswitch-control` carries out writes. The switch's worker is on CPU 0, the
-# generator on CPU 1, and its other threads and the client where there is time left: with two CPUs, all share them.
-# Exit code 1 if a run failed or a packet was lost.
+# answered, or --writes a second. The generator has real-time priority, sleeps for 100 us when no packet is due, and has
+# few enough packets in flight that rings hold them all, so only the switch can lose some. Reported are updates a
+# second, times of requests, packets sent and lost, and CPU time of the switch's threads: `mswitch-w` passes packets,
+# `mswitch-control` carries out writes. The switch's worker is on CPU 0, the generator on CPU 1, and its other threads
+# and the client where there is time left: with two CPUs, all share them. Exit code 1 if a run failed or a packet was
+# lost.
 #
 # MSWITCH, MSWITCH_GENERATOR and MSWITCH_P4_CLIENT name the programs. Needs what bench/p4.sh needs, but for SWX.
 set -euo pipefail
