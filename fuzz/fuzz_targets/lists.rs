@@ -84,6 +84,15 @@ struct World {
     drains: Vec<(Arc<End>, Retaining)>,
 }
 
+/// A queue has its end, and the end its queue.
+impl Drop for World {
+    fn drop(&mut self) {
+        for (end, _) in &self.drains {
+            end.queue.lock().unwrap_or_else(PoisonError::into_inner).take();
+        }
+    }
+}
+
 impl World {
     fn new(n: usize, from: &mut Bytes<'_>) -> Self {
         let script = Arc::<Mutex<Vec<u8>>>::default();

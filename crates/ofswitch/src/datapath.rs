@@ -5,9 +5,10 @@
 //! again: so a message, and a bundle of messages, takes effect as a whole or not at all.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use hashbrown::HashMap;
 use openflow::error::ErrorCode;
 use openflow::field::FieldId;
 use pipeline::ir::{ActionCall, Entry, EntryResult, GroupTableId, KeyMatch, Match, Matches};
@@ -16,7 +17,7 @@ use pipeline::state::{Bucket, Group, GroupKind, Installed, State, TableState, Up
 use crate::flows::{Flow, FlowKey, FlowTable};
 use crate::follow::{Follower, OnlyFlow};
 use crate::groups::GroupEntry;
-use crate::lower::{Body, Known, Lowered, Owner, Template, World, instructions};
+use crate::lower::{Body, Known, Lowered, MOST_BYTES, Owner, Template, World, instructions};
 use crate::meters::MeterEntry;
 use crate::program::{BANDS, Layout, TABLES, outputs};
 use crate::settings::{Limits, Settings};
@@ -436,7 +437,7 @@ impl Datapath {
         let asked = objects.asked.get();
         let (call, copies, learns) = self.install(lowered, transaction)?;
         (flow.copies, flow.learns) = (copies, learns);
-        if !asked {
+        if !asked && flow.size <= MOST_BYTES {
             self.known.keep(owner, &flow.instructions, &call);
         }
         Ok(call)

@@ -16,6 +16,9 @@ use super::Owner;
 /// no search for the oldest.
 const PLACES: usize = 256;
 
+/// Most bytes of the message that gave the instructions. Longer lists are rarely shared, and would take much memory.
+pub(crate) const MOST_BYTES: usize = 1024;
+
 /// A call, and what it was lowered from.
 #[derive(Debug, Clone)]
 struct Call {

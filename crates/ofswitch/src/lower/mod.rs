@@ -36,7 +36,7 @@ use crate::program::{Layout, outputs};
 
 pub(crate) use buckets::bucket;
 pub(crate) use instructions::instructions;
-pub(crate) use known::Known;
+pub(crate) use known::{Known, MOST_BYTES};
 pub(crate) use learn::{Template, VERSION as LEARNED_VERSION};
 pub(crate) use meters::{meter, rates};
 
