@@ -8,8 +8,9 @@
 //!
 //! Invariants:
 //! - The logic sees each version's header as in the model, after any operation.
-//! - Each queue receives one list, in the order in which queues were first used: the model's versions in the model's
-//!   order, byte for byte, with the model's metadata.
+//! - Each queue receives one list, in the order in which queues were first used, but for queues of one port, among which
+//!   a range of packets is spread queue by queue: the model's versions in the model's order, byte for byte, with the
+//!   model's metadata.
 //! - After a refusal, the list keeps the other outputs in order. A ring's receiver gets each packet that fits; each
 //!   other one is counted once.
 //! - Packets that wait leave in order, unchanged, as far as the receiver has room; those without room are counted.
@@ -18,6 +19,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -106,7 +108,7 @@ impl World {
             let first_lane = ends.len();
             let mut tx: Vec<Arc<dyn Egress>> = Vec::new();
             for lane in first_lane..first_lane + lanes {
-                let end = Arc::new(End::new(lane, from));
+                let end = Arc::new(End::new(lane, first_lane..first_lane + lanes, from));
                 if let Kind::Queued { buffers } = &end.kind {
                     let waiting = Some(Waiting { buffers: *buffers });
                     let limits = EgressLimits { waiting, ..EgressLimits::default() };
@@ -479,6 +481,8 @@ enum Kind {
 /// A transmit queue and its expected state.
 struct End {
     lane: usize,
+    /// Queues of its port.
+    lanes: Range<usize>,
     kind: Kind,
     queue: Mutex<Option<Arc<dyn Egress>>>,
     /// Expected counters of the queue.
@@ -493,7 +497,7 @@ struct End {
 }
 
 impl End {
-    fn new(lane: usize, from: &mut Bytes<'_>) -> Self {
+    fn new(lane: usize, lanes: Range<usize>, from: &mut Bytes<'_>) -> Self {
         let [kind, size, start] = from.array();
         let patterns = from.array();
         let capacities = |n: u8| -> Vec<u32> {
@@ -517,6 +521,7 @@ impl End {
         };
         Self {
             lane,
+            lanes,
             kind,
             queue: Mutex::default(),
             counted: Mutex::default(),
@@ -544,10 +549,13 @@ impl Egress for End {
         counters: &QueueCounters,
         tools: &mut Tools,
     ) -> Result<(), Fault> {
-        let Some((lane, expected)) = LISTS.with_borrow_mut(VecDeque::pop_front) else {
-            panic!("an unexpected list")
+        let list_of = |lists: &mut VecDeque<(usize, Vec<Given>)>| {
+            let at = lists.iter().position(|(lane, _)| *lane == self.lane)?;
+            let of_port = lists.iter().take(at).all(|(lane, _)| self.lanes.contains(lane));
+            assert!(of_port, "wrong order of queues");
+            lists.remove(at)
         };
-        assert_eq!(lane, self.lane, "wrong order of queues");
+        let Some((_, expected)) = LISTS.with_borrow_mut(list_of) else { panic!("an unexpected list") };
         assert!(!expected.is_empty());
         assert_list(list, &expected);
         match &self.kind {
