@@ -24,8 +24,6 @@ use crate::timers::{Due, Policy, Timers};
 const TURN: usize = 128;
 /// Time after which no further message of a turn is processed.
 const TURN_TIME: Duration = Duration::from_millis(1);
-/// Messages after each of which that time is looked at: as often as it costs next to nothing.
-const TIMED: usize = 8;
 /// Bytes of one read.
 const READ: usize = 16 << 10;
 /// Bytes on the way out above which no further message is taken from the switch.
@@ -200,11 +198,10 @@ fn take_turn(
 ) -> Option<End> {
     timers.heard();
     let begin = std::time::Instant::now();
-    for processed in 1..=TURN {
+    for _ in 0..TURN {
         match frames.next() {
             Ok(Some(message)) => {
-                let is_over = || processed % TIMED == 0 && begin.elapsed() >= TURN_TIME;
-                if !connected.receive(message) || is_over() {
+                if !connected.receive(message) || begin.elapsed() >= TURN_TIME {
                     break;
                 }
             }
