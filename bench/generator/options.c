@@ -479,9 +479,9 @@ static void check(struct options *options) {
     if (options->rate != RATE_SHARE && options->maximum > 0)
         wrong("--maximum belongs to a --rate in percent");
     if (options->sleep && (mode != MODE_SEND || options->rate == RATE_MAX))
-        wrong("--sleep %u belongs to the mode send and a --rate below max", options->sleep);
+        wrong("--sleep %u needs the mode send and a --rate such as 1M: nothing sleeps at full speed", options->sleep);
     if (options->sleep && options->rtt)
-        wrong("--sleep %u: times of --rtt would contain the sleep", options->sleep);
+        wrong("--sleep %u: times of --rtt would contain the sleep; leave one of them out", options->sleep);
     if (options->train > options->burst)
         wrong("--train %u: longer than --burst %u", options->train, options->burst);
     if (options->in_flight && options->in_flight < options->train)
