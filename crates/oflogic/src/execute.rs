@@ -34,6 +34,15 @@ pub(crate) struct Executor<'a> {
     pub(crate) has_upcalls: bool,
     /// Nothing is forwarded, and nothing goes to controllers: the spanning tree only lets the ingress port learn.
     pub(crate) is_mute: bool,
+    /// A number that the batch's packets may leave to, and its port.
+    plain: Option<(u32, PortIndex)>,
+}
+
+impl<'a> Executor<'a> {
+    pub(crate) fn new(plane: &'a Plane, local: &'a Local, ports: &'a PortMap, number: u32) -> Self {
+        let (normal, has_upcalls, is_mute, plain) = (false, false, false, None);
+        Self { plane, local, ports, number, normal, has_upcalls, is_mute, plain }
+    }
 }
 
 impl Executor<'_> {
@@ -62,8 +71,11 @@ impl Executor<'_> {
     /// port that sends. Not for packets that are traced.
     #[inline]
     pub(crate) fn leave(&mut self, batch: &mut Batch<'_>, v: VersionId, number: u32, run: &mut Run) {
-        match self.plain_port(batch, number) {
-            Some(port) => run.add(batch, v, port),
+        if self.plain.is_none_or(|(known, _)| known != number) {
+            self.plain = self.plain_port(batch, number).map(|port| (number, port));
+        }
+        match self.plain {
+            Some((_, port)) => run.add(batch, v, port),
             None => {
                 run.send(batch);
                 self.execute(batch, v, std::iter::once(EffectRef::leaves(number, batch.len(v))));

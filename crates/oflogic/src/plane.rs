@@ -222,8 +222,8 @@ impl Plane {
     /// Forwards a batch without flows in a bridge with bonds or blocked ports. `is_mute`: nothing is forwarded.
     pub(crate) fn forward_each(&self, local: &Local, ports: &PortMap, batch: &mut Batch<'_>, is_mute: bool) {
         let number = ports.number(batch.ingress()).unwrap_or_default();
-        let (normal, has_upcalls) = (false, false);
-        let mut executor = Executor { plane: self, local, ports, number, normal, has_upcalls, is_mute };
+        let mut executor = Executor::new(self, local, ports, number);
+        executor.is_mute = is_mute;
         executor.take_pdus(batch);
         for v in batch.packets() {
             if !batch.is_open(v) {
@@ -266,8 +266,7 @@ impl Plane {
             });
             return None;
         }
-        let (normal, has_upcalls, is_mute) = (false, false, false);
-        Some(Executor { plane: self, local, ports, number, normal, has_upcalls, is_mute })
+        Some(Executor::new(self, local, ports, number))
     }
 
     /// Passes packets for `NORMAL` to the learning bridge, and wakes the thread for upcalls.

@@ -109,15 +109,7 @@ impl Plane {
         ingress: PortIndex,
     ) -> Option<Executor<'a>> {
         let number = ports.number(ingress)?;
-        Some(Executor {
-            plane: self,
-            local,
-            ports,
-            number,
-            normal: false,
-            has_upcalls: false,
-            is_mute: false,
-        })
+        Some(Executor::new(self, local, ports, number))
     }
 }
 

@@ -352,7 +352,7 @@ fn main() {
     }
     let mut packets = Packets::new(case, entries);
     let views = bed.engine.lock().views();
-    let (mut worker, mut out) = (Worker::new(), (Effects::default(), vec![]));
+    let (mut worker, mut out) = (Worker::alone(), (Effects::default(), vec![]));
     if let Some(count) = args.get(3).and_then(|count| count.parse::<usize>().ok()) {
         packets.fill();
         for _ in 0..count / BATCH {

@@ -101,7 +101,7 @@ impl Lookups {
             let way = cache.way(slot)?;
             way.leaves()?;
             way.prefetch();
-            *to = slot as u32;
+            *to = slot;
         }
         Some(count)
     }
@@ -124,7 +124,7 @@ impl Found<'_> {
         let Ways { cache, fronts, followed, unparsed, .. } = &mut worker.ways;
         let tallies = worker.scratch.tallies.get_mut();
         for (slot, len) in slots.iter().zip(lens).take(count) {
-            let Some(way) = cache.way(*slot as usize) else { continue };
+            let Some(way) = cache.way(*slot) else { continue };
             // SAFETY: the way was met in this view, after the last change in it that `find_ways` saw: the records of
             // its entries, which own the statistics, live as long as the view is held, which `Found` borrows.
             unsafe { tallies.add_way(&way, (*len).into(), now) };

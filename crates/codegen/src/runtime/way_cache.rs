@@ -18,15 +18,13 @@ use pipeline::ir::{ReasonId, TableId};
 use pipeline::state::EntryStats;
 
 use super::fronts::MOST_FRONTS;
+use super::way_slots::{LINE, Slot, Slots};
 use crate::shortcut::Leaves;
 use crate::special::flow_key::MOST_WORDS;
 use crate::view::TableView;
 
 /// Lookups of the longest way.
 const MOST_LOOKUPS: usize = 6;
-/// Words of a slot, and of a cache line.
-const SLOT: usize = 16;
-const LINE: usize = 8;
 /// Place of the outcome in a slot, of the first entry's statistics, and of the tables.
 const OUTCOME: usize = 7;
 const STATS: usize = LINE;
@@ -51,8 +49,8 @@ pub(super) struct Place {
 
 impl Place {
     /// The slots, in the order in which they are looked at.
-    fn slots(self) -> [usize; 4] {
-        let (first, second) = (self.first as usize, self.second as usize);
+    fn slots(self) -> [u32; 4] {
+        let Self { first, second } = self;
         [first, first + 1, second, second + 1]
     }
 }
@@ -154,6 +152,7 @@ const LEAVES: u64 = 1 << 32;
 const QUEUED: u64 = 2 << 32;
 const REASON: u64 = 3 << 32;
 const NOWHERE: u64 = 4 << 32;
+const KINDS: u64 = 0xff << 32;
 /// In the same word: [`Walk::is_all_counted`] and [`Walk::is_timed`].
 const ALL_COUNTED: u64 = 1 << 40;
 const IS_TIMED: u64 = 1 << 41;
@@ -174,7 +173,7 @@ impl Outcome {
     #[inline]
     fn of(word: u64) -> Self {
         let number = word as u32;
-        match word & 0xff << 32 {
+        match word & KINDS {
             LEAVES => Self::Leaves(Leaves { port: number, queue: false }),
             QUEUED => Self::Leaves(Leaves { port: number, queue: true }),
             REASON => Self::Drop(Dropped::Reason(ReasonId(number))),
@@ -184,10 +183,19 @@ impl Outcome {
 }
 
 /// The tables that packets of a way look up, and which of these lookups hit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Tables {
     len: u64,
     words: [u64; 2],
+}
+
+impl PartialEq for Tables {
+    /// Without a branch for each word: packets ask one after the other.
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        let differ = |i: usize| self.words[i] ^ other.words[i];
+        (self.len ^ other.len) | differ(0) | differ(1) == 0
+    }
 }
 
 impl Tables {
@@ -206,7 +214,7 @@ impl Tables {
 }
 
 /// A way that was found.
-pub(super) struct Way<'a>(&'a [u64; SLOT]);
+pub(super) struct Way<'a>(&'a Slot);
 
 impl Way<'_> {
     #[inline]
@@ -217,10 +225,9 @@ impl Way<'_> {
     /// How packets leave, if they do.
     #[inline]
     pub(super) fn leaves(&self) -> Option<Leaves> {
-        match self.outcome() {
-            Outcome::Leaves(leaves) => Some(leaves),
-            Outcome::Drop(_) => None,
-        }
+        let word = self.0[OUTCOME];
+        let kind = word & KINDS;
+        (kind == LEAVES || kind == QUEUED).then_some(Leaves { port: word as u32, queue: kind == QUEUED })
     }
 
     #[inline]
@@ -244,9 +251,11 @@ impl Way<'_> {
     /// Brings the statistics of the entries hit on their way from memory.
     #[inline]
     pub(super) fn prefetch(&self) {
-        for lookup in self.lookups() {
+        let count = (self.0[OUTCOME] >> COUNT) as usize;
+        for stats in self.0[STATS..TABLES].iter().take(count) {
             // SAFETY: null, or of a live entry, as the module says.
-            unsafe { lookup.stats.as_ref() }.map(EntryStats::own).into_iter().for_each(tables::prefetch);
+            let stats = unsafe { (*stats as *const EntryStats).as_ref() };
+            stats.map(EntryStats::own).into_iter().for_each(tables::prefetch);
         }
     }
 
@@ -262,10 +271,8 @@ impl Way<'_> {
 /// The ways.
 #[derive(Debug, Default)]
 pub(super) struct WayCache {
-    /// Slots, from the first word of a cache line on.
-    words: Vec<u64>,
-    start: usize,
-    slots: usize,
+    /// A power of two below 2^32, once a batch has begun.
+    slots: Slots,
     /// What distributes keys, so that nobody can choose packets that displace each other.
     seeds: [u64; LINE],
     /// The view that ways hold for, and the changes in it.
@@ -283,7 +290,7 @@ pub(super) struct WayCache {
 impl WayCache {
     /// Begins a batch in a view, after so many changes.
     pub(super) fn begin(&mut self, of: (u64, u64)) {
-        if self.slots == 0 {
+        if self.slots.len() == 0 {
             let random = std::hash::RandomState::new();
             self.seeds = std::array::from_fn(|i| std::hash::BuildHasher::hash_one(&random, i));
             self.resize(FEWEST_SLOTS);
@@ -309,15 +316,13 @@ impl WayCache {
         match self.epoch.checked_add(EPOCH) {
             Some(epoch) => self.epoch = epoch,
             // Epochs are used up; slots of former ones must not come back.
-            None => self.resize(self.slots),
+            None => self.resize(self.slots.len()),
         }
     }
 
     /// Empty slots, of which memory becomes real when they are used.
     fn resize(&mut self, slots: usize) {
-        self.words = vec![0; slots * SLOT + LINE];
-        let beyond = self.words.as_ptr() as usize / 8 % LINE;
-        (self.start, self.slots, self.epoch) = ((LINE - beyond) % LINE, slots, EPOCH);
+        (self.slots, self.epoch) = (Slots::new(slots), EPOCH);
     }
 
     /// The first word of the keys of packets from a port that have a front of this number; 0: of their flow keys.
@@ -337,32 +342,29 @@ impl WayCache {
         let [a, b, c, d, e, f, g] = key;
         let [s, t, u, v, w, x, y, z] = self.seeds;
         let hash = mix(a ^ s, b ^ t) ^ mix(c ^ u, d ^ v) ^ mix(e ^ w, f ^ x) ^ mix(g ^ y, z);
-        // Slots are a power of two below 2^32.
-        let mask = (self.slots as u32 - 1) & !1;
+        let mask = (self.slots.len() as u32).wrapping_sub(1) & !1;
         let (first, second) = (hash as u32 & mask, (hash >> 32) as u32 & mask);
         let place = Place { first, second };
-        let at = self.start + place.first as usize * SLOT;
         // What is compared in both slots, and the rest of the first.
-        for word in [at, at + LINE, at + SLOT] {
-            self.words.get(word).into_iter().for_each(tables::prefetch);
-        }
+        let [one, other] = [first, first + 1].map(|i| self.slot(i));
+        one.into_iter().flat_map(|slot| [&slot[0], &slot[LINE]]).for_each(tables::prefetch);
+        other.into_iter().for_each(|slot| tables::prefetch(&slot[0]));
         place
     }
 
     #[inline]
-    fn slot(&self, i: usize) -> Option<&[u64; SLOT]> {
-        self.words.get(self.start + i * SLOT..)?.first_chunk()
+    fn slot(&self, i: u32) -> Option<&Slot> {
+        self.slots.get(i as usize)
     }
 
     /// The slot of a key at its place.
     #[inline(always)]
-    pub(super) fn find(&self, key: &Key, place: Place) -> Option<usize> {
+    pub(super) fn find(&self, key: &Key, place: Place) -> Option<u32> {
         // All words, without a branch for each.
-        let is_here = |i: &usize| {
-            let differs = |slot: &[u64; SLOT]| key.iter().zip(slot).fold(0, |or, (a, b)| or | (a ^ b));
-            self.slot(*i).is_some_and(|slot| differs(slot) == 0)
-        };
-        place.slots().into_iter().find(is_here)
+        let differs = |slot: &Slot| key.iter().zip(slot).fold(0, |or, (a, b)| or | (a ^ b));
+        let is_here = |i: u32| self.slot(i).is_some_and(|slot| differs(slot) == 0);
+        let [first, others @ ..] = place.slots();
+        if is_here(first) { Some(first) } else { others.into_iter().find(|i| is_here(*i)) }
     }
 
     /// Counts lookups, and how many of them found a way.
@@ -372,7 +374,7 @@ impl WayCache {
     }
 
     #[inline]
-    pub(super) fn way(&self, slot: usize) -> Option<Way<'_>> {
+    pub(super) fn way(&self, slot: u32) -> Option<Way<'_>> {
         self.slot(slot).map(Way)
     }
 
@@ -388,10 +390,7 @@ impl WayCache {
             self.displaced += 1;
             slots[self.displaced as usize % slots.len()]
         });
-        let at = self.start + to * SLOT;
-        let Some(slot) = self.words.get_mut(at..).and_then(|words| words.first_chunk_mut::<SLOT>()) else {
-            return;
-        };
+        let Some(slot) = self.slots.get_mut(to as usize) else { return };
         slot[..OUTCOME].copy_from_slice(key);
         let flags = [(walk.is_all_counted(), ALL_COUNTED), (walk.is_timed(), IS_TIMED)];
         let flags = flags.iter().filter(|(is_set, _)| *is_set).fold(0, |flags, (_, flag)| flags | flag);
@@ -408,11 +407,11 @@ impl WayCache {
     /// Ends a batch. After a window, grows if many ways were displaced, or pauses if fewer than so many eighths of the
     /// packets have found theirs.
     pub(super) fn end(&mut self, eighths: u64) {
-        if self.lookups < 4 * self.slots as u64 {
+        if self.lookups < 4 * self.slots.len() as u64 {
             return;
         }
-        if self.displaced * 32 > self.lookups && self.slots < MOST_SLOTS {
-            self.resize(self.slots * 4);
+        if self.displaced * 32 > self.lookups && self.slots.len() < MOST_SLOTS {
+            self.resize(self.slots.len() * 4);
         } else if self.hits * 8 < self.lookups * eighths {
             self.pause = PAUSE * self.lookups;
         }
@@ -535,7 +534,7 @@ mod tests {
             meet(&mut cache, flow);
             cache.end(4);
         }
-        assert_eq!(cache.slots, MOST_SLOTS);
+        assert_eq!(cache.slots.len(), MOST_SLOTS);
         let found = (0..10_000).filter(|flow| meet(&mut cache, *flow)).count();
         assert!(found > 9_900, "{found}");
         assert!(!cache.pauses());
@@ -563,7 +562,7 @@ mod tests {
                 looked_up += 1;
             }
         }
-        assert_eq!(cache.slots, MOST_SLOTS);
+        assert_eq!(cache.slots.len(), MOST_SLOTS);
         assert!(looked_up < 500_000, "{looked_up}");
         // Flows that come back are found after the pause.
         for _ in 0..PAUSE * 4 * MOST_SLOTS as u64 {

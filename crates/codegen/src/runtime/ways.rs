@@ -50,7 +50,7 @@ struct Lookup {
     has_front: bool,
     /// `None` for a packet that the code is not for.
     place: Option<Place>,
-    slot: Option<usize>,
+    slot: Option<u32>,
 }
 
 impl Lookup {
