@@ -5,6 +5,8 @@
 
 mod support;
 
+use std::sync::Arc;
+
 use codegen::Form;
 use pipeline::interp::{Effect, Exit, Limits, Received};
 use pipeline::ir::{EntryResult, TableId};
@@ -191,4 +193,25 @@ fn hosts_that_are_small_numbers_are_an_array() {
     // Two equal conditions are no hash, and no array.
     rig.insert(11, "dst: 32w3 &&& 32w0xffffffff;", 11);
     assert_eq!((rig.form(), rig.port(1, 1, 3)), (Form::Classifier, Some(11)));
+}
+
+#[test]
+fn a_table_that_grows_entry_by_entry_publishes_few_views() {
+    let program = PROGRAM.replace("size 1000", "size 20000");
+    let program = Checked::new(text::parse(&program).unwrap_or_else(|error| panic!("{error}"))).unwrap();
+    let mut pair = Pair::new(&program, Limits::default());
+    let views = pair.engine.views();
+    let current = || Arc::as_ptr(&views.load());
+    let (mut last, mut published) = (current(), 0);
+    for i in 0..20_000u32 {
+        let dst = i.wrapping_mul(0x9e37_79b9);
+        let entry = format!("entry priority 1 {{ dst: 32w{dst} &&& 32w0xffffffff; }} -> to(32w{i});");
+        let entry = text::parse_entry(&program, TableId(0), &entry, &|_| None).unwrap();
+        assert!(pair.apply(vec![Update::Insert(TableId(0), entry)]));
+        published += usize::from(i >= 100 && current() != last);
+        last = current();
+    }
+    assert_eq!(pair.engine.table(TableId(0)).unwrap().form, Form::Exact);
+    // One for each doubling; each forks the table's structure.
+    assert!(published < 12, "{published}");
 }

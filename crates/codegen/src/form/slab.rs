@@ -11,36 +11,47 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::view::Record;
 
-const CHUNK: usize = 512;
+/// Records of the first chunk. Each further one has as many as all before it and these: a table that grows begins few
+/// chunks, each of which takes a view of its own and what follows from that ([`super::writer`]).
+const FIRST: usize = 512;
 
-struct Chunk([AtomicPtr<Record>; CHUNK]);
+/// The address of a record, or null.
+#[derive(Default)]
+struct Slot(AtomicPtr<Record>);
 
-impl Chunk {
-    fn new() -> Self {
-        Self(std::array::from_fn(|_| AtomicPtr::new(std::ptr::null_mut())))
-    }
-}
-
-impl Drop for Chunk {
+impl Drop for Slot {
     fn drop(&mut self) {
-        for slot in &mut self.0 {
-            let record = std::mem::replace(slot.get_mut(), std::ptr::null_mut());
-            if !record.is_null() {
-                // SAFETY: `insert` made it of a box, and whoever frees a record clears its slot.
-                drop(unsafe { Box::from_raw(record) });
-            }
+        let record = *self.0.get_mut();
+        if !record.is_null() {
+            // SAFETY: `insert` made it of a box, and whoever frees a record clears its slot.
+            drop(unsafe { Box::from_raw(record) });
         }
     }
 }
 
+/// The chunk of a handle, and the slot's place there.
+#[inline]
+fn place(handle: u32) -> (usize, usize) {
+    let at = handle as usize + FIRST;
+    let chunk = (at / FIRST | 1).ilog2();
+    (chunk as usize, at - (FIRST << chunk))
+}
+
 /// Chunks that exist at one time.
 #[derive(Default, Clone)]
-pub(crate) struct Chunks(Vec<Arc<Chunk>>);
+pub(crate) struct Chunks(Vec<Arc<[Slot]>>);
 
 impl Chunks {
+    #[inline]
     fn slot(&self, handle: u32) -> Option<&AtomicPtr<Record>> {
-        let handle = handle as usize;
-        self.0.get(handle / CHUNK)?.0.get(handle % CHUNK)
+        let (chunk, slot) = place(handle);
+        self.0.get(chunk)?.get(slot).map(|Slot(address)| address)
+    }
+
+    /// Adds the next chunk.
+    fn grow(&mut self) {
+        let slots = FIRST << self.0.len();
+        self.0.push((0..slots).map(|_| Slot::default()).collect());
     }
 
     /// Prefetches the address of a record.
@@ -81,7 +92,7 @@ impl Slab {
         let grown = self.chunks.slot(handle).is_none();
         if grown {
             let mut chunks = (*self.chunks).clone();
-            chunks.0.push(Arc::new(Chunk::new()));
+            chunks.grow();
             self.chunks = Arc::new(chunks);
         }
         if let Some(slot) = self.chunks.slot(handle) {
@@ -99,5 +110,29 @@ impl Slab {
             drop(unsafe { Box::from_raw(record) });
             self.free.push(handle);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handles_fill_one_chunk_after_the_other() {
+        let mut chunks = Chunks::default();
+        let mut expected = (0, 0);
+        for handle in 0..100_000 {
+            if chunks.slot(handle).is_none() {
+                chunks.grow();
+            }
+            assert!(chunks.slot(handle).is_some());
+            assert_eq!(place(handle), expected);
+            expected.1 += 1;
+            if expected.1 == FIRST << expected.0 {
+                expected = (expected.0 + 1, 0);
+            }
+        }
+        assert_eq!(chunks.0.len(), 8, "of 512 records, then of twice as many each");
+        assert!(chunks.slot(u32::MAX).is_none());
     }
 }
