@@ -34,7 +34,7 @@ pub(crate) struct Executor<'a> {
     pub(crate) has_upcalls: bool,
     /// Nothing is forwarded, and nothing goes to controllers: the spanning tree only lets the ingress port learn.
     pub(crate) is_mute: bool,
-    /// A number that the batch's packets may leave to, and its port.
+    /// The port that a packet of the batch left to last, and its number: one that [`Executor::plain_port`] permits.
     plain: Option<(u32, PortIndex)>,
 }
 

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::view::Record;
 
-/// Records of the first chunk. Each further one has as many as all before it and these: a table that grows begins few
-/// chunks, each of which takes a view of its own and what follows from that ([`super::writer`]).
+/// Records of the first chunk. Each further chunk is twice as large as the one before: a table that grows begins few, each
+/// of which takes a view of its own and a fork of the table's structure ([`super::writer`]).
 const FIRST: usize = 512;
 
 /// The address of a record, or null.
@@ -33,6 +33,7 @@ impl Drop for Slot {
 #[inline]
 fn place(handle: u32) -> (usize, usize) {
     let at = handle as usize + FIRST;
+    // `| 1` changes nothing, but shows the compiler a number above 0: `ilog2` has no panic then.
     let chunk = (at / FIRST | 1).ilog2();
     (chunk as usize, at - (FIRST << chunk))
 }
@@ -134,5 +135,6 @@ mod tests {
         }
         assert_eq!(chunks.0.len(), 8, "of 512 records, then of twice as many each");
         assert!(chunks.slot(u32::MAX).is_none());
+        assert_eq!(place(u32::MAX), (23, 511));
     }
 }

@@ -72,6 +72,8 @@ pub(crate) struct Writer {
     log: Log,
     order: Order,
     lookup: Arc<dyn Lookup>,
+    /// Whether the last reader is of a large table.
+    is_large: bool,
     /// Changes since it was considered which form suits the entries, and after how many it is again.
     changes: usize,
     settled: usize,
@@ -138,6 +140,7 @@ impl Writer {
             log: Log::default(),
             order: Order::default(),
             lookup,
+            is_large: false,
             changes: 0,
             settled: 0,
             in_place: false,
@@ -323,7 +326,9 @@ impl Writer {
             better => {
                 self.misfit |= better.is_some();
                 let Some(structure) = &mut self.structure else { return Some(self.reader()) };
-                if !structure.needs_new_reader() && !self.forked && self.in_place {
+                // As a new view does not follow from every growth, it does from this one.
+                let is_outgrown = !self.is_large && structure.memory() >= LARGE;
+                if !structure.needs_new_reader() && !self.forked && self.in_place && !is_outgrown {
                     return None;
                 }
                 if self.forked {
@@ -364,8 +369,9 @@ impl Writer {
         Ok(Some(self.reader()))
     }
 
-    pub(crate) fn reader(&self) -> Reader {
+    pub(crate) fn reader(&mut self) -> Reader {
         let is_large = self.memory() >= LARGE;
+        self.is_large = is_large;
         let (lookup, records, narrow) = (self.lookup.clone(), self.slab.chunks(), self.narrow.clone());
         Reader { lookup, records, narrow, is_large, form: self.form }
     }

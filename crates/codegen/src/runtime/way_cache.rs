@@ -190,7 +190,7 @@ pub(super) struct Tables {
 }
 
 impl PartialEq for Tables {
-    /// Without a branch for each word: packets ask one after the other.
+    /// Compared for every packet: with one branch instead of three.
     #[inline]
     fn eq(&self, other: &Self) -> bool {
         let differ = |i: usize| self.words[i] ^ other.words[i];
@@ -230,6 +230,12 @@ impl Way<'_> {
         (kind == LEAVES || kind == QUEUED).then_some(Leaves { port: word as u32, queue: kind == QUEUED })
     }
 
+    /// Number of lookups.
+    #[inline]
+    fn count(&self) -> usize {
+        (self.0[OUTCOME] >> COUNT) as usize
+    }
+
     #[inline]
     pub(super) fn tables(&self) -> Tables {
         Tables { len: self.0[OUTCOME] >> COUNT, words: [self.0[TABLES], self.0[TABLES + 1]] }
@@ -238,8 +244,7 @@ impl Way<'_> {
     /// The statistics of the entries hit, if all lookups hit one whose hits are counted.
     #[inline]
     pub(super) fn all_counted(&self) -> Option<&[u64]> {
-        let count = (self.0[OUTCOME] >> COUNT) as usize;
-        self.0[STATS..TABLES].get(..count).filter(|_| self.0[OUTCOME] & ALL_COUNTED != 0)
+        self.0[STATS..TABLES].get(..self.count()).filter(|_| self.0[OUTCOME] & ALL_COUNTED != 0)
     }
 
     /// Whether the time of some hit is kept.
@@ -251,8 +256,7 @@ impl Way<'_> {
     /// Brings the statistics of the entries hit on their way from memory.
     #[inline]
     pub(super) fn prefetch(&self) {
-        let count = (self.0[OUTCOME] >> COUNT) as usize;
-        for stats in self.0[STATS..TABLES].iter().take(count) {
+        for stats in self.0[STATS..TABLES].iter().take(self.count()) {
             // SAFETY: null, or of a live entry, as the module says.
             let stats = unsafe { (*stats as *const EntryStats).as_ref() };
             stats.map(EntryStats::own).into_iter().for_each(tables::prefetch);
@@ -472,6 +476,10 @@ mod tests {
             let slot = cache.find(&key, place).unwrap();
             let way = cache.way(slot).unwrap();
             assert_eq!(way.outcome(), outcome);
+            assert_eq!(
+                way.leaves().map(Outcome::Leaves),
+                Some(outcome).filter(|it| matches!(it, Outcome::Leaves(_)))
+            );
             let lookups: Vec<_> = way.lookups().map(|lookup| (lookup.table, lookup.stats as u64)).collect();
             let expected = [(1, 16), (2, 0), (3, 48), (4, 64), (5, 80), (6, 96)];
             assert_eq!(lookups, expected[..2 + flow]);

@@ -2,8 +2,9 @@
 //!
 //! Invariant: behind the first `start` words there are `count` slots, the first of them aligned.
 
-/// Words of a slot, and of a cache line.
-pub(super) const SLOT: usize = 16;
+/// Words of a slot.
+const SLOT: usize = 16;
+/// Words of a cache line.
 pub(super) const LINE: usize = 8;
 
 /// A slot: two cache lines.

@@ -17,8 +17,9 @@ use crate::worker::run::Pace;
 
 /// Packets that come in a rest on average, at least.
 const FEWEST: u64 = 20;
-/// The same at most: two million a second with rests of 60 us, a tenth of the most that a worker can forward. Where more
-/// come, a packet in a hundred would wait for the end of a rest. The smallest rings in use have room for twice as many.
+/// The same at most: two million a second with rests of 60 us, more than a tenth of what a worker can forward one way.
+/// Where more come, a packet in a hundred would wait for the end of a rest. A ring of 256 entries has room for twice as
+/// many, one for each packet.
 const MOST: u64 = 120;
 
 /// A rest is shortened to the time in which so many packets come.
@@ -225,7 +226,7 @@ mod tests {
         assert!(rests(pace(), 1000, 300, 50), "a million packets a second, a twentieth of the time");
         assert!(!rests(pace(), 1000, 700, 50), "two thirds of the time");
         assert!(!rests(pace(), 20_000, 300, 50), "as rare as requests that wait for answers");
-        assert!(!rests(pace(), 400, 100, 20), "more than a tenth of what a worker can forward");
+        assert!(!rests(pace(), 400, 100, 20), "more than are worth a rest");
         assert!(!rests(Pace { rest: Duration::ZERO, ..pace() }, 1000, 300, 50), "turned off");
         assert!(!rests(Pace { poll_forever: true, ..pace() }, 1000, 300, 50), "polling was asked for");
     }
