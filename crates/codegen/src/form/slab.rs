@@ -34,7 +34,7 @@ impl Drop for Slot {
 fn place(handle: u32) -> (usize, usize) {
     let at = handle as usize + FIRST;
     // `| 1` changes nothing, but shows the compiler a number above 0: `ilog2` has no panic then.
-    let chunk = (at / FIRST | 1).ilog2();
+    let chunk = ((at / FIRST) | 1).ilog2();
     (chunk as usize, at - (FIRST << chunk))
 }
 
