@@ -21,8 +21,8 @@
 //! would abort.
 //!
 //! Unsafe code is in these places, each block with its argument: `code` (addresses become functions),
-//! `runtime` (the frame, calls in both directions, hits to be counted, slots of remembered ways), `view` (addresses of arguments) and
-//! `form/slab.rs` (addresses of records). What generated code may touch is argued in `emit`.
+//! `runtime` (the frame, calls in both directions, hits to be counted, slots of remembered ways), `view` (addresses of
+//! arguments) and `form/slab.rs` (addresses of records). What generated code may touch is argued in `emit`.
 
 mod code;
 mod compile;

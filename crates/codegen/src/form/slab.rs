@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::view::Record;
 
-/// Records of the first chunk. Each further chunk is twice as large as the one before: a table that grows begins few, each
-/// of which takes a view of its own and a fork of the table's structure ([`super::writer`]).
+/// Records of the first chunk. Each further chunk is twice as large as the one before: a table that grows begins few,
+/// each of which takes a view of its own and a fork of the table's structure ([`super::writer`]).
 const FIRST: usize = 512;
 
 /// The address of a record, or null.

@@ -32,7 +32,8 @@ impl Slots {
 
     #[inline(always)]
     pub(super) fn get(&self, i: usize) -> Option<&Slot> {
-        // SAFETY: slot `i` is one of `count` behind the first words, as the module says.
+        // SAFETY: slot `i` is one of `count` behind the first words, as the module says. They are initialised, borrowed
+        // with `self`, and aligned as a slot has to be.
         (i < self.count).then(|| unsafe { &*self.words.as_ptr().add(self.start).cast::<Slot>().add(i) })
     }
 
