@@ -148,7 +148,7 @@ load_rules() {
   wait "$client" || code=$?
   client=''
   if [ "$code" = 124 ]; then
-    wrong="not all flows were loaded within $patience s"
+    wrong="not all flows were loaded within $patience s; --patience allows more"
     return
   elif [ "$code" != 0 ]; then
     wrong="loading failed: $(tail -1 "$dir/refused")"

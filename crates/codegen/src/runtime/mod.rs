@@ -13,8 +13,8 @@
 //! - `tally.rs`: hits that are counted together; `versions.rs`: versions of tables that a batch meets; `look_ahead.rs`: the
 //!   first lookups of a batch, together;
 //! - `ways.rs`: packets that go remembered ways; `found.rs`: batches all of whose packets do; `way_cache.rs`: these ways;
-//!   `way_slots.rs`: their memory; `fronts.rs`: bits of packets that they are found by; `alike.rs`: packets of a port that
-//!   all go one way.
+//!   `way_slots.rs`: their memory; `fronts.rs`: bits of packets that they are found by; `alike.rs`: packets of a port
+//!   that all go one way.
 
 mod alike;
 pub(crate) mod calls;
