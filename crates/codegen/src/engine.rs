@@ -9,7 +9,7 @@
 //! - the previous views are kept, oldest first, until no worker holds them, and with each what it alone still needs: so
 //!   a worker never frees memory, and no record is freed under a worker.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Release;
 
@@ -21,6 +21,7 @@ use crate::code::{Actions, Code, new_id};
 use crate::compile::{Options, Unsupported, compile};
 use crate::form::{Form, Rebuild, Writer};
 use crate::records::{Calls, Slots, default, group_view, profile_view, record};
+use crate::shards::Shards;
 use crate::special::{Special, Specialisation, TableFacts, has_residuals};
 use crate::view::{Record, TableView, View, Views};
 
@@ -136,13 +137,15 @@ impl Engine {
             profiles.push(profile_view(&mut calls, state, ProfileId::at(i))?);
         }
         for i in 0..program.groups.len() {
-            let mut of_table = BTreeMap::new();
+            let mut of_table = Shards::default();
             for (id, group) in state.groups(GroupTableId::at(i)) {
-                of_table.insert(id, Arc::new(group_view(&mut calls, state, group)?));
+                of_table.set(id, Some(Arc::new(group_view(&mut calls, state, group)?)));
             }
             groups.push(Arc::new(of_table));
         }
-        let lists = |i| state.replications(ReplicasId::at(i)).map(|(id, list)| (id, list.clone())).collect();
+        let lists = |i| {
+            state.replications(ReplicasId::at(i)).map(|(id, list)| (id, Arc::new(list.clone()))).collect()
+        };
         let values = |i| Arc::new(state.values(ValueSetId::at(i)).to_vec());
         let view = View {
             id: new_id(),
@@ -261,20 +264,18 @@ impl Engine {
                     set(&mut view.profiles, id.index(), profile);
                 }
                 Change::Group(id, number) => {
-                    // The first change of a bundle copies the table, the others change the copy.
-                    let Some(groups) = view.groups.get_mut(id.index()).map(Arc::make_mut) else { continue };
-                    match state.group(*id, *number) {
-                        Some(group) => {
-                            groups.insert(*number, Arc::new(group_view(&mut calls, state, group)?));
-                        }
-                        None => drop(groups.remove(number)),
+                    let group = match state.group(*id, *number) {
+                        Some(group) => Some(Arc::new(group_view(&mut calls, state, group)?)),
+                        None => None,
+                    };
+                    if let Some(groups) = view.groups.get_mut(id.index()) {
+                        Arc::make_mut(groups).set(*number, group);
                     }
                 }
                 Change::Replication(id, number) => {
-                    let Some(lists) = view.replicas.get_mut(id.index()).map(Arc::make_mut) else { continue };
-                    match state.replication(*id, *number) {
-                        Some(list) => drop(lists.insert(*number, list.clone())),
-                        None => drop(lists.remove(number)),
+                    if let Some(lists) = view.replicas.get_mut(id.index()) {
+                        let list = state.replication(*id, *number).map(|list| Arc::new(list.clone()));
+                        Arc::make_mut(lists).set(*number, list);
                     }
                 }
                 Change::Values(id) => set(&mut view.values, id.index(), Arc::new(state.values(*id).to_vec())),

@@ -14,7 +14,8 @@
 //! | `runtime` | what runs around the code: passes, and the statements that are calls                           |
 //! | `form`    | structures in which tables are looked up                                                       |
 //! | `special` | code for the entries that are there; what they leave of a program                             |
-//! | `view`    | what packets see; `records`: its parts; `engine`: the control side that makes it               |
+//! | `view`    | what packets see; `records`: its parts; `shards`: maps that views share                        |
+//! | `engine`  | the control side that makes views                                                              |
 //! | `flow`    | how functions of code end, as numbers                                                          |
 //!
 //! An environment ([`pipeline::env::Env`]) must not panic: below generated code there is no unwinding, and the process
@@ -22,7 +23,7 @@
 //!
 //! Unsafe code is in these places, each block with its argument: `code` (addresses become functions),
 //! `runtime` (the frame, calls in both directions, hits to be counted, slots of remembered ways), `view` (addresses of
-//! arguments) and `form/slab.rs` (addresses of records). What generated code may touch is argued in `emit`.
+//! arguments) and `form/slab.rs` (records in chunks). What generated code may touch is argued in `emit`.
 
 mod code;
 mod compile;
@@ -34,6 +35,7 @@ mod keys;
 mod layout;
 mod records;
 mod runtime;
+mod shards;
 mod shortcut;
 mod special;
 mod view;

@@ -18,6 +18,7 @@ use tables::Held;
 
 use crate::code::{ActionCode, Actions, Code, Function, new_id};
 use crate::form::Reader;
+use crate::shards::Shards;
 use crate::shortcut::Shortcut;
 use crate::special::Special;
 
@@ -54,9 +55,9 @@ impl Call {
     }
 }
 
-/// An entry of a table, as packets see it: what they need of it is in two cache lines, and its arguments.
+/// An entry of a table, as packets see it: what they need of it is in the two cache lines of its slot
+/// ([`crate::form`]), and its arguments.
 #[derive(Debug)]
-#[repr(align(64))]
 pub(crate) struct Record {
     pub(crate) outcome: Outcome,
     pub(crate) shortcut: Shortcut,
@@ -66,12 +67,6 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Prefetches the record.
-    pub(crate) fn prefetch(&self) {
-        tables::prefetch(&self.outcome);
-        tables::prefetch(&self.shortcut);
-    }
-
     /// Prefetches what a hit needs besides the record, and what it changes if it is `noted` (counted or timed).
     pub(crate) fn prefetch_rest(&self, noted: bool) {
         if noted {
@@ -154,8 +149,8 @@ pub struct View {
     pub(crate) actions: Arc<Actions>,
     pub(crate) tables: Vec<Arc<TableView>>,
     pub(crate) profiles: Vec<Arc<ProfileView>>,
-    pub(crate) groups: Vec<Arc<BTreeMap<u32, Arc<GroupView>>>>,
-    pub(crate) replicas: Vec<Arc<BTreeMap<u32, Replication>>>,
+    pub(crate) groups: Vec<Arc<Shards<Arc<GroupView>>>>,
+    pub(crate) replicas: Vec<Arc<Shards<Arc<Replication>>>>,
     pub(crate) values: Vec<Arc<Values>>,
     pub(crate) arrays: Arc<Arrays>,
 }

@@ -101,10 +101,9 @@ impl Reader {
         if !self.is_large {
             return;
         }
-        handles.iter().for_each(|handle| self.records.prefetch_slot(*handle));
-        let records = || handles.iter().filter_map(|handle| self.records.get(*handle));
-        records().for_each(Record::prefetch);
-        records().for_each(|record| record.prefetch_rest(noted));
+        handles.iter().for_each(|handle| self.records.prefetch(*handle));
+        let records = handles.iter().filter_map(|handle| self.records.get(*handle));
+        records.for_each(|record| record.prefetch_rest(noted));
     }
 
     /// Looks up the keys that entries have conditions on.

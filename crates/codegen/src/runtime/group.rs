@@ -55,7 +55,7 @@ impl<'a> Machine<'a> {
     pub(super) fn group(&self, table: usize, id: u64, depth: u64) -> Result<(), Dropped> {
         let view: &'a crate::view::View = self.view;
         let groups = view.groups.get(table);
-        let found = u32::try_from(id).ok().and_then(|id| groups?.get(&id));
+        let found = u32::try_from(id).ok().and_then(|id| groups?.get(id));
         let Some(found) = found else { return Ok(()) };
         let len = u64::from(self.scratch.pass.borrow().len);
         found.installed.stats.count(len);
@@ -65,7 +65,7 @@ impl<'a> Machine<'a> {
             GroupKind::Failover | GroupKind::Select => buckets.as_slice(),
         };
         let port_is_live = |port: u32| self.env.borrow().is_live(port);
-        let watched = |id: u32| groups?.get(&id).map(|group| &group.installed.group);
+        let watched = |id: u32| groups?.get(id).map(|group| &group.installed.group);
         let groups = LiveGroups::watched_by(watching, watched, port_is_live);
         for _ in 0..groups.visited() {
             if let Some(reason) = self.step() {

@@ -80,7 +80,7 @@ impl Machine<'_> {
             // A number that is no port's is a port that does not exist.
             Dest::Port(_) => self.copy(send, Copy::port(number, 0), &way),
             Dest::Replicas(id, _) => {
-                let list = self.view.replicas.get(id.index()).and_then(|lists| lists.get(&number));
+                let list = self.view.replicas.get(id.index()).and_then(|lists| lists.get(number));
                 let Some(list) = list else { return Ok(()) };
                 way.class = list.class.or(way.class);
                 way.limit = least(list.limit, way.limit);
