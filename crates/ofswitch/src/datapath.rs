@@ -1,8 +1,8 @@
 //! The control side: what controllers have put there, and the pipeline's state that follows it.
 //!
 //! A change is prepared on the model and recorded as updates of the pipeline ([`Transaction`]); [`Datapath::commit`]
-//! applies the updates as one bundle. If anything in between is refused, the model as it was before takes its place
-//! again: so a message, and a bundle of messages, takes effect as a whole or not at all.
+//! applies the updates as one bundle. If anything in between is refused, what has changed in the model is taken back
+//! ([`Model::begin`]): so a message, and a bundle of messages, takes effect as a whole or not at all.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,137 +12,17 @@ use hashbrown::HashMap;
 use openflow::error::ErrorCode;
 use openflow::field::FieldId;
 use pipeline::ir::{ActionCall, Entry, EntryResult, GroupTableId, KeyMatch, Match, Matches};
-use pipeline::state::{Bucket, Group, GroupKind, Installed, State, TableState, Update};
+use pipeline::state::{Bucket, Group, GroupKind, Installed, State, Update};
 
 use crate::flows::{Flow, FlowKey, FlowTable};
 use crate::follow::{Follower, OnlyFlow};
 use crate::groups::GroupEntry;
-use crate::lower::{Body, Known, Lowered, MOST_BYTES, Owner, Template, World, instructions};
+use crate::lower::{Body, Known, Lowered, MOST_BYTES, Owner, World, instructions};
 use crate::meters::MeterEntry;
-use crate::program::{BANDS, Layout, TABLES, outputs};
+use crate::model::Model;
+use crate::program::{Layout, outputs};
 use crate::settings::{Limits, Settings};
-use crate::tables::TableSettings;
 use crate::tunnels::Tunnels;
-
-/// Everything that controllers put there.
-#[derive(Debug, Clone)]
-pub(crate) struct Model {
-    pub(crate) tables: Vec<FlowTable>,
-    pub(crate) settings: Vec<TableSettings>,
-    pub(crate) groups: BTreeMap<u32, Arc<GroupEntry>>,
-    pub(crate) meters: BTreeMap<u32, Arc<MeterEntry>>,
-    pub(crate) learns: BTreeMap<u32, Arc<Template>>,
-    /// Flows whose timeouts the end of a TCP connection reduces, by the number of their `fin_timeout` action.
-    pub(crate) fins: BTreeMap<u32, FlowKey>,
-    /// Cells of bands that are free again; those from `next_band` up have not been used.
-    pub(crate) free_bands: Vec<u32>,
-    pub(crate) next_band: u32,
-    pub(crate) tunnels: Tunnels,
-    pub(crate) flows: usize,
-    /// Flows that are clauses of conjunctive matches.
-    pub(crate) clauses: usize,
-    /// Whether the free space of some table is watched.
-    pub(crate) watches: bool,
-    /// Flows with a timeout.
-    pub(crate) timed: usize,
-    /// Buckets of all groups.
-    pub(crate) buckets: usize,
-    /// Bytes of the messages that describe flows and groups.
-    pub(crate) bytes: usize,
-    /// Entries that stand for conjunctive flows, by table.
-    pub(crate) conjunctive: BTreeMap<u8, Expansion>,
-}
-
-impl Model {
-    /// Number of cells of bands that are not in use.
-    pub(crate) fn free_band_count(&self) -> usize {
-        self.free_bands.len() + BANDS.saturating_sub(self.next_band) as usize
-    }
-
-    /// Adds a flow to its table, or replaces the one with the same match and priority ([`FlowTable::put`]).
-    pub(crate) fn put(&mut self, number: u64, flow: Arc<Flow>) {
-        self.in_table(flow.table, |table| table.put(number, flow));
-    }
-
-    /// Removes a flow from its table.
-    pub(crate) fn remove(&mut self, flow: &Flow) {
-        self.in_table(flow.table, |table| table.remove(flow));
-    }
-
-    fn in_table(&mut self, number: u8, change: impl FnOnce(&mut FlowTable)) {
-        if let Some(table) = self.tables.get_mut(usize::from(number)) {
-            let before = table.clauses();
-            change(table);
-            self.clauses = self.clauses - before + table.clauses();
-        }
-    }
-
-    /// Whether some flow of a table is a clause of a conjunctive match.
-    pub(crate) fn has_clauses(&self, number: u8) -> bool {
-        self.tables.get(usize::from(number)).is_some_and(|table| table.clauses() > 0)
-    }
-
-    /// The flow with this key.
-    pub(crate) fn flow(&self, (table, priority, conditions): &FlowKey) -> Option<&Arc<Flow>> {
-        self.tables.get(usize::from(*table))?.find(*priority, conditions)
-    }
-
-    /// Takes a cell for a band, if there is one.
-    pub(crate) fn take_band(&mut self) -> Option<u32> {
-        self.free_bands.pop().or_else(|| {
-            let next = (self.next_band < BANDS).then_some(self.next_band)?;
-            self.next_band += 1;
-            Some(next)
-        })
-    }
-
-    /// The flow that every packet meets, whatever it is: the only one of the first table, without conditions.
-    pub(crate) fn only_flow(&self) -> Option<&Arc<Flow>> {
-        let table = self.tables.first().filter(|table| table.len() == 1)?;
-        table.iter().next().filter(|flow| flow.conditions.is_empty())
-    }
-}
-
-/// The entries that stand for a table's conjunctive flows.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Expansion {
-    pub(crate) entries: Vec<Joined>,
-    /// Places of the entries with a flow's actions, by the flow's priority and match. There may be as many flows on
-    /// `conj_id` as there are entries, and statistics ask for each.
-    by_actor: HashMap<(u16, Matches), Vec<usize>>,
-}
-
-impl Expansion {
-    pub(crate) fn push(&mut self, joined: Joined) {
-        let actor = (joined.actor.priority, joined.actor.conditions.clone());
-        self.by_actor.entry(actor).or_default().push(self.entries.len());
-        self.entries.push(joined);
-    }
-
-    /// The entries with a flow's actions.
-    pub(crate) fn of_actor(&self, flow: &Flow) -> impl Iterator<Item = &Joined> {
-        let places = self.by_actor.get(&(flow.priority, flow.conditions.clone()));
-        places.into_iter().flatten().filter_map(|place| self.entries.get(*place))
-    }
-}
-
-/// An entry that stands for conjunctive flows, with the numbers of what belongs to it.
-#[derive(Debug, Clone)]
-pub(crate) struct Joined {
-    pub(crate) conditions: Matches,
-    pub(crate) priority: u16,
-    /// The flow whose actions it has, and that counts its packets.
-    pub(crate) actor: Arc<Flow>,
-    pub(crate) copies: Vec<u32>,
-    pub(crate) learns: Vec<u32>,
-}
-
-impl Joined {
-    /// The entry, in its table.
-    pub(crate) fn installed<'s>(&self, table: &'s TableState) -> Option<&'s Arc<Installed>> {
-        table.find(&self.conditions, self.priority.into())
-    }
-}
 
 /// What happened to a flow.
 #[derive(Debug, Clone)]
@@ -276,28 +156,9 @@ const DEFINED: usize = 4096;
 
 impl Datapath {
     pub(crate) fn new(limits: Limits) -> Self {
-        let tables = usize::from(TABLES);
-        let model = Model {
-            tables: vec![FlowTable::default(); tables],
-            settings: vec![TableSettings::default(); tables],
-            groups: BTreeMap::new(),
-            meters: BTreeMap::new(),
-            learns: BTreeMap::new(),
-            fins: BTreeMap::new(),
-            free_bands: vec![],
-            next_band: 0,
-            tunnels: Tunnels::default(),
-            flows: 0,
-            clauses: 0,
-            watches: false,
-            timed: 0,
-            buckets: 0,
-            bytes: 0,
-            conjunctive: BTreeMap::new(),
-        };
         Datapath {
             state: State::new(Layout::get().program.clone()),
-            model,
+            model: Model::new(),
             limits,
             old_controllers: false,
             follower: None,
@@ -330,16 +191,17 @@ impl Datapath {
         Ok((result, events))
     }
 
-    /// The same, for changes that may fail half-way: the model is kept aside meanwhile.
+    /// The same, for changes that may fail half-way: the model keeps what they replace meanwhile.
     pub(crate) fn change_many<T>(
         &mut self,
         now: u64,
         prepare: impl FnOnce(&mut Self, &mut Transaction) -> Result<T, ErrorCode>,
     ) -> Result<(T, Vec<Event>), ErrorCode> {
-        let before = self.model.clone();
+        let before = self.model.begin();
         let result = self.change(now, prepare);
-        if result.is_err() {
-            self.model = before;
+        match &result {
+            Ok(_) => self.model.keep(),
+            Err(_) => self.model.take_back(before),
         }
         result
     }
@@ -378,10 +240,10 @@ impl Datapath {
             follower.applied(&self.state, &bundle);
             self.tell_only_normal();
         }
-        let most = if self.model.flows < self.used_by / 2 { 0 } else { 2 * self.used_actions };
+        let most = if self.model.sums.flows < self.used_by / 2 { 0 } else { 2 * self.used_actions };
         if self.state.defined() > most + DEFINED {
             let forgotten = self.state.forget_unused();
-            (self.used_actions, self.used_by) = (self.state.defined(), self.model.flows);
+            (self.used_actions, self.used_by) = (self.state.defined(), self.model.sums.flows);
             self.known.forget();
             self.follower.iter_mut().for_each(|follower| follower.forgotten(&forgotten));
         }
@@ -496,7 +358,9 @@ impl Datapath {
     /// Has the flow be found by its `fin_timeout` actions, until they are uninstalled.
     pub(crate) fn note_fins(&mut self, flow: &Flow) {
         let fins: Vec<u32> = self.fins_of(flow).collect();
-        self.model.fins.extend(fins.into_iter().map(|number| (number, flow.key())));
+        for number in fins {
+            self.model.fins.insert(number, flow.key());
+        }
     }
 
     /// Whether each flow, but for clauses of conjunctions, has its entry, there are no others, and sums are right; and
@@ -511,7 +375,7 @@ impl Datapath {
             plain.iter().all(|flow| self.installed(flow).is_some())
                 && entries.is_some_and(|entries| entries.len() == wanted)
         };
-        let flows: usize = self.model.tables.iter().map(FlowTable::len).sum();
+        let flows: usize = self.model.tables().iter().map(FlowTable::len).sum();
         let groups = self.state.groups(Layout::get().groups).count();
         let buckets: usize = self.model.groups.values().map(|group| group.buckets.len()).sum();
         let of_groups: usize = self.model.groups.values().map(|group| group.size).sum();
@@ -520,19 +384,19 @@ impl Datapath {
         let leads = |(number, key): (&u32, &FlowKey)| {
             self.model.flow(key).is_some_and(|flow| self.fins_of(flow).any(|own| own == *number))
         };
-        self.model.tables.iter().enumerate().all(of_table)
+        self.model.tables().iter().enumerate().all(of_table)
             && of_flows == self.model.fins.len()
             && self.model.fins.iter().all(leads)
-            && flows == self.model.flows
-            && self.flows().filter(|flow| flow.is_clause()).count() == self.model.clauses
-            && self.flows().filter(|flow| flow.is_timed()).count() == self.model.timed
+            && flows == self.model.sums.flows
+            && self.flows().filter(|flow| flow.is_clause()).count() == self.model.sums.clauses
+            && self.flows().filter(|flow| flow.is_timed()).count() == self.model.sums.timed
             && groups == self.model.groups.len()
-            && (buckets, bytes) == (self.model.buckets, self.model.bytes)
+            && (buckets, bytes) == (self.model.sums.buckets, self.model.sums.bytes)
     }
 
     /// All flows.
     pub(crate) fn flows(&self) -> impl Iterator<Item = &Arc<Flow>> {
-        self.model.tables.iter().flat_map(FlowTable::iter)
+        self.model.tables().iter().flat_map(FlowTable::iter)
     }
 
     /// The entry of a flow.

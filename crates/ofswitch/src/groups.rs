@@ -140,7 +140,7 @@ impl Datapath {
             return Err(ErrorCode::GmfcOutOfGroups);
         }
         let before_len = before.as_ref().map_or(0, |before| before.buckets.len());
-        let others = self.model.buckets.saturating_sub(before_len);
+        let others = self.model.sums.buckets.saturating_sub(before_len);
         let too_many = buckets.len() > self.limits.buckets as usize
             || others + buckets.len() > self.limits.all_buckets as usize;
         if too_many && buckets.len() > before_len {
@@ -196,11 +196,11 @@ impl Datapath {
         let mut entry = GroupEntry { kind, buckets, properties, copies, learns, has_method, size: 0 };
         entry.size = group_mods(id, &entry).iter().map(Vec::len).sum::<usize>().max(LEAST_SIZE);
         let size_before = before.as_ref().map_or(0, |before| before.size);
-        let bytes = self.model.bytes.saturating_sub(size_before) + entry.size;
+        let bytes = self.model.sums.bytes.saturating_sub(size_before) + entry.size;
         if entry.size > size_before && bytes > self.limits.bytes {
             return Err(ErrorCode::GmfcOutOfBuckets);
         }
-        (self.model.buckets, self.model.bytes) = (others + entry.buckets.len(), bytes);
+        (self.model.sums.buckets, self.model.sums.bytes) = (others + entry.buckets.len(), bytes);
         self.model.groups.insert(id, Arc::new(entry));
         Ok(())
     }
@@ -225,15 +225,15 @@ impl Datapath {
 
     /// Removes those of some groups that are there, and the flows that refer to them.
     fn delete_groups(&mut self, ids: &BTreeSet<u32>, now: u64, transaction: &mut Transaction) {
-        let removed: BTreeMap<u32, Arc<GroupEntry>> =
-            ids.iter().filter_map(|id| self.model.groups.remove_entry(id)).collect();
+        let mut removed: BTreeMap<u32, Arc<GroupEntry>> = BTreeMap::new();
+        removed.extend(ids.iter().filter_map(|id| Some((*id, self.model.groups.remove(id)?))));
         let refers = |flow: &&Arc<Flow>| flow.groups().iter().any(|group| removed.contains_key(group));
         let flows: Vec<_> = self.flows().filter(refers).cloned().collect();
         flows.iter().for_each(|flow| self.remove_flow(flow, GROUP_DELETED, now, transaction));
         let layout = Layout::get();
         for (id, entry) in removed {
-            self.model.buckets = self.model.buckets.saturating_sub(entry.buckets.len());
-            self.model.bytes = self.model.bytes.saturating_sub(entry.size);
+            self.model.sums.buckets = self.model.sums.buckets.saturating_sub(entry.buckets.len());
+            self.model.sums.bytes = self.model.sums.bytes.saturating_sub(entry.size);
             transaction.updates.push(Update::Group(layout.groups, id, None));
             if entry.has_method {
                 transaction.updates.push(Update::DeleteMatch(layout.methods, exact_match(id), 0));

@@ -76,7 +76,7 @@ impl Datapath {
             return Err(ErrorCode::MmfcOutOfBands);
         }
         let reused = before.as_ref().map_or(0, |before| before.bands.len());
-        if self.model.free_band_count() + reused < request.bands.len() {
+        if self.model.bands.free() + reused < request.bands.len() {
             return Err(ErrorCode::MmfcOutOfBands);
         }
         if request.bands.iter().any(|band| matches!(band.kind, BandKind::Other(..))) {
@@ -92,7 +92,7 @@ impl Datapath {
         };
         let mut bands = Vec::new();
         for band in &request.bands {
-            let cell = self.model.take_band().ok_or(ErrorCode::MmfcOutOfBands)?;
+            let cell = self.model.bands.take().ok_or(ErrorCode::MmfcOutOfBands)?;
             transaction.updates.push(Update::Meter(cells, cell, Some(rates(band, request.flags))));
             transaction.bands.push(cell);
             bands.push((band.clone(), cell));
@@ -115,14 +115,14 @@ impl Datapath {
             for cells in [layout.packet_rates, layout.byte_rates] {
                 transaction.updates.push(Update::Meter(cells, *cell, None));
             }
-            self.model.free_bands.push(*cell);
+            self.model.bands.give_back(*cell);
         }
     }
 
     /// Removes those of some meters that are there, and the flows that refer to them.
     fn delete_meters(&mut self, ids: &BTreeSet<u32>, now: u64, transaction: &mut Transaction) {
-        let removed: BTreeMap<u32, Arc<MeterEntry>> =
-            ids.iter().filter_map(|id| self.model.meters.remove_entry(id)).collect();
+        let mut removed: BTreeMap<u32, Arc<MeterEntry>> = BTreeMap::new();
+        removed.extend(ids.iter().filter_map(|id| Some((*id, self.model.meters.remove(id)?))));
         let refers = |flow: &&Arc<Flow>| flow.meters().iter().any(|meter| removed.contains_key(meter));
         let flows: Vec<_> = self.flows().filter(refers).cloned().collect();
         flows.iter().for_each(|flow| self.remove_flow(flow, METER_DELETED, now, transaction));

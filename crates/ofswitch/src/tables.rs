@@ -1,6 +1,7 @@
 //! Configuration of tables.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use openflow::error::ErrorCode;
 use openflow::field::{Field, FieldId};
@@ -125,7 +126,7 @@ impl Datapath {
         }
         for number in numbers {
             let free = self.vacancy(number);
-            let Some(settings) = self.model.settings.get_mut(number) else { continue };
+            let Some(settings) = Arc::make_mut(&mut self.model.settings).get_mut(number) else { continue };
             if let Some(miss) = miss {
                 settings.miss = miss;
             }
@@ -142,7 +143,7 @@ impl Datapath {
             let miss = settings.miss;
             self.set_miss(number, miss, transaction)?;
         }
-        self.model.watches = self.model.settings.iter().any(|settings| settings.vacancy.is_some());
+        self.model.sums.watches = self.model.settings.iter().any(|settings| settings.vacancy.is_some());
         Ok(())
     }
 
@@ -188,7 +189,7 @@ impl Datapath {
 
     /// Follows the configuration of tables' sizes.
     pub(crate) fn configure_tables(&mut self, limits: &BTreeMap<u8, TableLimit>) {
-        for (number, settings) in (0u8..).zip(&mut self.model.settings) {
+        for (number, settings) in (0u8..).zip(Arc::make_mut(&mut self.model.settings)) {
             settings.configured = limits.get(&number).cloned().unwrap_or_default();
         }
     }
@@ -209,7 +210,7 @@ impl Datapath {
 
     /// Free space of a table, per cent.
     pub(crate) fn vacancy(&self, number: usize) -> u8 {
-        let used = self.model.tables.get(number).map_or(0, |table| table.len()) as u64;
+        let used = self.model.tables().get(number).map_or(0, |table| table.len()) as u64;
         let size = self.model.settings.get(number).map_or(1, |settings| settings.size(&self.limits)).max(1);
         (100 - (used * 100 / u64::from(size)).min(100)) as u8
     }
@@ -219,12 +220,12 @@ impl Datapath {
     pub(crate) fn vacancy_events(&mut self) -> Vec<(usize, u8)> {
         let mut events = Vec::new();
         // As a rule none is watched, and every flow-mod asks.
-        let tables = if self.model.watches { self.model.settings.len() } else { 0 };
+        let tables = if self.model.sums.watches { self.model.settings.len() } else { 0 };
         for number in 0..tables {
             let watched = self.model.settings.get(number).and_then(|settings| settings.vacancy);
             let Some(vacancy) = watched else { continue };
             let free = self.vacancy(number);
-            let Some(settings) = self.model.settings.get_mut(number) else { continue };
+            let Some(settings) = Arc::make_mut(&mut self.model.settings).get_mut(number) else { continue };
             if !settings.is_low && free < vacancy.down {
                 settings.is_low = true;
                 events.push((number, 3));

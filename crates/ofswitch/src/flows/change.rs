@@ -141,7 +141,7 @@ impl Datapath {
 
     /// Whether tables have conjunctive flows, so that changes of flows may add more entries than fit.
     pub(crate) fn expands(&self) -> bool {
-        self.model.clauses > 0
+        self.model.sums.clauses > 0
     }
 
     /// Applies a flow-mod by itself, and returns what happened.
@@ -158,7 +158,7 @@ impl Datapath {
     /// Restarts the timeouts of a flow that an addition would replace by an equal one, if that changes nothing else:
     /// then the addition is done. Hard timeouts restart once a second, by a replacement.
     pub(crate) fn refresh(&self, change: &FlowChange, now: u64) -> bool {
-        let table = self.model.tables.get(usize::from(change.added_to()));
+        let table = self.model.tables().get(usize::from(change.added_to()));
         let Some(flow) = table.and_then(|table| table.find(change.priority, &change.conditions)) else {
             return false;
         };
@@ -188,14 +188,14 @@ impl Datapath {
         match change.command {
             FlowModCommand::Add => self.add_flow(change, now, transaction),
             FlowModCommand::Modify | FlowModCommand::ModifyStrict => {
-                let chosen = change.selection.of(&self.model.tables);
+                let chosen = change.selection.of(self.model.tables());
                 if chosen.is_empty() && change.adds {
                     return self.add_flow(change, now, transaction);
                 }
                 chosen.iter().try_for_each(|flow| self.modify_flow(change, flow, now, transaction))
             }
             FlowModCommand::Delete | FlowModCommand::DeleteStrict => {
-                let chosen = change.selection.of(&self.model.tables);
+                let chosen = change.selection.of(self.model.tables());
                 chosen.iter().for_each(|flow| self.remove_flow(flow, DELETED, now, transaction));
                 Ok(())
             }
@@ -209,7 +209,7 @@ impl Datapath {
         transaction: &mut Transaction,
     ) -> Result<(), ErrorCode> {
         let table = change.added_to();
-        let found = self.model.tables.get(usize::from(table)).ok_or(ErrorCode::FmfcBadTableId)?;
+        let found = self.model.tables().get(usize::from(table)).ok_or(ErrorCode::FmfcBadTableId)?;
         let before = found.find(change.priority, &change.conditions).cloned();
         if change.flags.contains(FlowModFlags::CHECK_OVERLAP) {
             let overlaps = |flow: &&Arc<Flow>| {
@@ -322,7 +322,8 @@ impl Datapath {
     /// Whether a flow of `after` bytes may take the place of one of `before` bytes.
     fn check_bytes(&self, before: usize, after: usize) -> Result<(), ErrorCode> {
         // What grows nothing is possible beyond the limit, too.
-        let fits = after <= before || self.model.bytes.saturating_sub(before) + after <= self.limits.bytes;
+        let fits =
+            after <= before || self.model.sums.bytes.saturating_sub(before) + after <= self.limits.bytes;
         if fits { Ok(()) } else { Err(ErrorCode::FmfcTableFull) }
     }
 
@@ -357,15 +358,15 @@ impl Datapath {
             (false, false) => transaction.updates.push(Update::Insert(id, changed)),
             (false, true) => {}
         }
-        self.model.timed += usize::from(flow.is_timed());
+        self.model.sums.timed += usize::from(flow.is_timed());
         if let Some(before) = before {
-            self.model.timed = self.model.timed.saturating_sub(usize::from(before.is_timed()));
+            self.model.sums.timed = self.model.sums.timed.saturating_sub(usize::from(before.is_timed()));
             self.uninstall(&before.copies, &before.learns, transaction);
-            self.model.bytes = self.model.bytes.saturating_sub(before.size);
+            self.model.sums.bytes = self.model.sums.bytes.saturating_sub(before.size);
         } else {
-            self.model.flows += 1;
+            self.model.sums.flows += 1;
         }
-        self.model.bytes += flow.size;
+        self.model.sums.bytes += flow.size;
         self.note_fins(&flow);
         self.model.put(number, flow.clone());
         if self.model.has_clauses(flow.table) {
@@ -393,9 +394,9 @@ impl Datapath {
         if self.model.has_clauses(flow.table) {
             transaction.conjunctive.push(flow.table);
         }
-        self.model.flows = self.model.flows.saturating_sub(1);
-        self.model.timed = self.model.timed.saturating_sub(usize::from(flow.is_timed()));
-        self.model.bytes = self.model.bytes.saturating_sub(flow.size);
+        self.model.sums.flows = self.model.sums.flows.saturating_sub(1);
+        self.model.sums.timed = self.model.sums.timed.saturating_sub(usize::from(flow.is_timed()));
+        self.model.sums.bytes = self.model.sums.bytes.saturating_sub(flow.size);
         transaction.events.push(Event::Removed(flow.clone(), reason, counts));
     }
 }

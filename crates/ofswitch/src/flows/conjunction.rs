@@ -15,9 +15,10 @@ use pipeline::ir::{Entry, EntryResult, KeyMatch, Match};
 use pipeline::state::Update;
 
 use super::Flow;
-use crate::datapath::{Datapath, Expansion, Joined, Transaction};
+use crate::datapath::{Datapath, Transaction};
 use crate::lower::matching::{Conditions, intersection};
 use crate::lower::{Owner, instructions};
+use crate::model::{Expansion, Joined};
 use crate::program::{Layout, outputs};
 
 /// A combination: what it matches, its priority, and the flow that acts.
@@ -56,7 +57,7 @@ impl Datapath {
             installed.push(Joined { conditions, priority, actor: flow, copies, learns });
         }
         if !installed.entries.is_empty() {
-            self.model.conjunctive.insert(table, installed);
+            self.model.conjunctive.insert(table, Arc::new(installed));
         }
         Ok(())
     }
@@ -65,12 +66,14 @@ impl Datapath {
     /// a flow of the same match has taken their place.
     pub(super) fn withdraw_conjunctions(&mut self, table: u8, transaction: &mut Transaction) {
         let Some(id) = Layout::get().table(table) else { return };
-        for joined in self.model.conjunctive.remove(&table).unwrap_or_default().entries {
+        let Some(expansion) = self.model.conjunctive.remove(&table) else { return };
+        for joined in &expansion.entries {
             if let Some(installed) = self.state.table(id).and_then(|state| joined.installed(state)) {
                 let (packets, bytes) = installed.stats.hits();
                 transaction.carried.push((joined.actor.clone(), packets, bytes));
             }
-            transaction.updates.push(Update::DeleteMatch(id, joined.conditions, joined.priority.into()));
+            let conditions = joined.conditions.clone();
+            transaction.updates.push(Update::DeleteMatch(id, conditions, joined.priority.into()));
             self.uninstall(&joined.copies, &joined.learns, transaction);
             transaction.conjunctive.push(table);
         }
@@ -91,7 +94,7 @@ impl Datapath {
 
     /// The combinations of a table, without those that an ordinary flow of the same priority already decides.
     fn combinations(&self, table: u8) -> Result<Vec<Combination>, ErrorCode> {
-        let Some(flows) = self.model.tables.get(usize::from(table)) else { return Ok(vec![]) };
+        let Some(flows) = self.model.tables().get(usize::from(table)) else { return Ok(vec![]) };
         // Clauses by priority, conjunction and clause.
         let mut clauses: BTreeMap<(u16, u32), Clauses> = BTreeMap::new();
         let mut results: BTreeMap<u32, Vec<Arc<Flow>>> = BTreeMap::new();

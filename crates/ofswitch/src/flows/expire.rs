@@ -19,27 +19,15 @@ const EVICTED: u8 = 5;
 impl Datapath {
     /// Removes the flows whose time is over, and returns what happened.
     pub(crate) fn expire(&mut self, now: u64) -> Vec<Event> {
-        if self.model.timed == 0 {
+        if self.model.sums.timed == 0 {
             return vec![];
         }
         let expired = self.expired(now);
-        if !self.expands() {
-            return self.remove_all(&expired, now).unwrap_or_default();
-        }
-        let before = self.model.clone();
         if let Ok(events) = self.remove_all(&expired, now) {
             return events;
         }
         // Without some flow a conjunction has more combinations than fit: that flow stays, the others go.
-        self.model = before;
-        let alone = |one| {
-            let before = self.model.clone();
-            let removed = self.remove_all(std::slice::from_ref(one), now);
-            if removed.is_err() {
-                self.model = before;
-            }
-            removed.unwrap_or_default()
-        };
+        let alone = |one| self.remove_all(std::slice::from_ref(one), now).unwrap_or_default();
         expired.iter().flat_map(alone).collect()
     }
 
@@ -50,7 +38,7 @@ impl Datapath {
             let priority = u16::try_from(installed.entry.priority).ok()?;
             let number = Layout::get().number(table)?;
             let flow =
-                self.model.tables.get(usize::from(number))?.find(priority, &installed.entry.matches)?;
+                self.model.tables().get(usize::from(number))?.find(priority, &installed.entry.matches)?;
             let reason = match expiry {
                 Expiry::Idle => 0,
                 Expiry::Hard => 1,
@@ -62,7 +50,7 @@ impl Datapath {
     }
 
     fn remove_all(&mut self, flows: &[(Arc<Flow>, u8)], now: u64) -> Result<Vec<Event>, ErrorCode> {
-        let removed = self.change(now, |datapath, transaction| {
+        let removed = self.change_many(now, |datapath, transaction| {
             flows.iter().for_each(|(flow, reason)| datapath.remove_flow(flow, *reason, now, transaction));
             Ok(())
         });
@@ -75,7 +63,7 @@ impl Datapath {
             return;
         };
         let size = settings.size(&self.limits) as usize;
-        let excess = self.model.tables.get(table).map_or(0, |flows| flows.len().saturating_sub(size));
+        let excess = self.model.tables().get(table).map_or(0, |flows| flows.len().saturating_sub(size));
         for flow in self.losses(table, excess, now) {
             self.remove_flow(&flow, EVICTED, now, transaction);
         }
@@ -87,7 +75,7 @@ impl Datapath {
         let fields =
             self.model.settings.get(table).map(|settings| settings.group_fields()).unwrap_or_default();
         let ends = |flow: &&Arc<Flow>| flow.hard_timeout > 0 || flow.idle_timeout > 0;
-        let flows = || self.model.tables.get(table).into_iter().flat_map(FlowTable::iter).filter(ends);
+        let flows = || self.model.tables().get(table).into_iter().flat_map(FlowTable::iter).filter(ends);
         let rank = |flow: &Arc<Flow>| (flow.importance, self.end(flow, now));
         if count == 0 || fields.is_empty() && count == 1 {
             return flows().min_by_key(|flow| rank(flow)).into_iter().take(count).cloned().collect();
@@ -149,9 +137,9 @@ impl Datapath {
         transaction: &mut Transaction,
     ) -> Result<(), ErrorCode> {
         let at = usize::from(table);
-        let found = self.model.tables.get(at).ok_or(ErrorCode::FmfcBadTableId)?;
+        let found = self.model.tables().get(at).ok_or(ErrorCode::FmfcBadTableId)?;
         let limit = self.model.settings.get(at).map_or(0, |settings| settings.size(&self.limits));
-        if found.len() < limit as usize && self.model.flows < self.limits.flows as usize {
+        if found.len() < limit as usize && self.model.sums.flows < self.limits.flows as usize {
             return Ok(());
         }
         if !self.model.settings.get(at).is_some_and(TableSettings::evicts) {

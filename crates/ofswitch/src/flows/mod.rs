@@ -165,7 +165,7 @@ pub(crate) fn flatten<'a>(actions: &'a [Action], all: &mut Vec<&'a Action>) {
 }
 
 /// A table's flows.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct FlowTable {
     /// By number.
     flows: BTreeMap<u64, Arc<Flow>>,
@@ -177,7 +177,7 @@ pub(crate) struct FlowTable {
 }
 
 /// A flow in the index.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Found {
     hash: u64,
     number: u64,
@@ -206,8 +206,9 @@ impl FlowTable {
         self.index.find(hash, |found| found.is(hash, priority, conditions)).map(|found| &found.flow)
     }
 
-    /// Adds a flow, or replaces the one with the same match and priority. A replaced flow keeps its place.
-    pub(crate) fn put(&mut self, number: u64, flow: Arc<Flow>) {
+    /// Adds a flow, or replaces the one with the same match and priority. A flow that replaces another has its number.
+    /// Returns that, and the flow that was replaced.
+    pub(crate) fn put(&mut self, number: u64, flow: Arc<Flow>) -> (u64, Option<Arc<Flow>>) {
         let hash = self.hasher.hash_one((flow.priority, &flow.conditions));
         let number = match self.index.find_mut(hash, |found| found.is(hash, flow.priority, &flow.conditions))
         {
@@ -223,17 +224,24 @@ impl FlowTable {
         };
         self.clauses += usize::from(flow.is_clause());
         let replaced = self.flows.insert(number, flow);
-        self.clauses -= replaced.map_or(0, |flow| usize::from(flow.is_clause()));
+        self.clauses -= replaced.as_ref().map_or(0, |flow| usize::from(flow.is_clause()));
+        (number, replaced)
     }
 
-    /// Removes a flow.
-    pub(crate) fn remove(&mut self, flow: &Flow) {
+    /// Removes a flow; returns it with its number.
+    pub(crate) fn remove(&mut self, flow: &Flow) -> Option<(u64, Arc<Flow>)> {
         let hash = self.hasher.hash_one((flow.priority, &flow.conditions));
         let is_it = |found: &Found| found.is(hash, flow.priority, &flow.conditions);
-        if let Ok(found) = self.index.find_entry(hash, is_it) {
-            let (found, _) = found.remove();
-            self.flows.remove(&found.number);
-            self.clauses -= usize::from(found.flow.is_clause());
+        let (found, _) = self.index.find_entry(hash, is_it).ok()?.remove();
+        self.flows.remove(&found.number);
+        self.clauses -= usize::from(found.flow.is_clause());
+        Some((found.number, found.flow))
+    }
+
+    /// Removes the flow of this number.
+    pub(crate) fn remove_number(&mut self, number: u64) {
+        if let Some(flow) = self.flows.get(&number).cloned() {
+            self.remove(&flow);
         }
     }
 

@@ -75,7 +75,7 @@ impl Switch {
 
     /// Adds what a lookup depends on.
     fn looked_up(&self, table: u8, keys: &[Constant], way: &mut Way) {
-        let Some(flows) = self.datapath.model.tables.get(usize::from(table)) else { return };
+        let Some(flows) = self.datapath.model.tables().get(usize::from(table)) else { return };
         let Some(left) = way.left.checked_sub(flows.len()) else {
             way.masks = classify::everything();
             return;

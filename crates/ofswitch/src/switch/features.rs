@@ -1,6 +1,7 @@
 //! What tables can do (OpenFlow 1.3.5, section 7.3.5.5): all of them the same.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use openflow::error::ErrorCode;
 use openflow::field::{Access, FIELDS, Field, FieldId, Masks};
@@ -190,10 +191,9 @@ impl Switch {
                 return Err(ErrorCode::TffcBadTable);
             }
         }
+        let all = Arc::make_mut(&mut self.datapath.model.settings);
         for features in wanted {
-            let Some(settings) = self.datapath.model.settings.get_mut(usize::from(features.table_id)) else {
-                continue;
-            };
+            let Some(settings) = all.get_mut(usize::from(features.table_id)) else { continue };
             if !self.settings.tables.contains_key(&features.table_id) {
                 settings.name = Some(features.name.clone());
             }

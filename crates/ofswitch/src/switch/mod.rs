@@ -184,12 +184,12 @@ impl Switch {
 
     /// Number of flows.
     pub fn flow_count(&self) -> usize {
-        self.datapath.model.flows
+        self.datapath.model.sums.flows
     }
 
     /// Whether [`Switch::tick`] has flows or bundles to look after.
     pub fn needs_ticks(&self) -> bool {
-        self.datapath.model.timed > 0
+        self.datapath.model.sums.timed > 0
             || self.connections.values().any(|connection| !connection.bundles.is_empty())
     }
 

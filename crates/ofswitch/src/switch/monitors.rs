@@ -56,7 +56,7 @@ impl Switch {
             if request.flags.contains(MonitorFlags::INITIAL) {
                 let event = if form == Form::Standard { FlowEvent::Initial } else { FlowEvent::Added };
                 let full = request.flags.contains(MonitorFlags::INSTRUCTIONS);
-                let flows = selection.of(&self.datapath.model.tables);
+                let flows = selection.of(self.datapath.model.tables());
                 updates.extend(flows.iter().map(|flow| report(flow, event, full, message.version)));
             }
         }

@@ -229,7 +229,7 @@ impl Switch {
         if template.limit > 0 {
             let cookie = (template.cookie(), u64::MAX);
             let learned = Selection { table: template.table(), cookie, ..Selection::all() };
-            if learned.of(&self.datapath.model.tables).len() >= template.limit as usize {
+            if learned.of(self.datapath.model.tables()).len() >= template.limit as usize {
                 return Ok(());
             }
         }

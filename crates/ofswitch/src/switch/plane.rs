@@ -140,7 +140,7 @@ impl Switch {
             })
         };
         let used = |summary: &TableSummary| summary.flows > 0 || summary.lookups > 0;
-        model.tables.iter().enumerate().filter_map(summary).filter(used).collect()
+        model.tables().iter().enumerate().filter_map(summary).filter(used).collect()
     }
 
     /// Number of groups and of meters.

@@ -162,7 +162,7 @@ impl Switch {
     /// The flow of an entry; none has one that flows with conjunctive matches share.
     pub(super) fn flow_of(&self, id: TableId, table: u8, entry: EntryId) -> Option<&Arc<Flow>> {
         let installed = self.datapath.state.table(id)?.get(entry)?;
-        let flows = self.datapath.model.tables.get(usize::from(table))?;
+        let flows = self.datapath.model.tables().get(usize::from(table))?;
         let priority = u16::try_from(installed.entry.priority).ok()?;
         flows.find(priority, &installed.entry.matches)
     }

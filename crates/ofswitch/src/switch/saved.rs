@@ -38,7 +38,7 @@ pub struct Saved {
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     tunnels: TlvTableMod,
-    tables: Vec<TableSettings>,
+    tables: Arc<Vec<TableSettings>>,
     meters: BTreeMap<u32, Arc<MeterEntry>>,
     groups: BTreeMap<u32, Arc<GroupEntry>>,
     flows: Vec<Arc<Flow>>,
@@ -69,8 +69,8 @@ impl Switch {
         Snapshot {
             tunnels: TlvTableMod { command: TlvTableCommand::Add, maps: model.tunnels.reply().maps },
             tables: model.settings.clone(),
-            meters: model.meters.clone(),
-            groups: model.groups.clone(),
+            meters: BTreeMap::clone(&model.meters),
+            groups: BTreeMap::clone(&model.groups),
             flows: self.datapath.flows().cloned().collect(),
             now,
         }
@@ -127,7 +127,7 @@ impl Snapshot {
     pub fn messages(&self) -> impl Iterator<Item = Saved> {
         let tunnels = (!self.tunnels.maps.is_empty()).then(|| Body::TlvTableMod(self.tunnels.clone()));
         let tunnels = tunnels.into_iter().filter_map(|body| encode(Version::V1_4, body));
-        let tables = (0..).zip(&self.tables).flat_map(|(number, settings)| table_mods(number, settings));
+        let tables = (0..).zip(&*self.tables).flat_map(|(number, settings)| table_mods(number, settings));
         let meter = |(number, entry): (&u32, &Arc<MeterEntry>)| {
             let config = entry.config(*number);
             let command = MeterModCommand::Add;

@@ -270,7 +270,7 @@ impl Switch {
             out_port: request.out_port,
             out_group: if old { version::group::ANY } else { request.out_group },
         };
-        Ok(selection.of(&self.datapath.model.tables))
+        Ok(selection.of(self.datapath.model.tables()))
     }
 
     fn flow_stats(&self, flow: &Flow, now: u64) -> FlowStats {
@@ -335,7 +335,7 @@ impl Switch {
                 config: settings.map_or(0, |settings| settings.config(version).bits()),
             }
         };
-        model.tables.iter().enumerate().map(stats).collect()
+        model.tables().iter().enumerate().map(stats).collect()
     }
 
     fn chosen_ports(&self, port: PortNo) -> Result<Vec<u32>, ErrorCode> {

@@ -74,11 +74,11 @@ impl Switch {
         let conjunctions = model.conjunctive.values().map(|expansion| expansion.entries.len()).max();
         let (_, meters) = self.object_counts();
         vec![
-            Limit::count("flows", Bridge, model.flows, limits.flows as usize),
+            Limit::count("flows", Bridge, model.sums.flows, limits.flows as usize),
             Limit::count(
                 "flows",
                 Table,
-                model.tables.iter().map(FlowTable::len).max().unwrap_or(0),
+                model.tables().iter().map(FlowTable::len).max().unwrap_or(0),
                 limits.flows_per_table as usize,
             ),
             Limit::count(
@@ -90,18 +90,18 @@ impl Switch {
             Limit::count(
                 "tables",
                 Bridge,
-                model.tables.iter().filter(|table| table.len() > 0).count(),
+                model.tables().iter().filter(|table| table.len() > 0).count(),
                 TABLES.into(),
             ),
             Limit::count("groups", Bridge, model.groups.len(), limits.groups as usize),
-            Limit::count("buckets", Bridge, model.buckets, limits.all_buckets as usize),
+            Limit::count("buckets", Bridge, model.sums.buckets, limits.all_buckets as usize),
             Limit::count(
                 "buckets",
                 Group,
                 model.groups.values().map(|group| group.buckets.len()).max().unwrap_or(0),
                 limits.buckets as usize,
             ),
-            Limit::bytes("flows and groups", Bridge, model.bytes, limits.bytes),
+            Limit::bytes("flows and groups", Bridge, model.sums.bytes, limits.bytes),
             Limit::count("meters", Bridge, meters, limits.meters as usize),
             Limit::count("bands", Bridge, bands(&|sum, bands| sum + bands), BANDS as usize),
             Limit::count("bands", Meter, bands(&usize::max), limits.bands.into()),
