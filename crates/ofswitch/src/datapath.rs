@@ -272,7 +272,7 @@ impl Datapath {
 
     fn objects(&mut self, also: Option<u32>) -> Objects<'_> {
         Objects {
-            groups: &self.model.groups,
+            groups: self.model.groups(),
             meters: &self.model.meters,
             tunnels: &self.model.tunnels,
             next: &mut self.next_number,
@@ -363,8 +363,8 @@ impl Datapath {
         }
     }
 
-    /// Whether each flow, but for clauses of conjunctions, has its entry, there are no others, and sums are right; and
-    /// whether each `fin_timeout` leads to its flow.
+    /// Whether each flow, but for clauses of conjunctions, has its entry, there are no others, and sums are right;
+    /// whether each `fin_timeout` leads to its flow, and each group and meter to those that refer to it.
     pub(crate) fn is_consistent(&self) -> bool {
         let of_table = |(number, table): (usize, &FlowTable)| {
             let plain: Vec<_> = table.iter().filter(|flow| !flow.is_clause()).collect();
@@ -377,8 +377,8 @@ impl Datapath {
         };
         let flows: usize = self.model.tables().iter().map(FlowTable::len).sum();
         let groups = self.state.groups(Layout::get().groups).count();
-        let buckets: usize = self.model.groups.values().map(|group| group.buckets.len()).sum();
-        let of_groups: usize = self.model.groups.values().map(|group| group.size).sum();
+        let buckets: usize = self.model.groups().values().map(|group| group.buckets.len()).sum();
+        let of_groups: usize = self.model.groups().values().map(|group| group.size).sum();
         let bytes = of_groups + self.flows().map(|flow| flow.size).sum::<usize>();
         let of_flows: usize = self.flows().map(|flow| self.fins_of(flow).count()).sum();
         let leads = |(number, key): (&u32, &FlowKey)| {
@@ -387,10 +387,11 @@ impl Datapath {
         self.model.tables().iter().enumerate().all(of_table)
             && of_flows == self.model.fins.len()
             && self.model.fins.iter().all(leads)
+            && self.model.knows_users()
             && flows == self.model.sums.flows
             && self.flows().filter(|flow| flow.is_clause()).count() == self.model.sums.clauses
             && self.flows().filter(|flow| flow.is_timed()).count() == self.model.sums.timed
-            && groups == self.model.groups.len()
+            && groups == self.model.groups().len()
             && (buckets, bytes) == (self.model.sums.buckets, self.model.sums.bytes)
     }
 

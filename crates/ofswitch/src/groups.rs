@@ -1,6 +1,6 @@
 //! Groups (OpenFlow 1.3.5, section 6.5; 1.5.1, section 6.7).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use openflow::action::Action;
@@ -15,10 +15,11 @@ use pipeline::ir;
 use pipeline::state::{Bucket as IrBucket, Group, GroupKind as IrKind, Update};
 
 use crate::datapath::{Datapath, Transaction, exact, exact_match};
-use crate::flows::Flow;
+use crate::flows::visit;
 use crate::lower::{Body, Owner, bucket};
 use crate::program::{HASHED, Layout, field_values, hash_into, outputs};
 use crate::switch::group_mods;
+use crate::uses::Object;
 
 /// Reason of flow-removed messages: the flow's group was deleted.
 pub(crate) const GROUP_DELETED: u8 = 3;
@@ -64,16 +65,22 @@ impl GroupEntry {
     pub(crate) fn groups(&self) -> BTreeSet<u32> {
         referred(&self.buckets)
     }
+
+    /// The same as objects.
+    pub(crate) fn objects(&self) -> BTreeSet<Object> {
+        self.groups().into_iter().map(Object::Group).collect()
+    }
 }
 
 fn referred(buckets: &[Bucket]) -> BTreeSet<u32> {
-    let mut all = Vec::new();
-    buckets.iter().for_each(|bucket| crate::flows::flatten(&bucket.actions, &mut all));
-    let group = |action: &Action| match action {
-        Action::Group(group) => Some(*group),
-        _ => None,
+    let mut all = BTreeSet::new();
+    let mut refer = |action: &Action| {
+        if let Action::Group(group) = action {
+            all.insert(*group);
+        }
     };
-    all.into_iter().filter_map(group).collect()
+    buckets.iter().for_each(|bucket| visit(&bucket.actions, &mut refer));
+    all
 }
 
 /// Groups that buckets watch.
@@ -90,7 +97,7 @@ impl Datapath {
         transaction: &mut Transaction,
     ) -> Result<(), ErrorCode> {
         let id = request.group;
-        let before = self.model.groups.get(&id).cloned();
+        let before = self.model.groups().get(&id).cloned();
         match request.command {
             GroupModCommand::Add if before.is_some() => Err(ErrorCode::GmfcGroupExists),
             GroupModCommand::Modify if before.is_none() => Err(ErrorCode::GmfcUnknownGroup),
@@ -110,15 +117,13 @@ impl Datapath {
                 self.put_group(id, before.kind, buckets, before.properties.clone(), transaction)
             }
             GroupModCommand::Delete if id == version::group::ALL => {
-                let all = self.model.groups.keys().copied().collect();
+                let all = self.model.groups().keys().copied().collect();
                 self.delete_groups(&all, now, transaction);
                 Ok(())
             }
             GroupModCommand::Delete if id > version::group::MAX => Err(ErrorCode::GmfcInvalidGroup),
             GroupModCommand::Delete => {
-                let refers =
-                    |(other, entry): (&u32, &Arc<GroupEntry>)| *other != id && entry.groups().contains(&id);
-                if self.model.groups.iter().any(refers) {
+                if self.model.uses().groups(Object::Group(id)).any(|other| other != id) {
                     return Err(ErrorCode::GmfcChainedGroup);
                 }
                 self.delete_groups(&BTreeSet::from([id]), now, transaction);
@@ -135,8 +140,8 @@ impl Datapath {
         properties: Vec<Property>,
         transaction: &mut Transaction,
     ) -> Result<(), ErrorCode> {
-        let before = self.model.groups.get(&id).cloned();
-        if before.is_none() && self.model.groups.len() >= self.limits.groups as usize {
+        let before = self.model.groups().get(&id).cloned();
+        if before.is_none() && self.model.groups().len() >= self.limits.groups as usize {
             return Err(ErrorCode::GmfcOutOfGroups);
         }
         let before_len = before.as_ref().map_or(0, |before| before.buckets.len());
@@ -201,7 +206,7 @@ impl Datapath {
             return Err(ErrorCode::GmfcOutOfBuckets);
         }
         (self.model.sums.buckets, self.model.sums.bytes) = (others + entry.buckets.len(), bytes);
-        self.model.groups.insert(id, Arc::new(entry));
+        self.model.put_group(id, Arc::new(entry));
         Ok(())
     }
 
@@ -214,7 +219,7 @@ impl Datapath {
                 return true;
             }
             if seen.insert(next)
-                && let Some(entry) = self.model.groups.get(&next)
+                && let Some(entry) = self.model.groups().get(&next)
             {
                 todo.extend(referred(&entry.buckets));
                 todo.extend(watched(&entry.buckets));
@@ -226,9 +231,8 @@ impl Datapath {
     /// Removes those of some groups that are there, and the flows that refer to them.
     fn delete_groups(&mut self, ids: &BTreeSet<u32>, now: u64, transaction: &mut Transaction) {
         let mut removed: BTreeMap<u32, Arc<GroupEntry>> = BTreeMap::new();
-        removed.extend(ids.iter().filter_map(|id| Some((*id, self.model.groups.remove(id)?))));
-        let refers = |flow: &&Arc<Flow>| flow.groups().iter().any(|group| removed.contains_key(group));
-        let flows: Vec<_> = self.flows().filter(refers).cloned().collect();
+        removed.extend(ids.iter().filter_map(|id| Some((*id, self.model.remove_group(*id)?))));
+        let flows = self.model.flows_with(removed.keys().copied().map(Object::Group));
         flows.iter().for_each(|flow| self.remove_flow(flow, GROUP_DELETED, now, transaction));
         let layout = Layout::get();
         for (id, entry) in removed {
@@ -241,20 +245,6 @@ impl Datapath {
             self.uninstall(&entry.copies, &entry.learns, transaction);
         }
     }
-
-    /// Flows and groups that refer to each group.
-    pub(crate) fn group_references(&self) -> HashMap<u32, u32> {
-        let by_flows = self.flows().flat_map(|flow| flow.groups());
-        let by_groups = self.model.groups.values().flat_map(|entry| entry.groups());
-        references(by_flows.chain(by_groups))
-    }
-}
-
-/// Counts how often each number occurs.
-pub(crate) fn references(numbers: impl Iterator<Item = u32>) -> HashMap<u32, u32> {
-    let mut counts: HashMap<u32, u32> = HashMap::new();
-    numbers.for_each(|number| *counts.entry(number).or_default() += 1);
-    counts
 }
 
 /// Gives ids to buckets of versions that have none.

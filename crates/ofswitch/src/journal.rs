@@ -30,6 +30,7 @@ impl<K, V> Deref for Journaled<K, V> {
 impl<K: Ord + Clone, V: Clone> Journaled<K, V> {
     /// Begins to try a change, which ends with [`Journaled::keep`] or [`Journaled::take_back`].
     pub(crate) fn begin(&mut self) {
+        debug_assert!(self.replaced.is_none(), "one change at a time");
         self.replaced = Some(Vec::new());
     }
 

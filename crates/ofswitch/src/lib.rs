@@ -34,8 +34,8 @@
 //! # Rooms
 //! - `program`: the pipeline program: headers, parser, keys, variables, the action set.
 //! - `lower`: matches and actions in the terms of the program.
-//! - `flows`, `groups`, `meters`, `tables`, `tunnels`: what controllers put there; `model`: all of it; `journal`: maps
-//!   that take changes back; `datapath`: changes as a whole.
+//! - `flows`, `groups`, `meters`, `tables`, `tunnels`: what controllers put there; `model`: all of it; `uses`: what
+//!   refers to what; `journal`: maps that take changes back; `datapath`: changes as a whole.
 //! - `connection`, `ports`, `buffers`: these; `switch`: requests, replies, packets.
 //! - `exec`: running the program on a packet; `failure`: packets that exceed its limits; `follow`: what else may run
 //!   it, and has to be told of changes.
@@ -64,6 +64,7 @@ mod settings;
 mod switch;
 mod tables;
 mod tunnels;
+mod uses;
 
 pub use connection::{ConnectionId, ConnectionKind, FlowModCounts};
 pub use exec::{LIMITS, Surroundings};

@@ -1,6 +1,6 @@
 //! Meters (OpenFlow 1.3.5, section 6.6).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use openflow::error::ErrorCode;
@@ -10,10 +10,9 @@ use openflow::version;
 use pipeline::state::Update;
 
 use crate::datapath::{Datapath, Transaction, exact, exact_match};
-use crate::flows::Flow;
-use crate::groups::references;
 use crate::lower::{meter, rates};
 use crate::program::Layout;
+use crate::uses::Object;
 
 /// Reason of flow-removed messages: the flow's meter was deleted.
 const METER_DELETED: u8 = 4;
@@ -123,8 +122,7 @@ impl Datapath {
     fn delete_meters(&mut self, ids: &BTreeSet<u32>, now: u64, transaction: &mut Transaction) {
         let mut removed: BTreeMap<u32, Arc<MeterEntry>> = BTreeMap::new();
         removed.extend(ids.iter().filter_map(|id| Some((*id, self.model.meters.remove(id)?))));
-        let refers = |flow: &&Arc<Flow>| flow.meters().iter().any(|meter| removed.contains_key(meter));
-        let flows: Vec<_> = self.flows().filter(refers).cloned().collect();
+        let flows = self.model.flows_with(removed.keys().copied().map(Object::Meter));
         flows.iter().for_each(|flow| self.remove_flow(flow, METER_DELETED, now, transaction));
         for (id, entry) in removed {
             transaction.updates.push(Update::DeleteMatch(Layout::get().meters, exact_match(id), 0));
@@ -132,13 +130,8 @@ impl Datapath {
         }
     }
 
-    /// Flows that refer to each meter.
-    pub(crate) fn meter_references(&self) -> HashMap<u32, u32> {
-        references(self.flows().flat_map(|flow| flow.meters()))
-    }
-
-    /// A meter's statistics. `flows`: those that refer to it.
-    pub(crate) fn meter_stats(&self, id: u32, entry: &MeterEntry, flows: u32, now: u64) -> MeterStats {
+    /// A meter's statistics.
+    pub(crate) fn meter_stats(&self, id: u32, entry: &MeterEntry, now: u64) -> MeterStats {
         let layout = Layout::get();
         let installed = self.state.table(layout.meters).and_then(|table| table.find(&exact_match(id), 0));
         let (packets, bytes) = installed.map_or((0, 0), |installed| installed.stats.hits());
@@ -150,7 +143,7 @@ impl Datapath {
         let age = now.saturating_sub(entry.created);
         MeterStats {
             meter: id,
-            flows,
+            flows: self.model.uses().of(Object::Meter(id)).count() as u32,
             total: Counter { packets, bytes },
             duration_sec: (age / 1_000_000_000) as u32,
             duration_nsec: (age % 1_000_000_000) as u32,

@@ -3,6 +3,7 @@
 //! A change that may fail half-way is tried: meanwhile the large parts of the model keep what the change replaces, and
 //! the small ones are copied. So it costs what it changes, however much is there besides.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hashbrown::HashMap;
@@ -17,6 +18,7 @@ use crate::meters::MeterEntry;
 use crate::program::{BANDS, TABLES};
 use crate::tables::TableSettings;
 use crate::tunnels::Tunnels;
+use crate::uses::{Object, User, Uses};
 
 /// Everything that controllers put there. While a change is tried, its large parts keep what the change replaces.
 #[derive(Debug)]
@@ -25,7 +27,8 @@ pub(crate) struct Model {
     /// Flows that the change which is being tried has replaced, in order: their table and number, and the flow, if
     /// there was one. `None`: no change is being tried.
     replaced: Option<Vec<(u8, u64, Option<Arc<Flow>>)>>,
-    pub(crate) groups: Journaled<u32, Arc<GroupEntry>>,
+    groups: Journaled<u32, Arc<GroupEntry>>,
+    uses: Uses,
     pub(crate) meters: Journaled<u32, Arc<MeterEntry>>,
     pub(crate) learns: Journaled<u32, Arc<Template>>,
     /// Flows whose timeouts the end of a TCP connection reduces, by the number of their `fin_timeout` action.
@@ -39,10 +42,10 @@ pub(crate) struct Model {
 }
 
 /// Cells of meters' bands.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Bands {
     /// Those that are free again.
-    free: Vec<u32>,
+    free: Journaled<u32, ()>,
     /// The first one of those that have not been used.
     next: u32,
 }
@@ -55,16 +58,18 @@ impl Bands {
 
     /// Takes a cell, if there is one.
     pub(crate) fn take(&mut self) -> Option<u32> {
-        self.free.pop().or_else(|| {
-            let next = (self.next < BANDS).then_some(self.next)?;
-            self.next += 1;
-            Some(next)
-        })
+        if let Some(cell) = self.free.keys().next_back().copied() {
+            self.free.remove(&cell);
+            return Some(cell);
+        }
+        let next = (self.next < BANDS).then_some(self.next)?;
+        self.next += 1;
+        Some(next)
     }
 
     /// Gives a cell back.
     pub(crate) fn give_back(&mut self, cell: u32) {
-        self.free.push(cell);
+        self.free.insert(cell, ());
     }
 }
 
@@ -87,7 +92,7 @@ pub(crate) struct Sums {
 /// The small parts of a model, as they were when a change began.
 pub(crate) struct SmallParts {
     settings: Arc<Vec<TableSettings>>,
-    bands: Bands,
+    next_band: u32,
     tunnels: Tunnels,
     sums: Sums,
 }
@@ -100,6 +105,7 @@ impl Model {
             tables: (0..tables).map(|_| FlowTable::default()).collect(),
             replaced: None,
             groups: Journaled::default(),
+            uses: Uses::default(),
             meters: Journaled::default(),
             learns: Journaled::default(),
             fins: Journaled::default(),
@@ -118,6 +124,7 @@ impl Model {
             tables: _,
             replaced,
             groups,
+            uses,
             meters,
             learns,
             fins,
@@ -127,23 +134,33 @@ impl Model {
             tunnels,
             sums,
         } = self;
+        debug_assert!(replaced.is_none(), "one change at a time");
         *replaced = Some(Vec::new());
         groups.begin();
+        uses.0.begin();
         meters.begin();
         learns.begin();
         fins.begin();
         conjunctive.begin();
-        SmallParts { settings: settings.clone(), bands: bands.clone(), tunnels: tunnels.clone(), sums: *sums }
+        bands.free.begin();
+        SmallParts {
+            settings: settings.clone(),
+            next_band: bands.next,
+            tunnels: tunnels.clone(),
+            sums: *sums,
+        }
     }
 
     /// Ends a change that has succeeded.
     pub(crate) fn keep(&mut self) {
         self.replaced = None;
         self.groups.keep();
+        self.uses.0.keep();
         self.meters.keep();
         self.learns.keep();
         self.fins.keep();
         self.conjunctive.keep();
+        self.bands.free.keep();
     }
 
     /// Ends a change that has failed: everything is as it was at its beginning.
@@ -156,12 +173,15 @@ impl Model {
             }
         }
         self.groups.take_back();
+        self.uses.0.take_back();
         self.meters.take_back();
         self.learns.take_back();
         self.fins.take_back();
         self.conjunctive.take_back();
-        let SmallParts { settings, bands, tunnels, sums } = before;
-        (self.settings, self.bands, self.tunnels, self.sums) = (settings, bands, tunnels, sums);
+        self.bands.free.take_back();
+        let SmallParts { settings, next_band, tunnels, sums } = before;
+        (self.settings, self.bands.next) = (settings, next_band);
+        (self.tunnels, self.sums) = (tunnels, sums);
     }
 
     /// Flow tables, by number.
@@ -169,30 +189,84 @@ impl Model {
         &self.tables
     }
 
+    /// Groups, by number.
+    pub(crate) fn groups(&self) -> &BTreeMap<u32, Arc<GroupEntry>> {
+        &self.groups
+    }
+
+    /// Adds or replaces a group.
+    pub(crate) fn put_group(&mut self, number: u32, entry: Arc<GroupEntry>) {
+        let after = entry.objects();
+        let before = self.groups.insert(number, entry);
+        let before = before.map(|before| before.objects()).unwrap_or_default();
+        self.uses.change(User::Group(number), &before, &after);
+    }
+
+    /// Removes a group; returns it.
+    pub(crate) fn remove_group(&mut self, number: u32) -> Option<Arc<GroupEntry>> {
+        let before = self.groups.remove(&number)?;
+        self.uses.change(User::Group(number), &before.objects(), &BTreeSet::new());
+        Some(before)
+    }
+
+    /// What refers to what.
+    pub(crate) fn uses(&self) -> &Uses {
+        &self.uses
+    }
+
+    /// Whether it knows what refers to what.
+    pub(crate) fn knows_users(&self) -> bool {
+        let by_groups = self.groups.iter().map(|(number, entry)| (User::Group(*number), entry.objects()));
+        let by_table = |(table, flows): (usize, &FlowTable)| {
+            flows.numbered().map(|(number, flow)| (User::Flow(table as u8, number), flow.objects())).collect()
+        };
+        let by_flows: Vec<Vec<_>> = self.tables.iter().enumerate().map(by_table).collect();
+        let all = by_flows.into_iter().flatten().chain(by_groups);
+        let all = all.flat_map(|(user, objects)| objects.into_iter().map(move |object| (object, user)));
+        all.collect::<BTreeSet<_>>().iter().eq(self.uses.0.keys())
+    }
+
+    /// Flows that refer to some of these objects, in the order of their tables and numbers.
+    pub(crate) fn flows_with(&self, objects: impl Iterator<Item = Object>) -> Vec<Arc<Flow>> {
+        let users: BTreeSet<User> = objects.flat_map(|object| self.uses.of(object)).collect();
+        let flow = |user: &User| match user {
+            User::Flow(table, number) => self.tables.get(usize::from(*table))?.get(*number).cloned(),
+            User::Group(_) => None,
+        };
+        users.iter().filter_map(flow).collect()
+    }
+
     /// Adds a flow to its table, or replaces the one with the same match and priority ([`FlowTable::put`]).
     pub(crate) fn put(&mut self, number: u64, flow: Arc<Flow>) {
-        let table = flow.table;
-        self.in_table(table, |table| Some(table.put(number, flow)));
+        self.in_table(flow.table, |table| {
+            let (number, before) = table.put(number, flow.clone());
+            Some((number, before, Some(&*flow)))
+        });
     }
 
     /// Removes a flow from its table.
     pub(crate) fn remove(&mut self, flow: &Flow) {
-        self.in_table(flow.table, |table| table.remove(flow).map(|(number, flow)| (number, Some(flow))));
+        self.in_table(flow.table, |table| {
+            let (number, before) = table.remove(flow)?;
+            Some((number, Some(before), None))
+        });
     }
 
-    /// Changes a table: `change` returns the number of a flow, and the flow of this number before.
-    fn in_table(
+    /// Changes a table: `change` returns the number of a flow, and the flows of this number before and after.
+    fn in_table<'f>(
         &mut self,
-        number: u8,
-        change: impl FnOnce(&mut FlowTable) -> Option<(u64, Option<Arc<Flow>>)>,
+        table: u8,
+        change: impl FnOnce(&mut FlowTable) -> Option<(u64, Option<Arc<Flow>>, Option<&'f Flow>)>,
     ) {
-        if let Some(table) = self.tables.get_mut(usize::from(number)) {
-            let before = table.clauses();
-            let changed = change(table);
-            self.sums.clauses = self.sums.clauses - before + table.clauses();
-            if let (Some(replaced), Some((flow, before))) = (&mut self.replaced, changed) {
-                replaced.push((number, flow, before));
-            }
+        let Some(flows) = self.tables.get_mut(usize::from(table)) else { return };
+        let clauses = flows.clauses();
+        let changed = change(flows);
+        self.sums.clauses = self.sums.clauses - clauses + flows.clauses();
+        let Some((number, before, after)) = changed else { return };
+        let objects = |flow: Option<&Flow>| flow.map(Flow::objects).unwrap_or_default();
+        self.uses.change(User::Flow(table, number), &objects(before.as_deref()), &objects(after));
+        if let Some(replaced) = &mut self.replaced {
+            replaced.push((table, number, before));
         }
     }
 
@@ -267,7 +341,9 @@ mod tests {
 
     /// A flow of a few that have different keys, told from others of the same key by its cookie.
     fn flow(key: u8, cookie: u64, is_clause: bool) -> Arc<Flow> {
-        let actions = if is_clause { "conjunction(1,1/2)" } else { "output:1" };
+        let group = cookie % 3;
+        let actions =
+            if is_clause { "conjunction(1,1/2)".to_owned() } else { format!("clone(group:{group})") };
         let parsed = openflow::text::parse_flow(
             &format!("actions={actions}"),
             openflow::message::FlowModCommand::Add,
@@ -329,6 +405,7 @@ mod tests {
                 } else {
                     model.keep();
                 }
+                prop_assert!(model.knows_users());
             }
         }
     }

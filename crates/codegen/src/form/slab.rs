@@ -1,29 +1,33 @@
 //! Records of entries by handle.
 //!
 //! The writer's [`Slab`] and all readers' [`Chunks`] share chunks, in which records lie one after the other: a handle
-//! leads to a record without another place in memory, and an entry needs no allocation for its own. Invariants:
-//! - a slot says that its record is there once the record is complete, and before its handle is linked into a structure;
+//! leads to a record without another place in memory, and a record needs no allocation of its own. Invariants:
+//! - a slot says that its record is there once the record is complete, and before the handle is linked into a
+//!   structure;
 //! - a handle is released, and its record dropped, only after no view is held that was published before the entry was
-//!   unlinked ([`crate::engine`] sees to it); so a record that a reader finds stays as long as the reader's view is held;
+//!   unlinked ([`crate::engine`] sees to it); so a record that a reader finds stays while the reader's view is held;
 //! - the records that are left when the last reader and the writer are gone are dropped with their chunk.
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::view::Record;
 
-/// Records of the first chunk. Each further chunk is twice as large as the one before: a table that grows begins few,
-/// each of which takes a view of its own and a fork of the table's structure ([`super::writer`]).
-const FIRST: usize = 512;
+/// Records of the first chunk, of 8 KiB: most tables have few entries. Each further chunk is twice as large as the one
+/// before: a table that grows begins few, each of which takes a view of its own and a fork of the table's structure
+/// ([`super::writer`]).
+const FIRST: usize = 64;
 
-/// A place for a record, of two cache lines. One of zeros has none.
+/// A place for a record, of two cache lines. All zeros: no record.
 #[repr(C, align(64))]
 struct Slot {
     record: UnsafeCell<MaybeUninit<Record>>,
     is_there: AtomicBool,
 }
+
+const _: () = assert!(size_of::<Slot>() == 128);
 
 impl Slot {
     #[inline]
@@ -31,17 +35,17 @@ impl Slot {
         if !self.is_there.load(Ordering::Acquire) {
             return None;
         }
-        // SAFETY: the record was complete before the slot said that it is there, and stays as long as the reader's view
-        // is held, see the module. Until then, nobody writes to it but to its atomics.
+        // SAFETY: the record was complete before the slot said that it is there, and stays while the reader's view is
+        // held, see the module. So long, only its atomics are written.
         Some(unsafe { (*self.record.get()).assume_init_ref() })
     }
 
     /// Puts a record into a slot that has none.
     ///
     /// # Safety
-    /// No other thread writes to the slot meanwhile.
+    /// The slot has no record, and no other thread writes to it meanwhile.
     unsafe fn put(&self, record: Record) {
-        // SAFETY: no other thread writes, as the caller says, and none reads before the slot says that a record is there.
+        // SAFETY: nobody else writes, as the caller says, and nobody reads before the slot says that a record is there.
         unsafe { (*self.record.get()).write(record) };
         self.is_there.store(true, Ordering::Release);
     }
@@ -60,8 +64,8 @@ impl Slot {
     }
 }
 
-/// Memory of a slot, aligned as little as memory can be that the allocator takes from fresh pages of zeros: of a stricter
-/// alignment, it would write the zeros itself, through all of a large chunk.
+/// Memory of a slot, aligned to 8 bytes only: for a stricter alignment the allocator writes the zeros itself, through
+/// all of a chunk, instead of taking fresh pages.
 type Room = [u64; size_of::<Slot>() / size_of::<u64>()];
 
 /// Slots one after the other.
@@ -70,6 +74,8 @@ struct Chunk {
     room: *mut [MaybeUninit<Room>],
     slots: *const Slot,
     len: usize,
+    /// Slots that have ever had a record: the first ones. The others' pages may never have been touched.
+    used: AtomicUsize,
 }
 
 // SAFETY: a chunk owns its memory, slots say how threads share records, and records are made for that (`is_shared`).
@@ -86,21 +92,21 @@ impl Chunk {
     fn new(len: usize) -> Self {
         let room = Box::into_raw(Box::<[Room]>::new_zeroed_slice(len + 1));
         let start = room.cast::<u8>();
-        let slots = start.wrapping_add(start.align_offset(align_of::<Slot>())).cast();
-        Self { room, slots, len }
+        let padding = start.addr().wrapping_neg() % align_of::<Slot>();
+        Self { room, slots: start.wrapping_add(padding).cast(), len, used: AtomicUsize::new(0) }
     }
 
     #[inline]
     fn slots(&self) -> &[Slot] {
-        // SAFETY: the memory lasts as long as the chunk. It begins less than the size of a slot in front of the slots, as
-        // that is a multiple of their alignment, and has room for one more: all of them lie in it. Its zeros are slots.
+        // SAFETY: the memory lasts as long as the chunk. It begins less than their alignment in front of the slots, and
+        // has room for one more: all of them lie in it. Its zeros are slots.
         unsafe { std::slice::from_raw_parts(self.slots, self.len) }
     }
 }
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        for slot in self.slots() {
+        for slot in self.slots().iter().take(self.used.load(Ordering::Relaxed)) {
             // SAFETY: whoever drops the chunk is the last one who has it.
             unsafe { slot.clear() };
         }
@@ -127,6 +133,12 @@ impl Chunks {
     fn slot(&self, handle: u32) -> Option<&Slot> {
         let (chunk, slot) = place(handle);
         self.0.get(chunk)?.slots().get(slot)
+    }
+
+    /// Says that a handle, and those before it, may have a record from now on.
+    fn note_used(&self, handle: u32) {
+        let (chunk, slot) = place(handle);
+        self.0.get(chunk).into_iter().for_each(|chunk| chunk.used.store(slot + 1, Ordering::Relaxed));
     }
 
     /// Adds the next chunk.
@@ -167,27 +179,32 @@ impl Slab {
 
     /// Stores a record; returns its handle, and whether that is in a new chunk, which only later readers have.
     pub(crate) fn insert(&mut self, record: Record) -> (u32, bool) {
-        let handle = self.free.pop().unwrap_or_else(|| {
-            self.next += 1;
-            self.next - 1
-        });
+        let (handle, is_new) = match self.free.pop() {
+            Some(handle) => (handle, false),
+            None => (self.next, true),
+        };
         let grown = self.chunks.slot(handle).is_none();
         if grown {
             let mut chunks = (*self.chunks).clone();
             chunks.grow();
             self.chunks = Arc::new(chunks);
         }
+        if is_new {
+            self.next += 1;
+            self.chunks.note_used(handle);
+        }
         if let Some(slot) = self.chunks.slot(handle) {
-            // SAFETY: only the writer writes, and the handle has no record: it was never given, or has been released.
+            // SAFETY: only the writer writes, and the slot has no record: the handle is new, or has been released.
             unsafe { slot.put(record) };
         }
         (handle, grown)
     }
 
-    /// Drops a record that no reader can reach any more; its handle may be given again.
+    /// Drops a record that no reader can reach any more; its handle may be given again. Only for a handle that no
+    /// structure leads to, in no view that is held: the module's invariant.
     pub(crate) fn release(&mut self, handle: u32) {
         let Some(slot) = self.chunks.slot(handle) else { return };
-        // SAFETY: only the writer writes, and no reader can reach the record, as the caller says.
+        // SAFETY: only the writer writes, and by the module's invariant no reader can reach the record.
         if unsafe { slot.clear() } {
             self.free.push(handle);
         }
@@ -197,6 +214,34 @@ impl Slab {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn records_are_dropped_when_released_and_with_their_chunks() {
+        let stats = Arc::new(pipeline::state::EntryStats::default());
+        let record = || Record {
+            outcome: crate::view::Outcome::Member(7),
+            shortcut: crate::shortcut::Shortcut::default(),
+            stats: stats.clone(),
+            id: pipeline::state::EntryId(7),
+        };
+        let mut slab = Slab::default();
+        let handles: Vec<u32> = (0..1000).map(|_| slab.insert(record()).0).collect();
+        let chunks = slab.chunks();
+        assert_eq!(Arc::strong_count(&stats), 1 + 1000);
+        assert!(handles.iter().all(|handle| chunks.get(*handle).is_some_and(|record| record.id.0 == 7)));
+        let address = std::ptr::from_ref(chunks.get(999).unwrap()).addr();
+        assert_eq!(address % 64, 0);
+        handles.iter().take(900).for_each(|handle| slab.release(*handle));
+        slab.release(0);
+        assert_eq!(Arc::strong_count(&stats), 1 + 100);
+        assert!(chunks.get(899).is_none() && chunks.get(900).is_some());
+        // Handles are given again, the last one first.
+        assert_eq!(slab.insert(record()), (899, false));
+        drop(slab);
+        assert_eq!(Arc::strong_count(&stats), 1 + 101);
+        drop(chunks);
+        assert_eq!(Arc::strong_count(&stats), 1);
+    }
 
     #[test]
     fn handles_fill_one_chunk_after_the_other() {
@@ -213,8 +258,8 @@ mod tests {
                 expected = (expected.0 + 1, 0);
             }
         }
-        assert_eq!(chunks.0.len(), 8, "of 512 records, then of twice as many each");
+        assert_eq!(chunks.0.len(), 11, "of 64 records, then of twice as many each");
         assert!(chunks.slot(u32::MAX).is_none());
-        assert_eq!(place(u32::MAX), (23, 511));
+        assert_eq!(place(u32::MAX), (26, 63));
     }
 }

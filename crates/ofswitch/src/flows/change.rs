@@ -130,7 +130,7 @@ impl FlowChange {
 }
 
 impl Datapath {
-    /// Whether a change may fail half-way, so that the model must be kept aside.
+    /// Whether a change may fail half-way, so that the model must keep what it replaces.
     fn may_fail_halfway(&self, change: &FlowChange) -> bool {
         let table = self.model.settings.get(usize::from(change.added_to()));
         change.command == FlowModCommand::Modify

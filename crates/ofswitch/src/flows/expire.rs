@@ -23,6 +23,9 @@ impl Datapath {
             return vec![];
         }
         let expired = self.expired(now);
+        if expired.is_empty() {
+            return vec![];
+        }
         if let Ok(events) = self.remove_all(&expired, now) {
             return events;
         }

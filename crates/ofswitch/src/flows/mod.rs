@@ -24,6 +24,7 @@ use openflow::{PortNo, Version};
 
 use crate::datapath::Counts;
 use crate::lower::matching::Conditions;
+use crate::uses::Object;
 
 pub(crate) use change::{DELETED, FlowChange, no_table};
 pub(crate) use select::Selection;
@@ -84,39 +85,38 @@ impl Flow {
     /// All actions, those of lists within lists too.
     pub(crate) fn actions(&self) -> Vec<&Action> {
         let mut all = Vec::new();
+        self.visit(&mut |action| all.push(action));
+        all
+    }
+
+    /// The same without a list of them.
+    fn visit<'a>(&'a self, each: &mut dyn FnMut(&'a Action)) {
         for instruction in &self.instructions.0 {
             if let Instruction::ApplyActions(actions) | Instruction::WriteActions(actions) = instruction {
-                flatten(actions, &mut all);
+                visit(actions, each);
             }
         }
-        all
     }
 
     /// Whether it refers to a group.
     pub(crate) fn has_group(&self, group: u32) -> bool {
-        self.actions().into_iter().any(|action| *action == Action::Group(group))
+        self.objects().contains(&Object::Group(group))
     }
 
-    /// Groups that it refers to.
-    pub(crate) fn groups(&self) -> BTreeSet<u32> {
-        let group = |action: &Action| match action {
-            Action::Group(group) => Some(*group),
-            _ => None,
-        };
-        self.actions().into_iter().filter_map(group).collect()
-    }
-
-    /// Meters that it refers to.
-    pub(crate) fn meters(&self) -> BTreeSet<u32> {
-        let by_instruction = self.instructions.0.iter().filter_map(|instruction| match instruction {
-            Instruction::Meter(meter) => Some(*meter),
-            _ => None,
+    /// Groups and meters that it refers to.
+    pub(crate) fn objects(&self) -> BTreeSet<Object> {
+        let mut all = BTreeSet::new();
+        for instruction in &self.instructions.0 {
+            if let Instruction::Meter(meter) = instruction {
+                all.insert(Object::Meter(*meter));
+            }
+        }
+        self.visit(&mut |action| match action {
+            Action::Group(group) => _ = all.insert(Object::Group(*group)),
+            Action::Meter(meter) => _ = all.insert(Object::Meter(*meter)),
+            _ => {}
         });
-        let by_action = self.actions().into_iter().filter_map(|action| match action {
-            Action::Meter(meter) => Some(*meter),
-            _ => None,
-        });
-        by_instruction.chain(by_action).collect()
+        all
     }
 
     /// Whether it goes by itself.
@@ -152,13 +152,13 @@ pub(crate) fn is_clause(instructions: &Instructions) -> bool {
     instructions.applied().iter().any(|action| matches!(action, Action::Conjunction(_)))
 }
 
-/// Appends actions and those nested in them.
-pub(crate) fn flatten<'a>(actions: &'a [Action], all: &mut Vec<&'a Action>) {
+/// Visits actions and those nested in them.
+pub(crate) fn visit<'a>(actions: &'a [Action], each: &mut dyn FnMut(&'a Action)) {
     for action in actions {
-        all.push(action);
+        each(action);
         match action {
-            Action::Clone(nest) => flatten(&nest.0, all),
-            Action::Track(track) => flatten(&track.actions, all),
+            Action::Clone(nest) => visit(&nest.0, each),
+            Action::Track(track) => visit(&track.actions, each),
             _ => {}
         }
     }
@@ -194,6 +194,11 @@ impl FlowTable {
     /// Flows in the order of their addition.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Flow>> {
         self.flows.values()
+    }
+
+    /// The same, with their numbers.
+    pub(crate) fn numbered(&self) -> impl Iterator<Item = (u64, &Arc<Flow>)> {
+        self.flows.iter().map(|(number, flow)| (*number, flow))
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -238,9 +243,14 @@ impl FlowTable {
         Some((found.number, found.flow))
     }
 
+    /// The flow of this number.
+    pub(crate) fn get(&self, number: u64) -> Option<&Arc<Flow>> {
+        self.flows.get(&number)
+    }
+
     /// Removes the flow of this number.
     pub(crate) fn remove_number(&mut self, number: u64) {
-        if let Some(flow) = self.flows.get(&number).cloned() {
+        if let Some(flow) = self.get(number).cloned() {
             self.remove(&flow);
         }
     }

@@ -52,7 +52,7 @@ impl Switch {
                     }
                 }
                 Event::Bucket(groups, group, at) if *groups == layout.groups => {
-                    let entry = self.datapath.model.groups.get(group);
+                    let entry = self.datapath.model.groups().get(group);
                     let bucket = entry.and_then(|entry| entry.buckets.get(*at));
                     bucket.iter().for_each(|bucket| way.actions(&bucket.actions));
                     let select = entry.filter(|it| it.kind == openflow::message::GroupKind::Select);

@@ -146,6 +146,6 @@ impl Switch {
     /// Number of groups and of meters.
     pub fn object_counts(&self) -> (usize, usize) {
         let meters = self.datapath.model.meters.keys().filter(|meter| **meter <= version::meter::MAX);
-        (self.datapath.model.groups.len(), meters.count())
+        (self.datapath.model.groups().len(), meters.count())
     }
 }

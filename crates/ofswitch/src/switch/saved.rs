@@ -17,7 +17,7 @@ use openflow::message::{
 use openflow::{Message, PortNo, Version, version};
 
 use super::{Switch, translate};
-use crate::flows::{Flow, FlowChange, flatten};
+use crate::flows::{Flow, FlowChange, visit};
 use crate::groups::GroupEntry;
 use crate::meters::MeterEntry;
 use crate::tables::{Miss, TableSettings};
@@ -70,7 +70,7 @@ impl Switch {
             tunnels: TlvTableMod { command: TlvTableCommand::Add, maps: model.tunnels.reply().maps },
             tables: model.settings.clone(),
             meters: BTreeMap::clone(&model.meters),
-            groups: BTreeMap::clone(&model.groups),
+            groups: BTreeMap::clone(model.groups()),
             flows: self.datapath.flows().cloned().collect(),
             now,
         }
@@ -193,7 +193,7 @@ fn table_mods(table_id: u8, settings: &TableSettings) -> Vec<Vec<u8>> {
 /// Messages that add a group. One with more buckets than fit a message takes several.
 pub(crate) fn group_mods(group: u32, entry: &GroupEntry) -> Vec<Vec<u8>> {
     let mut actions = Vec::new();
-    entry.buckets.iter().for_each(|bucket| flatten(&bucket.actions, &mut actions));
+    entry.buckets.iter().for_each(|bucket| visit(&bucket.actions, &mut |action| actions.push(action)));
     let has_all = |version: &Version| actions.iter().all(|action| action.exists_in(*version));
     // Versions before the last one lack ids of buckets, but have actions that it lacks.
     let version = Version::ALL.into_iter().rev().filter(|version| *version > Version::V1_0).find(has_all);

@@ -21,6 +21,7 @@ use crate::flows::{Flow, Selection};
 use crate::lower::matching::conditions;
 use crate::ports::text;
 use crate::program::{BANDS, Layout, TABLES};
+use crate::uses::Object;
 
 type Done = Result<(), ErrorCode>;
 
@@ -131,7 +132,7 @@ impl Switch {
             Request::GroupDesc(request) => {
                 let all = request.0 == version::group::ALL;
                 let chosen =
-                    self.datapath.model.groups.iter().filter(|(group, _)| all || **group == request.0);
+                    self.datapath.model.groups().iter().filter(|(group, _)| all || **group == request.0);
                 let describe = |(group, entry): (&u32, &Arc<crate::groups::GroupEntry>)| {
                     let mut desc = entry.desc(*group);
                     desc.buckets
@@ -146,11 +147,9 @@ impl Switch {
                 self.one(id, message, Reply::GroupFeatures(self.group_features(message.version)))
             }
             Request::Meter(request) => {
-                let references = self.datapath.meter_references();
                 let entries = self.chosen_meters(request.0)?.into_iter().filter_map(|meter| {
-                    let flows = references.get(&meter).copied().unwrap_or(0);
                     let entry = self.datapath.model.meters.get(&meter)?;
-                    Some(self.datapath.meter_stats(meter, entry, flows, now))
+                    Some(self.datapath.meter_stats(meter, entry, now))
                 });
                 let entries = entries.collect();
                 self.answer_list(id, message, entries, Reply::Meter)
@@ -362,12 +361,11 @@ impl Switch {
             let (packets, bytes) = stats.get();
             Counter { packets, bytes }
         };
-        let references = self.datapath.group_references();
         let stats = |(id, installed): (u32, &Arc<pipeline::state::InstalledGroup>)| {
             let (duration_sec, duration_nsec) = seconds(now.saturating_sub(installed.since));
             GroupStats {
                 group: id,
-                references: references.get(&id).copied().unwrap_or(0),
+                references: self.datapath.model.uses().of(Object::Group(id)).count() as u32,
                 total: counter(&installed.stats),
                 duration_sec,
                 duration_nsec,
