@@ -24,9 +24,8 @@ use crate::uses::{Object, User, Uses};
 #[derive(Debug)]
 pub(crate) struct Model {
     tables: Vec<FlowTable>,
-    /// Flows that the change which is being tried has replaced, in order: their table and number, and the flow, if
-    /// there was one. `None`: no change is being tried.
-    replaced: Option<Vec<(u8, u64, Option<Arc<Flow>>)>>,
+    /// Flows that the change which is being tried has replaced, in order. `None`: no change is being tried.
+    replaced: Option<Vec<Replaced>>,
     groups: Journaled<u32, Arc<GroupEntry>>,
     uses: Uses,
     pub(crate) meters: Journaled<u32, Arc<MeterEntry>>,
@@ -39,6 +38,15 @@ pub(crate) struct Model {
     pub(crate) bands: Bands,
     pub(crate) tunnels: Tunnels,
     pub(crate) sums: Sums,
+}
+
+/// A flow that a change has replaced.
+#[derive(Debug)]
+struct Replaced {
+    table: u8,
+    number: u64,
+    /// The flow of this number before, if there was one.
+    flow: Option<Arc<Flow>>,
 }
 
 /// Cells of meters' bands.
@@ -165,7 +173,7 @@ impl Model {
 
     /// Ends a change that has failed: everything is as it was at its beginning.
     pub(crate) fn take_back(&mut self, before: SmallParts) {
-        for (table, number, flow) in self.replaced.take().into_iter().flatten().rev() {
+        for Replaced { table, number, flow } in self.replaced.take().into_iter().flatten().rev() {
             let Some(table) = self.tables.get_mut(usize::from(table)) else { continue };
             match flow {
                 Some(flow) => drop(table.put(number, flow)),
@@ -266,7 +274,7 @@ impl Model {
         let objects = |flow: Option<&Flow>| flow.map(Flow::objects).unwrap_or_default();
         self.uses.change(User::Flow(table, number), &objects(before.as_deref()), &objects(after));
         if let Some(replaced) = &mut self.replaced {
-            replaced.push((table, number, before));
+            replaced.push(Replaced { table, number, flow: before });
         }
     }
 
@@ -370,16 +378,23 @@ mod tests {
         })
     }
 
-    /// Flows in order, those of each table that are found by their keys, and the number of clauses.
-    fn told(model: &Model) -> (Vec<(u8, u64)>, Vec<Option<u64>>, Vec<usize>, usize) {
+    /// Tables and cookies of flows in order, cookies of the flows that are found by each key, and numbers of clauses.
+    #[derive(Debug, PartialEq)]
+    struct Told {
+        flows: Vec<(u8, u64)>,
+        found: Vec<Option<u64>>,
+        clauses: [usize; 3],
+    }
+
+    fn told(model: &Model) -> Told {
         let flows = model.tables().iter().flat_map(FlowTable::iter);
         let found = (0..12).map(|key| model.flow(&flow(key, 0, false).key()).map(|flow| flow.cookie));
-        (
-            flows.map(|flow| (flow.table, flow.cookie)).collect(),
-            found.collect(),
-            model.tables().iter().take(2).map(FlowTable::clauses).collect(),
-            model.sums.clauses,
-        )
+        let clauses = |table: usize| model.tables().get(table).map_or(0, FlowTable::clauses);
+        Told {
+            flows: flows.map(|flow| (flow.table, flow.cookie)).collect(),
+            found: found.collect(),
+            clauses: [clauses(0), clauses(1), model.sums.clauses],
+        }
     }
 
     proptest! {
