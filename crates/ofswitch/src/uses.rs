@@ -27,7 +27,7 @@ impl User {
     const LAST: Self = Self::Group(u32::MAX);
 }
 
-/// Who refers to what.
+/// References from users to objects.
 #[derive(Debug, Default)]
 pub(crate) struct Uses(pub(crate) Journaled<(Object, User), ()>);
 
