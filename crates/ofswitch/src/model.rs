@@ -339,8 +339,8 @@ impl Joined {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use openflow::Version;
     use openflow::message::FlowModFlags;
-    use openflow::{Version, instruction::Instructions};
     use proptest::collection::vec;
     use proptest::prelude::*;
 
@@ -356,7 +356,8 @@ mod tests {
             &format!("actions={actions}"),
             openflow::message::FlowModCommand::Add,
             Version::V1_3,
-        );
+        )
+        .unwrap();
         Arc::new(Flow {
             table: key % 2,
             priority: u16::from(key / 4),
@@ -367,7 +368,7 @@ mod tests {
             hard_timeout: 0,
             flags: FlowModFlags::empty(),
             importance: 0,
-            instructions: Arc::new(parsed.map_or_else(|_| Instructions::default(), |flow| flow.instructions)),
+            instructions: Arc::new(parsed.instructions),
             version: Version::V1_3,
             created: 0,
             modified: 0,
