@@ -27,20 +27,29 @@ impl<K, V> Deref for Journaled<K, V> {
     }
 }
 
-impl<K: Ord + Clone, V: Clone> Journaled<K, V> {
-    /// Begins to try a change, which ends with [`Journaled::keep`] or [`Journaled::take_back`].
-    pub(crate) fn begin(&mut self) {
+/// What changes can be taken back in.
+pub(crate) trait Journal {
+    /// Begins to try a change, which ends with [`Journal::keep`] or [`Journal::take_back`].
+    fn begin(&mut self);
+
+    /// Ends a change that has succeeded.
+    fn keep(&mut self);
+
+    /// Ends a change that has failed: everything is as it was at its beginning.
+    fn take_back(&mut self);
+}
+
+impl<K: Ord + Clone, V: Clone> Journal for Journaled<K, V> {
+    fn begin(&mut self) {
         debug_assert!(self.replaced.is_none(), "one change at a time");
         self.replaced = Some(Vec::new());
     }
 
-    /// Ends a change that has succeeded.
-    pub(crate) fn keep(&mut self) {
+    fn keep(&mut self) {
         self.replaced = None;
     }
 
-    /// Ends a change that has failed: everything is as it was at its beginning.
-    pub(crate) fn take_back(&mut self) {
+    fn take_back(&mut self) {
         for (key, before) in self.replaced.take().into_iter().flatten().rev() {
             match before {
                 Some(value) => drop(self.map.insert(key, value)),
@@ -48,7 +57,9 @@ impl<K: Ord + Clone, V: Clone> Journaled<K, V> {
             }
         }
     }
+}
 
+impl<K: Ord + Clone, V: Clone> Journaled<K, V> {
     /// Sets the value of a key; returns the one before.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
         let before = self.map.insert(key.clone(), value);

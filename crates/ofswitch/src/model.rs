@@ -12,7 +12,7 @@ use pipeline::state::{Installed, TableState};
 
 use crate::flows::{Flow, FlowKey, FlowTable};
 use crate::groups::GroupEntry;
-use crate::journal::Journaled;
+use crate::journal::{Journal, Journaled};
 use crate::lower::Template;
 use crate::meters::MeterEntry;
 use crate::program::{BANDS, TABLES};
@@ -125,50 +125,43 @@ impl Model {
         }
     }
 
-    /// Begins to try a change, which ends with [`Model::keep`] or [`Model::take_back`].
-    pub(crate) fn begin(&mut self) -> SmallParts {
-        // By name, so that the compiler tells of a part that is forgotten.
+    /// The parts that keep what a change replaces, but for the tables.
+    fn journals(&mut self) -> [&mut dyn Journal; 7] {
+        // All by name, so that the compiler tells of a part that is forgotten. The last ones are in `SmallParts`.
         let Self {
             tables: _,
-            replaced,
+            replaced: _,
             groups,
             uses,
             meters,
             learns,
             fins,
             conjunctive,
-            settings,
             bands,
-            tunnels,
-            sums,
+            settings: _,
+            tunnels: _,
+            sums: _,
         } = self;
-        debug_assert!(replaced.is_none(), "one change at a time");
-        *replaced = Some(Vec::new());
-        groups.begin();
-        uses.0.begin();
-        meters.begin();
-        learns.begin();
-        fins.begin();
-        conjunctive.begin();
-        bands.free.begin();
+        [groups, &mut uses.0, meters, learns, fins, conjunctive, &mut bands.free]
+    }
+
+    /// Begins to try a change, which ends with [`Model::keep`] or [`Model::take_back`].
+    pub(crate) fn begin(&mut self) -> SmallParts {
+        debug_assert!(self.replaced.is_none(), "one change at a time");
+        self.replaced = Some(Vec::new());
+        self.journals().into_iter().for_each(Journal::begin);
         SmallParts {
-            settings: settings.clone(),
-            next_band: bands.next,
-            tunnels: tunnels.clone(),
-            sums: *sums,
+            settings: self.settings.clone(),
+            next_band: self.bands.next,
+            tunnels: self.tunnels.clone(),
+            sums: self.sums,
         }
     }
 
     /// Ends a change that has succeeded.
     pub(crate) fn keep(&mut self) {
         self.replaced = None;
-        self.groups.keep();
-        self.uses.0.keep();
-        self.meters.keep();
-        self.learns.keep();
-        self.fins.keep();
-        self.conjunctive.keep();
-        self.bands.free.keep();
+        self.journals().into_iter().for_each(Journal::keep);
     }
 
     /// Ends a change that has failed: everything is as it was at its beginning.
@@ -180,13 +173,7 @@ impl Model {
                 None => table.remove_number(number),
             }
         }
-        self.groups.take_back();
-        self.uses.0.take_back();
-        self.meters.take_back();
-        self.learns.take_back();
-        self.fins.take_back();
-        self.conjunctive.take_back();
-        self.bands.free.take_back();
+        self.journals().into_iter().for_each(Journal::take_back);
         let SmallParts { settings, next_band, tunnels, sums } = before;
         (self.settings, self.bands.next) = (settings, next_band);
         (self.tunnels, self.sums) = (tunnels, sums);
