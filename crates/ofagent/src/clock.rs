@@ -19,7 +19,7 @@ static STOPPED: AtomicU64 = AtomicU64::new(0);
 #[inline]
 pub fn now() -> u64 {
     match STOPPED.load(Relaxed) {
-        0 => since_start(nanoseconds(ClockId::Monotonic)),
+        0 => since_start(monotonic()),
         stopped => stopped,
     }
 }
@@ -41,6 +41,12 @@ fn since_start(monotonic: u64) -> u64 {
     monotonic.saturating_sub(start).saturating_add(EPOCH)
 }
 
+/// Nanoseconds on the machine's monotonic clock.
+#[inline]
+pub(crate) fn monotonic() -> u64 {
+    nanoseconds(ClockId::Monotonic)
+}
+
 #[inline]
 fn nanoseconds(clock: ClockId) -> u64 {
     let now = clock_gettime(clock);
@@ -50,7 +56,7 @@ fn nanoseconds(clock: ClockId) -> u64 {
 /// Stops the clock, for the rest of the process.
 pub fn stop() {
     // One that is stopped already keeps its time.
-    let _ = STOPPED.compare_exchange(0, since_start(nanoseconds(ClockId::Monotonic)), Relaxed, Relaxed);
+    let _ = STOPPED.compare_exchange(0, since_start(monotonic()), Relaxed, Relaxed);
 }
 
 /// Stops the clock, and moves it forward.

@@ -1,7 +1,7 @@
 //! One connection, whatever its transport: bytes in, messages to the switch, its messages out.
 //!
-//! One task does both directions, so that nothing is shared. A turn processes at most [`TURN`] messages, ends after
-//! [`TURN_TIME`], and then yields; requests are not read while replies pile up, which bounds the memory of a peer that
+//! One task does both directions, so that nothing is shared. A turn processes at most [`TURN`] messages, ends with the
+//! first one behind [`TURN_TIME`], and then yields; requests are not read while replies pile up, which bounds the memory of a peer that
 //! reads nothing.
 
 use std::io;
@@ -15,17 +15,18 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use crate::clock;
 use crate::frames::{BadLength, Frames};
 use crate::shared::Connected;
 use crate::timers::{Due, Policy, Timers};
 
-/// Messages of one connection that are processed before others have their turn. To yield costs about as much as two
-/// changes of flows: the runtime wakes its other thread.
-const TURN: usize = 128;
-/// Time after which no further message of a turn is processed.
-const TURN_TIME: Duration = Duration::from_millis(1);
-/// Bytes of one read.
-const READ: usize = 16 << 10;
+/// Messages of one connection that are processed before others have their turn. To yield costs about as much as ten
+/// changes of flows: the runtime wakes its other thread, which may take the connection over.
+const TURN: usize = 512;
+/// Nanoseconds after which a message ends its turn.
+const TURN_TIME: u64 = 1_000_000;
+/// Bytes of one read: more changes of flows than a turn has time for.
+const READ: usize = 64 << 10;
 /// Bytes on the way out above which no further message is taken from the switch.
 const WRITE: usize = 64 << 10;
 
@@ -197,11 +198,13 @@ fn take_turn(
     timers: &mut Timers,
 ) -> Option<End> {
     timers.heard();
-    let begin = std::time::Instant::now();
+    let begin = clock::monotonic();
     for _ in 0..TURN {
         match frames.next() {
             Ok(Some(message)) => {
-                if !connected.receive(message) || begin.elapsed() >= TURN_TIME {
+                let received = connected.receive(message);
+                // The clock is read once a message.
+                if !received.is_ready || received.at.saturating_sub(begin) >= TURN_TIME {
                     break;
                 }
             }

@@ -99,9 +99,13 @@ impl SharedSwitch {
     ///
     /// Ports, packets and ticks go through here.
     pub fn with<R>(&self, run: impl FnOnce(&mut Switch, u64) -> R) -> R {
+        self.with_monotonic(|switch, monotonic| run(switch, clock::at(monotonic)))
+    }
+
+    /// The same with the time of the machine's monotonic clock.
+    fn with_monotonic<R>(&self, run: impl FnOnce(&mut Switch, u64) -> R) -> R {
         let mut inner = self.lock();
-        let now = self.now();
-        let result = run(&mut inner.switch, now);
+        let result = run(&mut inner.switch, clock::monotonic());
         let effects = inner.switch.take_effects();
         inner.ring();
         let needs_ticks = inner.switch.needs_ticks();
@@ -182,6 +186,15 @@ pub(crate) struct Status {
     pub(crate) version: Option<Version>,
 }
 
+/// What became of a message.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Received {
+    /// The next one should be read.
+    pub(crate) is_ready: bool,
+    /// When it was processed: nanoseconds on the machine's monotonic clock.
+    pub(crate) at: u64,
+}
+
 impl Connected {
     pub(crate) fn id(&self) -> ConnectionId {
         self.id
@@ -192,17 +205,17 @@ impl Connected {
         self.doorbell.notified().await;
     }
 
-    /// Processes a message. Returns whether the next one should be read.
-    pub(crate) fn receive(&self, message: &[u8]) -> bool {
+    /// Processes a message.
+    pub(crate) fn receive(&self, message: &[u8]) -> Received {
         self.shared.snoopers.copy(self.id, message);
         self.talk.messages(Direction::Received, message);
-        let (is_ready, has_changed, agreed) = self.shared.with(|switch, now| {
+        let (received, has_changed, agreed) = self.shared.with_monotonic(|switch, at| {
             let state = |switch: &Switch| (switch.version(self.id), switch.role(self.id));
             let before = state(switch);
-            switch.receive(self.id, message, now);
+            switch.receive(self.id, message, clock::at(at));
             let after = state(switch);
             let agreed = after.0.filter(|_| before.0.is_none()).map(|version| (version, switch.versions()));
-            (switch.is_ready(self.id), after != before, agreed)
+            (Received { is_ready: switch.is_ready(self.id), at }, after != before, agreed)
         });
         if let Some((version, ours)) = agreed {
             self.talk.agreed(version, ours, message);
@@ -210,7 +223,7 @@ impl Connected {
         if has_changed && self.kind == ConnectionKind::Controller {
             self.shared.changes.send_replace(());
         }
-        is_ready
+        received
     }
 
     /// Notes the changes of flows that messages have made since the last call.
