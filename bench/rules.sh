@@ -1,10 +1,10 @@
 #!/bin/bash
 # rules.sh: OpenFlow rules in mswitch (logic `openflow`) and in Open vSwitch with DPDK: the same rules, loaded by
-# ovs-ofctl (OpenFlow 1.3, add-flows), and the same traffic, uniform over all rules, 64 bytes, between two memif ports
-# in one direction.
+# ovs-ofctl (OpenFlow 1.3, add-flows), and the same traffic, uniform over all rules, between two memif ports in one
+# direction.
 #
 #   bench/rules.sh [--rounds N] [--seconds S] [--only SET,SET...] [--sizes N,N...] [--flows N] [--patience S]
-#                  [--switch mswitch,ovs] [--out FILE]
+#                  [--bytes N,N...] [--switch mswitch,ovs] [--out FILE]
 #
 # Sets, and their default sizes in rules (bench/rules.awk makes them):
 #   port      one rule, from port to port
@@ -15,14 +15,17 @@
 #   masks     each rule with a mask of its own, the tuple-space attack: 1, 100, 1,000, 10,000
 #
 # --flows: least number of flows in the traffic, as many for one rule as for another (default: one a rule; masks:
-# 100,000, more than Open vSwitch's exact-match cache holds). --patience: seconds allowed for loading a set (180).
+# 100,000, more than Open vSwitch's exact-match cache holds). --bytes: sizes of packets without frame check sequence
+# (64). --patience: seconds allowed for loading a set (180).
 # --out: writes all runs and the summary as JSON; runs that the file has already are kept, and the summary covers them.
 #
 # A round measures each set and size with both switches, one after the other, which take turns in coming first. Switch
-# on CPU 0, generator and all else on CPU 1. A run fails unless all rules were accepted, packets arrive, and the
-# counters of flows have all packets that the switch received but 0.1 %. Cycles are those of the switch's thread for a
-# packet, without empty polls; ratios are Open vSwitch's to mswitch's cycles, mswitch's to Open vSwitch's throughput.
-# Exit code 1 if mswitch failed; failures of either switch are named.
+# on CPU 0, generator and all else on CPU 1. The generator sends 64 packets at a time, 32 to each of a port's two
+# queues: with fewer, a switch that waits for packets takes small batches, and one that is behind takes full ones. A run
+# fails unless all rules were accepted, packets arrive, and the counters of flows have all packets that the switch
+# received but 0.1 %. Cycles are those of the switch's thread for a packet, without empty polls; ratios are Open
+# vSwitch's to mswitch's cycles, mswitch's to Open vSwitch's throughput. Exit code 1 if mswitch failed; failures of
+# either switch are named.
 #
 # MSWITCH and MSWITCH_GENERATOR name the programs (default: those in target). Needs root, jq, openvswitch-switch-dpdk.
 set -euo pipefail
@@ -30,7 +33,8 @@ set -euo pipefail
 . "$(dirname "$0")/testbed.sh"
 # shellcheck source=bench/one-way.sh
 . "$(dirname "$0")/one-way.sh"
-rounds=3 seconds=2 only=port,l2,l3,exact,acl,pipeline,masks sizes='' flows='' patience=180 switches=mswitch,ovs out=''
+rounds=3 seconds=2 only=port,l2,l3,exact,acl,pipeline,masks sizes='' flows='' bytes=64 patience=180
+switches=mswitch,ovs out=''
 generator=${MSWITCH_GENERATOR:-$here/../target/generator/mswitch-generator}
 # The generator's limit.
 most_flows=1048576
@@ -43,6 +47,7 @@ while [ $# -gt 0 ]; do
     --only) only=$2 ;;
     --sizes) sizes=$2 ;;
     --flows) flows=$2 ;;
+    --bytes) bytes=$2 ;;
     --patience) patience=$2 ;;
     --switch) switches=$2 ;;
     --out) out=$2 ;;
@@ -70,7 +75,7 @@ most_rules() {
   esac
 }
 
-for value in "$rounds" "$seconds" "$patience" ${flows:+"$flows"} ${sizes//,/ }; do
+for value in "$rounds" "$seconds" "$patience" ${flows:+"$flows"} ${sizes//,/ } ${bytes//,/ }; do
   [[ $value =~ ^[1-9][0-9]{0,6}$ ]] || fail "$value: expected a whole number above 0"
 done
 IFS=, read -r -a sets <<<"$only"
@@ -78,13 +83,16 @@ IFS=, read -r -a both <<<"$switches"
 for name in "${both[@]}"; do
   case $name in mswitch | ovs) ;; *) fail "--switch $name: expected mswitch or ovs" ;; esac
 done
-# The work of a round: SET:SIZE.
+# The work of a round: SET SIZE BYTES.
 work=() wanted=${sizes//,/ }
 for name in "${sets[@]}"; do
   default=$(default_sizes "$name")
   for size_of in ${wanted:-$default}; do
     [ "$size_of" -le "$(most_rules "$name")" ] || fail "--sizes $size_of: $name has at most $(most_rules "$name") rules"
-    work+=("$name:$size_of")
+    for length in ${bytes//,/ }; do
+      if [ "$length" -lt 64 ] || [ "$length" -gt 1518 ]; then fail "--bytes $length: expected 64 to 1518"; fi
+      work+=("$name $size_of $length")
+    done
   done
 done
 [ -x "$mswitch" ] || fail "$mswitch is missing: cargo build --release -p mswitch"
@@ -97,7 +105,7 @@ if [ -n "$out" ]; then
 fi
 set_up
 : >"$dir/results"
-if [ -n "$out" ] && [ -s "$out" ]; then jq -c '.runs[]' "$out" >"$dir/results"; fi
+if [ -n "$out" ] && [ -s "$out" ]; then jq -c '.runs[] | .bytes //= 64' "$out" >"$dir/results"; fi
 first_round=$(jq -s 'map(.round) | max // 0' "$dir/results")
 
 # prepare SET SIZE: writes rules and traffic; sets `entries` and `packets`, the generator's options.
@@ -186,34 +194,34 @@ reasons() {
   fi
 }
 
-# run SET SIZE NAME: appends to the results.
+# run SET SIZE BYTES NAME: appends to the results.
 run() {
   wrong='' load_seconds=null matched=0 arrived=0 pps=0 span=1
   : >"$dir/report.json"
-  start "$3"
+  start "$4"
   load_rules
   local memory found='{}' table=''
   if [ "$1" = pipeline ]; then table=table=4; fi
-  if [ -z "$wrong" ]; then traffic "$3" --size 64 "${packets[@]}"; fi
+  if [ -z "$wrong" ]; then traffic "$4" --size "$3" --burst 64 "${packets[@]}"; fi
   if [ -z "$wrong" ]; then
-    arrived=$(received "$3")
-    found=$(work_of "$3" 2>/dev/null) || wrong="no packet within $seconds s"
+    arrived=$(received "$4")
+    found=$(work_of "$4" 2>/dev/null) || wrong="no packet within $seconds s"
     waits_for 10 counted "$table" || wrong="flows counted $matched of $arrived packets"
     jq -e '.directions[0].received > 0' "$dir/report.json" >/dev/null || wrong="no packet came back"
   fi
   if [ -z "$wrong" ]; then
-    found=$(jq -c --argjson why "$(reasons "$3")" '. + $why' <<<"$found")
+    found=$(jq -c --argjson why "$(reasons "$4")" '. + $why' <<<"$found")
   fi
   memory=$(awk '/^VmRSS/ { print $2 / 1024 }' "/proc/$process/status" || echo 0)
   kill -0 "$process" 2>/dev/null || wrong="the switch has stopped: $(tail -3 "$folder"/*log | tail -1)"
   stop_ours
   stop_ovs
-  jq -nc --argjson round "$number" --arg set "$1" --argjson size "$2" --arg switch "$3" --argjson entries "$entries" \
-    --argjson flows "$traffic_flows" --argjson load "$load_seconds" --argjson memory "${memory:-0}" --arg wrong "$wrong" \
+  jq -nc --argjson round "$number" --arg set "$1" --argjson size "$2" --argjson bytes "$3" --arg switch "$4" \
+    --argjson entries "$entries" --argjson flows "$traffic_flows" --argjson load "$load_seconds" --argjson memory "${memory:-0}" --arg wrong "$wrong" \
     --argjson arrived "${arrived:-0}" --argjson matched "${matched:-0}" --argjson work "${found:-null}" --argjson pps "$pps" \
     --argjson span "$span" \
     --slurpfile report "$dir/report.json" '
-    {round: $round, set: $set, size: $size, flows: $flows, switch: $switch, entries: $entries, load_seconds: $load,
+    {round: $round, set: $set, size: $size, bytes: $bytes, flows: $flows, switch: $switch, entries: $entries, load_seconds: $load,
      memory_mib: $memory} +
     if $wrong != "" then {failed: $wrong}
     else {pps: (if $pps < 1e6 then $work.packets / $span else $pps end),
@@ -238,13 +246,13 @@ line_of='
 summarize() {
   jq -s "$jq_reports"'
     def of($name): map(select(.switch == $name and (.failed | not)));
-    {format: 1, runs: ., summary: (group_by([.set, .flows != .size and .set != "masks", .size, .flows]) | map(
+    {format: 1, runs: ., summary: (group_by([.set, .flows != .size and .set != "masks", .size, .flows, .bytes]) | map(
       . as $all | of("mswitch") as $ours | of("ovs") as $theirs |
       [$ours[] as $o | $theirs[] | select(.round == $o.round) | [$o, .]] as $pairs |
       def figures: if length == 0 then null else {pps: (map(.pps) | spread), cycles: (map(.cycles) | spread),
         load_seconds: (map(.load_seconds) | spread), memory_mib: (map(.memory_mib) | spread),
         near_ceiling: any(.near_ceiling)} end;
-      {set: .[0].set, size: .[0].size, flows: .[0].flows, entries: .[0].entries, rounds: ($pairs | length),
+      {set: .[0].set, size: .[0].size, bytes: .[0].bytes, flows: .[0].flows, entries: .[0].entries, rounds: ($pairs | length),
        mswitch: ($ours | figures), ovs: ($theirs | figures),
        throughput_ratio: (if $pairs == [] then null else $pairs | map(.[0].pps / .[1].pps) | spread end),
        cycles_ratio: (if $pairs == [] then null else $pairs | map(.[1].cycles / .[0].cycles) | spread end),
@@ -256,7 +264,7 @@ summarize() {
     def figures($name): if . == null then "\($name) -" else
       "\($name) \(.pps | map_values(. / 1e6) | show) Mpps\(if .near_ceiling then " *" else "" end), " +
       "\(.cycles | show) cycles, loaded in \(.load_seconds | show) s, \(.memory_mib.median | round) MiB" end;
-    .summary[] | "  \(.set), \(.size) rules (\(.entries) flows of OpenFlow, \(.flows) in the traffic):",
+    .summary[] | "  \(.set), \(.size) rules (\(.entries) flows of OpenFlow, \(.flows) in the traffic), \(.bytes) bytes:",
       "    \(.mswitch | figures("mswitch"))", "    \(.ovs | figures("ovs"))",
       (select(.cycles_ratio) |
         "    ratios: throughput \(.throughput_ratio | show), cycles \(.cycles_ratio | show)"),
@@ -266,11 +274,12 @@ summarize() {
 trap 'if [ -s "$dir/results" ]; then summarize || true; fi; clean_up' EXIT
 for number in $(seq $((first_round + 1)) $((first_round + rounds))); do
   for item in "${work[@]}"; do
-    echo "round $number: ${item%:*}, ${item#*:} rules"
-    prepare "${item%:*}" "${item#*:}"
+    read -r name size_of length <<<"$item"
+    echo "round $number: $name, $size_of rules, $length bytes"
+    prepare "$name" "$size_of"
     order=("${both[@]}")
     if [ $((number % 2)) = 0 ] && [ ${#both[@]} = 2 ]; then order=("${both[1]}" "${both[0]}"); fi
-    for name in "${order[@]}"; do run "${item%:*}" "${item#*:}" "$name"; done
+    for switch in "${order[@]}"; do run "$name" "$size_of" "$length" "$switch"; done
   done
 done
 jq -se --argjson first "$first_round" 'all(.round <= $first or .switch != "mswitch" or (.failed | not))' \

@@ -1,0 +1,98 @@
+//! Draws the pictures of `bench/rules.sh` from its reports:
+//! `cargo run -p mswitch-bench-run --example rules -- docs/plots REPORT.json...`
+
+use std::error::Error;
+use std::path::Path;
+
+use bench_run::plot::{Kind, Line, Lines, Point};
+use serde_json::Value;
+
+/// Switches in reports, and their names in the pictures.
+const SWITCHES: [(&str, &str); 2] = [("mswitch", "mswitch"), ("ovs", "Open vSwitch")];
+/// Bytes of the packets with which numbers of rules are compared.
+const BYTES: f64 = 64.0;
+/// Numbers of rules with which sizes of packets are compared, and what they are called.
+const RULES: [(f64, &str); 2] = [(10.0, "10 rules"), (100.0, "100 rules")];
+/// Sets of rules: their names in reports, and what they match.
+const SETS: [(&str, &str); 2] = [("l2", "Ethernet addresses"), ("l3", "IPv4 addresses")];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args_os().skip(1);
+    let folder = arguments.next().ok_or("usage: rules FOLDER REPORT.json...")?;
+    let mut rows: Vec<Value> = vec![];
+    for report in arguments {
+        let mut report: Value = serde_json::from_slice(&std::fs::read(report)?)?;
+        rows.append(report["summary"].as_array_mut().ok_or("the report has no summary")?);
+    }
+    for (set, what) in SETS {
+        let of_set: Vec<&Value> = rows.iter().filter(|row| row["set"] == set).collect();
+        let write =
+            |kind: &str, plot: Lines| std::fs::write(Path::new(&folder).join(format!("rules-{set}-{kind}.svg")), plot.svg());
+        write("rate", by_rules(&of_set, &format!("64 B, rules for {what}: rate"), "Mpps", "pps", 1e-6))?;
+        write("cycles", by_rules(&of_set, &format!("64 B, rules for {what}: cycles"), "cycles a packet", "cycles", 1.0))?;
+        write("sizes", by_bytes(&of_set, &format!("Rules for {what}: rate by size of packets")))?;
+    }
+    Ok(())
+}
+
+/// A figure of both switches against the number of rules.
+fn by_rules(rows: &[&Value], title: &str, y: &str, figure: &str, unit: f64) -> Lines {
+    let line = |(series, (switch, _)): (usize, &(&str, &str))| {
+        let point = |row: &&Value| {
+            let is_wanted = number(row, "bytes") == BYTES && row["flows"] == row["size"];
+            is_wanted.then(|| point(number(row, "size"), &row[switch][figure], unit)).flatten()
+        };
+        Line { series, dashed: false, points: sorted(rows.iter().filter_map(point).collect()) }
+    };
+    Lines {
+        title: title.to_owned(),
+        x: "rules".to_owned(),
+        x_scale: Kind::Logarithmic,
+        y: y.to_owned(),
+        scale: Kind::Logarithmic,
+        ticks: vec![],
+        series: SWITCHES.iter().map(|(_, name)| (*name).to_owned()).collect(),
+        lines: SWITCHES.iter().enumerate().map(line).collect(),
+    }
+}
+
+/// The rate of both switches with few rules against the size of packets.
+fn by_bytes(rows: &[&Value], title: &str) -> Lines {
+    let cases: Vec<_> = SWITCHES.iter().flat_map(|switch| RULES.map(|rules| (switch, rules))).collect();
+    let line = |(series, ((switch, _), (rules, _))): (usize, &(&(&str, &str), (f64, &str)))| {
+        let point = |row: &&Value| {
+            let bytes = number(row, "bytes");
+            (number(row, "size") == *rules).then(|| point(bytes, &row[switch]["pps"], bytes * 8e-9)).flatten()
+        };
+        Line { series, dashed: false, points: sorted(rows.iter().filter_map(point).collect()) }
+    };
+    let lines: Vec<Line> = cases.iter().enumerate().map(line).collect();
+    let mut ticks: Vec<f64> = lines.iter().flat_map(|line| line.points.iter().map(|point| point.x)).collect();
+    ticks.sort_by(f64::total_cmp);
+    ticks.dedup();
+    Lines {
+        title: title.to_owned(),
+        x: "bytes".to_owned(),
+        x_scale: Kind::Logarithmic,
+        y: "Gbit/s".to_owned(),
+        scale: Kind::Linear,
+        ticks,
+        series: cases.iter().map(|((_, switch), (_, rules))| format!("{switch}, {rules}")).collect(),
+        lines,
+    }
+}
+
+/// A point of a figure with its spread; `None` where the switch failed.
+fn point(x: f64, figure: &Value, unit: f64) -> Option<Point> {
+    let [y, low, high] = ["median", "min", "max"].map(|key| figure[key].as_f64().map(|value| value * unit));
+    Some(Point { x, y: y?, range: Some((low?, high?)) })
+}
+
+fn number(row: &Value, key: &str) -> f64 {
+    row[key].as_f64().unwrap_or_default()
+}
+
+fn sorted(mut points: Vec<Point>) -> Vec<Point> {
+    points.sort_by(|a, b| a.x.total_cmp(&b.x));
+    points
+}
