@@ -26,10 +26,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     for (set, what) in SETS {
         let of_set: Vec<&Value> = rows.iter().filter(|row| row["set"] == set).collect();
-        let write =
-            |kind: &str, plot: Lines| std::fs::write(Path::new(&folder).join(format!("rules-{set}-{kind}.svg")), plot.svg());
+        let write = |kind: &str, plot: Lines| {
+            std::fs::write(Path::new(&folder).join(format!("rules-{set}-{kind}.svg")), plot.svg())
+        };
         write("rate", by_rules(&of_set, &format!("64 B, rules for {what}: rate"), "Mpps", "pps", 1e-6))?;
-        write("cycles", by_rules(&of_set, &format!("64 B, rules for {what}: cycles"), "cycles a packet", "cycles", 1.0))?;
+        write(
+            "cycles",
+            by_rules(&of_set, &format!("64 B, rules for {what}: cycles"), "cycles a packet", "cycles", 1.0),
+        )?;
         write("sizes", by_bytes(&of_set, &format!("Rules for {what}: rate by size of packets")))?;
     }
     Ok(())

@@ -9,7 +9,7 @@
 
 use super::Worker;
 use super::fronts::Fronts;
-use super::way_cache::{Key, Place};
+use super::way_cache::{Key, Place, Spared};
 use super::ways::{MOST, Ways};
 use crate::code::Code;
 use crate::shortcut::Leaves;
@@ -43,7 +43,7 @@ pub struct Found<'a> {
     worker: &'a mut Worker,
     view: &'a View,
     count: usize,
-    eighths: u64,
+    spared: Spared,
 }
 
 impl Worker {
@@ -67,7 +67,7 @@ impl Worker {
         Some(Found {
             view,
             count: count.filter(|count| *count > 0)?,
-            eighths: remembered.eighths,
+            spared: remembered.spared,
             worker: self,
         })
     }
@@ -118,7 +118,7 @@ impl Found<'_> {
     /// Counts the packets by all entries on their ways at time `now`, and tells how each leaves, in order.
     #[inline]
     pub fn follow(self, now: u64, mut leave: impl FnMut(Leaves)) {
-        let Self { worker, view, count, eighths } = self;
+        let Self { worker, view, count, spared } = self;
         worker.begin(view);
         let Lookups { lens, slots, .. } = &worker.found;
         let Ways { cache, fronts, followed, unparsed, .. } = &mut worker.ways;
@@ -131,7 +131,7 @@ impl Found<'_> {
             way.leaves().into_iter().for_each(&mut leave);
         }
         cache.count(count, count);
-        cache.end(eighths);
+        cache.end(spared);
         let packets = count as u64;
         fronts.end(packets, packets, packets);
         *followed += packets;

@@ -14,7 +14,7 @@ use pipeline::env::Env;
 use pipeline::interp::{Dropped, Received};
 
 use super::fronts::Fronts;
-use super::way_cache::{Key, Outcome, Place, WayCache};
+use super::way_cache::{Key, Outcome, Place, Spared, WayCache};
 use super::{Effect, Effects, Fate, Form, Machine, Worker};
 use crate::form;
 use crate::layout::word;
@@ -71,24 +71,23 @@ impl Lookup {
 pub(super) struct Remembered<'a> {
     view: &'a View,
     pub(super) special: &'a Special,
-    /// Eighths of the packets that must find their way for the lookups to pay.
-    pub(super) eighths: u64,
+    /// What they are spared.
+    pub(super) spared: Spared,
 }
 
 impl<'a> Remembered<'a> {
-    /// That of a view. One lookup in a list of few entries or in a hash takes little longer than one in the cache: what is
-    /// spared is the code around it.
+    /// That of a view. One lookup in a list of few entries or in a hash takes little longer than one in the cache.
     pub(super) fn of(view: &'a View) -> Option<Self> {
         let special = view.special.as_deref()?;
         let (_, words) = special.code.flow_key()?;
         let first = special.first_table.and_then(|id| view.tables.get(id.index()));
-        let eighths = match first.map(|first| first.reader.form) {
-            _ if special.looks_up_several() => 4,
-            Some(form::Form::Classifier | form::Form::Prefix) => 4,
-            Some(form::Form::Exact | form::Form::Scan) => 7,
+        let spared = match first.map(|first| first.reader.form) {
+            _ if special.looks_up_several() => Spared::Lookups,
+            Some(form::Form::Classifier | form::Form::Prefix) => Spared::Lookups,
+            Some(form::Form::Exact | form::Form::Scan) => Spared::Code,
             None => return None,
         };
-        (words <= MOST_WORDS).then_some(Self { view, special, eighths })
+        (words <= MOST_WORDS).then_some(Self { view, special, spared })
     }
 }
 
@@ -153,7 +152,7 @@ impl Worker {
                 });
             }
         }
-        ways.cache.end(remembered.eighths);
+        ways.cache.end(remembered.spared);
         ways.all_leave = all_leave;
         self.ways = ways;
     }
