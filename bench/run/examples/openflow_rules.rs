@@ -1,5 +1,5 @@
 //! Draws the pictures of `bench/rules.sh` from its reports:
-//! `cargo run -p mswitch-bench-run --example rules -- docs/plots REPORT.json...`
+//! `cargo run -p mswitch-bench-run --example openflow_rules -- docs/plots REPORT.json...`
 
 use std::error::Error;
 use std::path::Path;
@@ -18,7 +18,7 @@ const SETS: [(&str, &str); 2] = [("l2", "Ethernet addresses"), ("l3", "IPv4 addr
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args_os().skip(1);
-    let folder = arguments.next().ok_or("usage: rules FOLDER REPORT.json...")?;
+    let folder = arguments.next().ok_or("usage: openflow_rules FOLDER REPORT.json...")?;
     let mut rows: Vec<Value> = vec![];
     for report in arguments {
         let mut report: Value = serde_json::from_slice(&std::fs::read(report)?)?;
