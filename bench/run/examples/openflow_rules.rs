@@ -62,15 +62,18 @@ fn by_rules(rows: &[&Value], title: &str, y: &str, figure: &str, unit: f64) -> L
 
 /// The rate of both switches with few rules against the size of packets.
 fn by_bytes(rows: &[&Value], title: &str) -> Lines {
-    let cases: Vec<_> = SWITCHES.iter().flat_map(|switch| RULES.map(|rules| (switch, rules))).collect();
-    let line = |(series, ((switch, _), (rules, _))): (usize, &(&(&str, &str), (f64, &str)))| {
+    let cases = SWITCHES.iter().flat_map(|switch| RULES.iter().map(move |rules| (switch, rules)));
+    let mut series = vec![];
+    let mut lines = vec![];
+    for ((switch, its_name), (rules, how_many)) in cases {
         let point = |row: &&Value| {
             let bytes = number(row, "bytes");
             (number(row, "size") == *rules).then(|| point(bytes, &row[switch]["pps"], bytes * 8e-9)).flatten()
         };
-        Line { series, dashed: false, points: sorted(rows.iter().filter_map(point).collect()) }
-    };
-    let lines: Vec<Line> = cases.iter().enumerate().map(line).collect();
+        let points = sorted(rows.iter().filter_map(point).collect());
+        lines.push(Line { series: series.len(), dashed: false, points });
+        series.push(format!("{its_name}, {how_many}"));
+    }
     let mut ticks: Vec<f64> = lines.iter().flat_map(|line| line.points.iter().map(|point| point.x)).collect();
     ticks.sort_by(f64::total_cmp);
     ticks.dedup();
@@ -81,7 +84,7 @@ fn by_bytes(rows: &[&Value], title: &str) -> Lines {
         y: "Gbit/s".to_owned(),
         scale: Kind::Linear,
         ticks,
-        series: cases.iter().map(|((_, switch), (_, rules))| format!("{switch}, {rules}")).collect(),
+        series,
         lines,
     }
 }
