@@ -1,8 +1,8 @@
 //! One connection, whatever its transport: bytes in, messages to the switch, its messages out.
 //!
 //! One task does both directions, so that nothing is shared. A turn processes at most [`TURN`] messages, ends with the
-//! first one behind [`TURN_TIME`], and then yields; requests are not read while replies pile up, which bounds the memory of a peer that
-//! reads nothing.
+//! first one behind [`TURN_TIME`], and then yields; requests are not read while replies pile up, which bounds the
+//! memory of a peer that reads nothing.
 
 use std::io;
 use std::pin::pin;
@@ -20,7 +20,7 @@ use crate::frames::{BadLength, Frames};
 use crate::shared::Connected;
 use crate::timers::{Due, Policy, Timers};
 
-/// Messages of one connection that are processed before others have their turn. To yield costs about as much as ten
+/// Messages of one connection that are processed before others have their turn. To yield costs more than two
 /// changes of flows: the runtime wakes its other thread, which may take the connection over.
 const TURN: usize = 512;
 /// Nanoseconds after which a message ends its turn.

@@ -9,8 +9,8 @@
 //! - ways of the current epoch were met in the view and after the changes that [`WayCache::begin`] was last given: any
 //!   other view or change begins an epoch, and no slot of an earlier one is compared equal. So the addresses of a way
 //!   that is found are those of live statistics, as long as the caller holds that view;
-//! - the cache has at most [`Spared::most_slots`] slots. It grows when ways of the current epoch displace each other, and
-//!   pauses while too few packets find theirs: traffic of ever new flows costs one of [`PAUSE`] windows what a miss
+//! - the cache has at most [`Spared::most_slots`] slots. It grows when ways of the current epoch displace each other,
+//!   and pauses while too few packets find theirs: traffic of ever new flows costs one of [`PAUSE`] windows what a miss
 //!   costs.
 
 use pipeline::interp::Dropped;
@@ -34,8 +34,8 @@ const FEWEST_SLOTS: usize = 2048;
 const GROWTH: usize = 4;
 /// Slots at most, 4 MiB, unless ways spare much.
 const MANY_SLOTS: usize = 32_768;
-/// Slots at most if they do: 32 MiB, for 200,000 flows. In one step, since packets wait while what the cache had before is
-/// given back to the kernel.
+/// Slots at most if they do: 32 MiB, for 200,000 flows. The last step is a large one, because packets wait while the
+/// memory of the cache before goes back to the kernel: 4 MiB then, not 16.
 const MOST_SLOTS: usize = 262_144;
 /// Step between epochs: their low bits are left to the numbers of fronts.
 const EPOCH: u32 = MOST_FRONTS as u32 + 1;
@@ -60,7 +60,7 @@ impl Spared {
         }
     }
 
-    /// Slots at most. Where many flows meet in memory, a lookup among few entries costs less than one in the cache.
+    /// Slots at most. A hash of 100,000 entries waits for memory no longer than a cache of as many ways.
     fn most_slots(self) -> usize {
         match self {
             Self::Code => MANY_SLOTS,
