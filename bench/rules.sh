@@ -95,6 +95,7 @@ for name in "${sets[@]}"; do
     done
   done
 done
+[ ${#work[@]} -gt 0 ] || fail "nothing to measure: --only, --sizes or --bytes is empty"
 [ -x "$mswitch" ] || fail "$mswitch is missing: cargo build --release -p mswitch"
 [ -x "$generator" ] || fail "$generator is missing: make generator"
 if [ -n "$out" ]; then

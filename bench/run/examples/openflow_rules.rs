@@ -43,8 +43,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn by_rules(rows: &[&Value], title: &str, y: &str, figure: &str, unit: f64) -> Lines {
     let line = |(series, (switch, _)): (usize, &(&str, &str))| {
         let point = |row: &&Value| {
-            let is_wanted = number(row, "bytes") == BYTES && row["flows"] == row["size"];
-            is_wanted.then(|| point(number(row, "size"), &row[switch][figure], unit)).flatten()
+            (bytes_of(row) == BYTES && has_a_flow_for_each(row))
+                .then(|| point(number(row, "size"), &row[switch][figure], unit))
+                .flatten()
         };
         Line { series, dashed: false, points: sorted(rows.iter().filter_map(point).collect()) }
     };
@@ -67,8 +68,10 @@ fn by_bytes(rows: &[&Value], title: &str) -> Lines {
     let mut lines = vec![];
     for ((switch, its_name), (rules, how_many)) in cases {
         let point = |row: &&Value| {
-            let bytes = number(row, "bytes");
-            (number(row, "size") == *rules).then(|| point(bytes, &row[switch]["pps"], bytes * 8e-9)).flatten()
+            let bytes = bytes_of(row);
+            (number(row, "size") == *rules && has_a_flow_for_each(row))
+                .then(|| point(bytes, &row[switch]["pps"], bytes * 8e-9))
+                .flatten()
         };
         let points = sorted(rows.iter().filter_map(point).collect());
         lines.push(Line { series: series.len(), dashed: false, points });
@@ -93,6 +96,16 @@ fn by_bytes(rows: &[&Value], title: &str) -> Lines {
 fn point(x: f64, figure: &Value, unit: f64) -> Option<Point> {
     let [y, low, high] = ["median", "min", "max"].map(|key| figure[key].as_f64().map(|value| value * unit));
     Some(Point { x, y: y?, range: Some((low?, high?)) })
+}
+
+/// Bytes of the packets; reports had none when all were of one size.
+fn bytes_of(row: &Value) -> f64 {
+    row["bytes"].as_f64().unwrap_or(BYTES)
+}
+
+/// Whether the traffic has one flow for each rule.
+fn has_a_flow_for_each(row: &Value) -> bool {
+    row["flows"] == row["size"]
 }
 
 fn number(row: &Value, key: &str) -> f64 {

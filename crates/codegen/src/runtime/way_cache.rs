@@ -9,8 +9,8 @@
 //! - ways of the current epoch were met in the view and after the changes that [`WayCache::begin`] was last given: any
 //!   other view or change begins an epoch, and no slot of an earlier one is compared equal. So the addresses of a way
 //!   that is found are those of live statistics, as long as the caller holds that view;
-//! - the cache has at most [`Spared::most_slots`] slots. It grows when ways of the current epoch displace each other,
-//!   and pauses while too few packets find theirs: traffic of ever new flows costs one of [`PAUSE`] windows what a miss
+//! - the cache grows to at most [`Spared::most_slots`] slots, when ways of the current epoch displace each other, and
+//!   does not shrink. It pauses while too few packets find theirs: traffic of ever new flows costs one of [`PAUSE`] windows what a miss
 //!   costs.
 
 use pipeline::interp::Dropped;
@@ -29,13 +29,13 @@ const MOST_LOOKUPS: usize = 6;
 const OUTCOME: usize = 7;
 const STATS: usize = LINE;
 const TABLES: usize = STATS + MOST_LOOKUPS;
-/// Slots at first, and how many times as many a cache that grows has: 256 KiB.
+/// Slots at first, 256 KiB, and the factor of each step but the last.
 const FEWEST_SLOTS: usize = 2048;
 const GROWTH: usize = 4;
 /// Slots at most, 4 MiB, unless ways spare much.
 const MANY_SLOTS: usize = 32_768;
-/// Slots at most if they do: 32 MiB, for 200,000 flows. The last step is a large one, because packets wait while the
-/// memory of the cache before goes back to the kernel: 4 MiB then, not 16.
+/// Slots at most if they do: 32 MiB, for 200,000 flows. The last step is eightfold, because packets wait while the memory
+/// of the cache before goes back to the kernel: 4 MiB, and 16 MiB if there were a step between.
 const MOST_SLOTS: usize = 262_144;
 /// Step between epochs: their low bits are left to the numbers of fronts.
 const EPOCH: u32 = MOST_FRONTS as u32 + 1;
@@ -60,7 +60,7 @@ impl Spared {
         }
     }
 
-    /// Slots at most. A hash of 100,000 entries waits for memory no longer than a cache of as many ways.
+    /// Slots at most. More would spare little code: a hash of many entries waits for memory as a cache of many ways does.
     fn most_slots(self) -> usize {
         match self {
             Self::Code => MANY_SLOTS,
