@@ -4,7 +4,7 @@
 # direction.
 #
 #   bench/rules.sh [--rounds N] [--seconds S] [--only SET,SET...] [--sizes N,N...] [--flows N] [--patience S]
-#                  [--bytes N,N...] [--switch mswitch,ovs] [--out FILE]
+#                  [--bytes N,N...] [--burst N] [--switch mswitch,ovs] [--out FILE]
 #
 # Sets, and their default sizes in rules (bench/rules.awk makes them):
 #   port      one rule, from port to port
@@ -20,9 +20,9 @@
 # --out: writes all runs and the summary as JSON; runs that the file has already are kept, and the summary covers them.
 #
 # A round measures each set and size with both switches, one after the other, which take turns in coming first. Switch
-# on CPU 0, generator and all else on CPU 1. The generator sends 64 packets at a time, 32 to each of a port's two
-# queues: with fewer, a switch that waits for packets takes small batches, and one that is behind takes full ones. A run
-# fails unless all rules were accepted, packets arrive, and the counters of flows have all packets that the switch
+# on CPU 0, generator and all else on CPU 1. The generator sends 64 packets at a time (--burst), 32 to each of a port's
+# two queues: with fewer, a switch that waits for packets takes small batches, and one that is behind takes full ones. A
+# run fails unless all rules were accepted, packets arrive, and the counters of flows have all packets that the switch
 # received but 0.1 %. Cycles are those of the switch's thread for a packet, without empty polls; ratios are Open
 # vSwitch's to mswitch's cycles, mswitch's to Open vSwitch's throughput. Exit code 1 if mswitch failed; failures of
 # either switch are named.
@@ -33,7 +33,7 @@ set -euo pipefail
 . "$(dirname "$0")/testbed.sh"
 # shellcheck source=bench/one-way.sh
 . "$(dirname "$0")/one-way.sh"
-rounds=3 seconds=2 only=port,l2,l3,exact,acl,pipeline,masks sizes='' flows='' bytes=64 patience=180
+rounds=3 seconds=2 only=port,l2,l3,exact,acl,pipeline,masks sizes='' flows='' bytes=64 burst=64 patience=180
 switches=mswitch,ovs out=''
 generator=${MSWITCH_GENERATOR:-$here/../target/generator/mswitch-generator}
 # The generator's limit.
@@ -48,6 +48,7 @@ while [ $# -gt 0 ]; do
     --sizes) sizes=$2 ;;
     --flows) flows=$2 ;;
     --bytes) bytes=$2 ;;
+    --burst) burst=$2 ;;
     --patience) patience=$2 ;;
     --switch) switches=$2 ;;
     --out) out=$2 ;;
@@ -75,7 +76,7 @@ most_rules() {
   esac
 }
 
-for value in "$rounds" "$seconds" "$patience" ${flows:+"$flows"} ${sizes//,/ } ${bytes//,/ }; do
+for value in "$rounds" "$seconds" "$patience" "$burst" ${flows:+"$flows"} ${sizes//,/ } ${bytes//,/ }; do
   [[ $value =~ ^[1-9][0-9]{0,6}$ ]] || fail "$value: expected a whole number above 0"
 done
 IFS=, read -r -a sets <<<"$only"
@@ -203,7 +204,7 @@ run() {
   load_rules
   local memory found='{}' table=''
   if [ "$1" = pipeline ]; then table=table=4; fi
-  if [ -z "$wrong" ]; then traffic "$4" --size "$3" --burst 64 "${packets[@]}"; fi
+  if [ -z "$wrong" ]; then traffic "$4" --size "$3" --burst "$burst" "${packets[@]}"; fi
   if [ -z "$wrong" ]; then
     arrived=$(received "$4")
     found=$(work_of "$4" 2>/dev/null) || wrong="no packet within $seconds s"
@@ -218,12 +219,13 @@ run() {
   stop_ours
   stop_ovs
   jq -nc --argjson round "$number" --arg set "$1" --argjson size "$2" --argjson bytes "$3" --arg switch "$4" \
-    --argjson entries "$entries" --argjson flows "$traffic_flows" --argjson load "$load_seconds" --argjson memory "${memory:-0}" --arg wrong "$wrong" \
+    --argjson entries "$entries" --argjson flows "$traffic_flows" --argjson load "$load_seconds" \
+    --argjson memory "${memory:-0}" --arg wrong "$wrong" \
     --argjson arrived "${arrived:-0}" --argjson matched "${matched:-0}" --argjson work "${found:-null}" --argjson pps "$pps" \
     --argjson span "$span" \
     --slurpfile report "$dir/report.json" '
-    {round: $round, set: $set, size: $size, bytes: $bytes, flows: $flows, switch: $switch, entries: $entries, load_seconds: $load,
-     memory_mib: $memory} +
+    {round: $round, set: $set, size: $size, bytes: $bytes, flows: $flows, switch: $switch, entries: $entries,
+     load_seconds: $load, memory_mib: $memory} +
     if $wrong != "" then {failed: $wrong}
     else {pps: (if $pps < 1e6 then $work.packets / $span else $pps end),
       near_ceiling: $report[0].core.near_ceiling, missed: ([$arrived - $matched, 0] | max / $arrived)} + $work end' \
@@ -253,8 +255,8 @@ summarize() {
       def figures: if length == 0 then null else {pps: (map(.pps) | spread), cycles: (map(.cycles) | spread),
         load_seconds: (map(.load_seconds) | spread), memory_mib: (map(.memory_mib) | spread),
         near_ceiling: any(.near_ceiling)} end;
-      {set: .[0].set, size: .[0].size, bytes: .[0].bytes, flows: .[0].flows, entries: .[0].entries, rounds: ($pairs | length),
-       mswitch: ($ours | figures), ovs: ($theirs | figures),
+      {set: .[0].set, size: .[0].size, bytes: .[0].bytes, flows: .[0].flows, entries: .[0].entries,
+       rounds: ($pairs | length), mswitch: ($ours | figures), ovs: ($theirs | figures),
        throughput_ratio: (if $pairs == [] then null else $pairs | map(.[0].pps / .[1].pps) | spread end),
        cycles_ratio: (if $pairs == [] then null else $pairs | map(.[1].cycles / .[0].cycles) | spread end),
        failures: [$all[] | select(.failed) | "\(.switch): \(.failed)"]}))}' "$dir/results" >"$dir/summary.json"
