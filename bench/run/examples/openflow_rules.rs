@@ -1,4 +1,4 @@
-//! Draws the pictures of `bench/rules.sh` from its reports:
+//! Draws the pictures of `bench/rules.sh` from its reports, of the sets that these have:
 //! `cargo run -p mswitch-bench-run --example openflow_rules -- docs/plots REPORT.json...`
 
 use std::error::Error;
@@ -21,13 +21,24 @@ fn main() -> Result<(), Box<dyn Error>> {
     let folder = arguments.next().ok_or("usage: openflow_rules FOLDER REPORT.json...")?;
     let mut rows: Vec<Value> = vec![];
     for report in arguments {
-        let mut report: Value = serde_json::from_slice(&std::fs::read(report)?)?;
-        rows.append(report["summary"].as_array_mut().ok_or("the report has no summary")?);
+        let of_report = |error: &dyn std::fmt::Display| format!("{}: {error}", report.display());
+        let bytes = std::fs::read(&report).map_err(|error| of_report(&error))?;
+        let mut value: Value = serde_json::from_slice(&bytes).map_err(|error| of_report(&error))?;
+        rows.append(
+            value["summary"].as_array_mut().ok_or_else(|| of_report(&"no report of bench/rules.sh"))?,
+        );
+    }
+    if rows.is_empty() {
+        return Err("nothing to draw: name reports that bench/rules.sh --out has written".into());
     }
     for (set, what) in SETS {
         let of_set: Vec<&Value> = rows.iter().filter(|row| row["set"] == set).collect();
+        if of_set.is_empty() {
+            continue;
+        }
         let write = |kind: &str, plot: Lines| {
-            std::fs::write(Path::new(&folder).join(format!("rules-{set}-{kind}.svg")), plot.svg())
+            let path = Path::new(&folder).join(format!("rules-{set}-{kind}.svg"));
+            std::fs::write(&path, plot.svg()).map_err(|error| format!("{}: {error}", path.display()))
         };
         write("rate", by_rules(&of_set, &format!("64 B, rules for {what}: rate"), "Mpps", "pps", 1e-6))?;
         write(
