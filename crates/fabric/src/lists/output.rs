@@ -218,11 +218,13 @@ pub struct OutputList<'a> {
 impl<'a> OutputList<'a> {
     /// The list that starts at run `head`.
     pub(crate) fn new(batch: &'a RxBatch, runs: &'a mut RunPool, head: u32) -> Self {
-        let (mut at, mut count) = (head, 0);
-        while let Some(run) = runs.get(at) {
-            count += u32::from(run.count);
-            at = run.next;
-        }
+        let count = outputs(runs, head);
+        Self::counted(batch, runs, head, count)
+    }
+
+    /// The list that starts at run `head` and has `count` outputs.
+    pub(crate) fn counted(batch: &'a RxBatch, runs: &'a mut RunPool, head: u32, count: u32) -> Self {
+        debug_assert_eq!(count, outputs(runs, head));
         Self { batch, runs, head, count }
     }
 
@@ -369,6 +371,12 @@ impl<'a> OutputList<'a> {
     pub(crate) fn iter(&self) -> Outputs<'_> {
         Outputs { batch: self.batch, runs: self.runs, at: self.head, v: 0, end: 0 }
     }
+}
+
+/// Number of outputs of the list that starts at run `head`.
+fn outputs(runs: &RunPool, head: u32) -> u32 {
+    let each = std::iter::successors(runs.get(head), |run| runs.get(run.next));
+    each.map(|run| u32::from(run.count)).sum()
 }
 
 /// For each output of the list that starts at run `head`, in order, whether it was refused.

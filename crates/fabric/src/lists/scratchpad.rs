@@ -16,9 +16,12 @@ use crate::worker::activity::Activity;
 struct List {
     head: u32,
     tail: u32,
+    /// Outputs counted so far: all but those from [`Open::uncounted`] on. A walk along the chain would wait for each run
+    /// in turn.
+    count: u32,
 }
 
-const EMPTY: List = List { head: NIL, tail: NIL };
+const EMPTY: List = List { head: NIL, tail: NIL, count: 0 };
 
 /// The run that was extended last: most outputs continue it.
 #[derive(Debug, Clone, Copy)]
@@ -27,7 +30,7 @@ struct Open {
     run: u32,
     /// The version that would continue it.
     next: u32,
-    /// The first version not yet counted in [`Scratchpad::outputs`].
+    /// The first version not yet counted in [`Scratchpad::outputs`] and [`List::count`].
     uncounted: u32,
 }
 
@@ -208,6 +211,7 @@ impl Scratchpad {
             {
                 run.count += len as u16 - 1;
                 self.outputs += len as usize;
+                self.count(lane, len);
             } else {
                 (v..v.saturating_add(len as u16)).for_each(|v| self.append(lane, v));
             }
@@ -228,9 +232,19 @@ impl Scratchpad {
     }
 
     /// Closes the open run.
+    #[inline(always)]
     fn close(&mut self) {
-        self.outputs = self.used();
-        self.open = CLOSED;
+        let Open { lane, next, uncounted, .. } = std::mem::replace(&mut self.open, CLOSED);
+        self.outputs += (next - uncounted) as usize;
+        self.count(lane, next - uncounted);
+    }
+
+    /// Counts outputs on a list.
+    #[inline(always)]
+    fn count(&mut self, lane: u32, outputs: u32) {
+        if let Some(list) = self.lists.get_mut(lane as usize) {
+            list.count += outputs;
+        }
     }
 
     /// Adds version `v` to the list, and returns the run that ends with it.
@@ -345,11 +359,13 @@ impl Scratchpad {
         batch: &RxBatch,
         mut deliver: impl FnMut(usize, &mut OutputList<'_>) -> bool,
     ) -> std::vec::Drain<'_, u32> {
+        self.close();
         let mut chosen = 0;
         for i in 0..self.active.len() {
             let lane = self.active[i];
             let list = std::mem::replace(&mut self.lists[lane as usize], EMPTY);
-            if deliver(lane as usize, &mut OutputList::new(batch, &mut self.runs, list.head)) {
+            if deliver(lane as usize, &mut OutputList::counted(batch, &mut self.runs, list.head, list.count))
+            {
                 self.active[chosen] = lane;
                 chosen += 1;
             }
@@ -371,6 +387,10 @@ mod tests {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             (state >> 16) % n
         };
+        let counted = |pad: &mut Scratchpad| {
+            pad.close();
+            pad.lists.iter().map(|list| list.count as usize).collect::<Vec<_>>()
+        };
         for round in 0..500 {
             let n = random(120) + 1;
             let packets: Vec<u16> = (0..n).map(|_| random(1 + round % 70) as u16).collect();
@@ -385,10 +405,12 @@ mod tests {
                 pad.outputs_from(head).map(|(v, _)| v).collect::<Vec<_>>()
             };
             assert_eq!(listed(&pad), expected);
+            assert_eq!(counted(&mut pad), [0, expected.len()]);
             // Later outputs go behind.
             pad.append(1, n as u16);
             expected.push(n as u16);
             assert_eq!(listed(&pad), expected);
+            assert_eq!(counted(&mut pad), [0, expected.len()]);
         }
     }
 
@@ -426,6 +448,12 @@ mod tests {
                     .collect::<Vec<(_, Vec<_>)>>()
             };
             assert_eq!(lists(&masks), lists(&single));
+            for pad in [&mut masks, &mut single] {
+                pad.close();
+                for list in &pad.lists {
+                    assert_eq!(list.count as usize, pad.outputs_from(list.head).count());
+                }
+            }
         }
     }
 }
