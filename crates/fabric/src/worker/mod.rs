@@ -2,7 +2,8 @@
 //!
 //! - `run.rs`: the thread: rounds of tasks; polling, watching, sleeping;
 //! - `state.rs`: the worker's state, which another thread can take over;
-//! - `moderation.rs`: rests between rounds under a light but steady load;
+//! - `moderation.rs`: rests between rounds under a light but steady load; `patience.rs`: polling through the pauses of a
+//!   dense one;
 //! - `watchdog.rs`: detects a worker that a client holds up and lets a stand-in take over;
 //! - `overrun.rs`: batches that a logic does not finish in time;
 //! - `probe.rs`, `janitor.rs`: helpers of the watchdog: identify the client; run jobs that may block;
@@ -18,6 +19,7 @@ pub(crate) mod handoff;
 pub(crate) mod janitor;
 pub(crate) mod moderation;
 pub(crate) mod overrun;
+pub(crate) mod patience;
 pub(crate) mod per_thread;
 pub(crate) mod probe;
 pub(crate) mod request;

@@ -6,13 +6,15 @@
 //! their senders told nothing, and takes what came as one batch. Fewer packets are taken at once, since their senders
 //! may wait for answers, and at more load the worker polls; there, latency counts and there is no core to save. The more
 //! packets come, the shorter are rests: a batch of [`GATHER`] is as cheap as a larger one. After such rests that more load
-//! soon ended, the worker polls for longer before the next ones ([`STEADIEST`]).
+//! soon ended, the worker polls for longer before the next ones ([`STEADIEST`]). More than a light load earns the worker
+//! [patience](crate::worker::patience) with its pauses.
 //!
 //! Invariant: a worker rests only between rounds, when no task is lent.
 
 use rustix::thread::{Timespec, nanosleep};
 
 use crate::clock;
+use crate::worker::patience::Patience;
 use crate::worker::run::Pace;
 
 /// Packets that come in a rest on average, at least.
@@ -69,6 +71,7 @@ pub(crate) struct Moderation {
     gathered: u64,
     /// Until when the worker does not rest, whatever the load.
     paused: u64,
+    patience: Patience,
 }
 
 impl Moderation {
@@ -87,12 +90,22 @@ impl Moderation {
             unchanged: 0,
             gathered: 0,
             paused: 0,
+            patience: Patience::new(pace),
         }
     }
 
-    /// Counts packets of a task's run, and the cycles spent on them.
+    /// Whether dry queues are polled on, although none has had a packet for the usual time.
     #[inline]
-    pub(crate) fn count(&mut self, packets: usize, cycles: u64) {
+    pub(crate) fn polls_on(&self, now: u64) -> bool {
+        self.patience.polls_on(now)
+    }
+
+    /// Counts packets of a task's run that has just ended, and the cycles spent on them.
+    #[inline]
+    pub(crate) fn count(&mut self, packets: usize, cycles: u64, now: u64) {
+        if packets > 0 {
+            self.patience.packets_came(now, cycles);
+        }
         self.packets += packets as u64;
         self.gathered += packets as u64;
         self.busy += cycles;
@@ -131,7 +144,11 @@ impl Moderation {
         match idle && a_rest <= MOST {
             true if a_rest >= FEWEST => self.light = self.light.saturating_add(1),
             true => (self.light, self.rested) = (0, 0),
-            false => self.end_light(),
+            false => {
+                self.end_light();
+                // A run in which the thread lost its CPU seems to have kept it busy.
+                self.patience.earn(self.busy.min(WINDOW * self.rest));
+            }
         }
         self.length = self.rest.saturating_mul(a_rest.min(GATHER)) / a_rest.max(1);
         self.unchanged += 1;
@@ -212,7 +229,7 @@ mod tests {
                 if rests {
                     self.load.rested(self.now, self.now);
                 }
-                self.load.count(came as usize, came * if rests { resting } else { polling });
+                self.load.count(came as usize, came * if rests { resting } else { polling }, self.now);
                 self.now += gap * came;
                 rests = self.load.rests(self.now);
             }
@@ -250,7 +267,7 @@ mod tests {
         assert!(worker.under(1000, 300, 50));
         assert!(!worker.under(1000, 700, 300));
         assert!(worker.under(1000, 300, 50));
-        worker.load.count(2 * MOST as usize + 1, 0);
+        worker.load.count(2 * MOST as usize + 1, 0, worker.now);
         assert!(!worker.load.rests(worker.now), "a burst");
     }
 
@@ -260,7 +277,7 @@ mod tests {
         let rest = clock::from_duration(REST);
         for i in 0..10 * WINDOW {
             // Every other window is busy.
-            worker.load.count(50, if (i / WINDOW).is_multiple_of(2) { rest / 10 } else { rest });
+            worker.load.count(50, if (i / WINDOW).is_multiple_of(2) { rest / 10 } else { rest }, worker.now);
             worker.now += rest;
             assert!(!worker.load.rests(worker.now));
         }
@@ -270,7 +287,7 @@ mod tests {
     fn window(worker: &mut Worker, packets: usize, is_light: bool) -> bool {
         let (rest, mut rests) = (worker.load.rest, false);
         for _ in 0..WINDOW {
-            worker.load.count(packets, if is_light { rest / 10 } else { rest });
+            worker.load.count(packets, if is_light { rest / 10 } else { rest }, worker.now);
             worker.now += rest + 1;
             rests |= worker.load.rests(worker.now);
             worker.load.rested(worker.now, worker.now);
@@ -303,11 +320,26 @@ mod tests {
         let mut worker = Worker::new(pace());
         (0..3 * STEADY).for_each(|_| _ = window(&mut worker, 110, true));
         assert!(worker.load.resting && worker.load.length < worker.load.rest);
-        worker.load.count(2 * MOST as usize + 1, 0);
+        worker.load.count(2 * MOST as usize + 1, 0, worker.now);
         assert!(!worker.load.rests(worker.now));
         assert!(!worker.load.rests(worker.now), "nor within the window");
         let waits = (0..STEADIEST).take_while(|_| !window(&mut worker, 110, true)).count();
         assert!(waits <= STEADY as usize + 1, "{waits}");
+    }
+
+    #[test]
+    fn more_than_a_light_load_earns_patience_with_its_pauses() {
+        let pause = 4 * clock::from_duration(REST);
+        for (gap, polling, earns) in [(1000, 300, false), (400, 100, true), (1000, 700, true)] {
+            let mut worker = Worker::new(pace());
+            worker.under(gap, polling, 50);
+            assert_eq!(worker.load.polls_on(worker.now + pause), earns, "{gap} ns");
+            // It ends: at most as long as the load has lasted.
+            assert!(!worker.load.polls_on(worker.now + 10 * WINDOW * clock::from_duration(REST)));
+        }
+        let mut worker = Worker::new(Pace { rest: Duration::ZERO, ..pace() });
+        worker.under(400, 100, 50);
+        assert!(!worker.load.polls_on(worker.now + pause), "turned off");
     }
 
     #[test]

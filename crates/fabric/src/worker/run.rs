@@ -6,7 +6,8 @@
 //! *asleep* and costs nothing. A task that waits for a time is not run before it. A worker whose tasks all sleep or
 //! wait blocks in epoll, at most until the earliest of these times. While any task is awake, the worker asks epoll
 //! every [`Pace::listen`] which other tasks were signalled. Under a light but steady load it
-//! [rests](crate::worker::moderation) between rounds.
+//! [rests](crate::worker::moderation) between rounds, and it polls through pauses of a
+//! [dense](crate::worker::patience) one.
 //!
 //! Signals are edge-triggered and a client's eventfd is never read: whatever a client does to its blocking mode or
 //! counter, the worker cannot block on it.
@@ -48,8 +49,8 @@ pub struct Pace {
     pub listen: Duration,
     /// Time of a batch above which later ones of the same queue are smaller, so that others do not wait.
     pub turn: Duration,
-    /// Longest time for which a worker lets packets gather under a light but steady load; zero: never. At most this is
-    /// added to a packet's way.
+    /// Longest time for which a worker lets packets gather under a light but steady load; at most this is added to a
+    /// packet's way. Zero: never, and the worker does not poll through pauses of a dense load either.
     pub rest: Duration,
     /// Never ask for signals, never sleep.
     pub poll_forever: bool,
@@ -169,7 +170,7 @@ impl Runner {
                 if ran.packets > 0 || ran.next != Next::Round {
                     let busy = now.wrapping_sub(start);
                     bump(&self.context.counters.busy_cycles, busy);
-                    state.moderation.count(ran.packets, busy);
+                    state.moderation.count(ran.packets, busy, now);
                     dry &= ran.packets == 0;
                 }
             }

@@ -276,7 +276,11 @@ impl WorkerState {
                     slot.phase = Phase::Asleep;
                     (false, None)
                 }
-                Phase::Polled if !self.poll_forever && now.wrapping_sub(slot.last_packets) > self.linger => {
+                Phase::Polled
+                    if now.wrapping_sub(slot.last_packets) > self.linger
+                        && !self.poll_forever
+                        && !self.moderation.polls_on(now) =>
+                {
                     slot.phase = Phase::Watched(now);
                     (true, Some(true))
                 }
@@ -405,6 +409,75 @@ impl WorkerState {
                 self.admit(s, next);
                 Ok(())
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::bridge::published::PublishedBridge;
+    use crate::bridge::state::BridgeState;
+    use crate::decide::batch::Batch;
+    use crate::decide::logic::SwitchLogic;
+    use crate::worker::tasks::inject::{Inject, Injector};
+
+    struct Nothing;
+
+    impl SwitchLogic for Nothing {
+        fn forward(&self, _: &mut Batch<'_>) {}
+    }
+
+    /// A worker with two tasks that were awake just now, and their slots.
+    fn worker(bridge: &Arc<PublishedBridge>) -> (Box<WorkerState>, [usize; 2]) {
+        let mut state = WorkerState::new(Pace::default()).unwrap();
+        let slots = [1, 2].map(|token| {
+            let task = Inject::new(&Injector::new().unwrap(), bridge.clone(), token);
+            let s = state.reserve(token);
+            state.return_to(s, Task::Inject(Box::new(task)));
+            state.admit(s, Next::Round);
+            s
+        });
+        (state, slots)
+    }
+
+    /// Ends a run of slot `s`'s task; returns whether the task is still polled.
+    fn is_polled_after(state: &mut WorkerState, s: usize, packets: usize, now: u64) -> bool {
+        let task = state.lend(s).unwrap();
+        match state.put_back(s, task, Ran { packets, next: Next::Round }, now) {
+            AfterRun::StayAwake => true,
+            AfterRun::SetSignals(task, on, stays) => {
+                assert!(stays);
+                state.return_to(s, task);
+                !on
+            }
+            AfterRun::LeaveAwake => false,
+        }
+    }
+
+    #[test]
+    fn dry_queues_are_polled_through_a_pause_of_a_dense_load() {
+        let bridge = Arc::new(PublishedBridge::new(BridgeState::new(Arc::new(Nothing), vec![], vec![])));
+        let micros = |n| clock::from_duration(Duration::from_micros(n));
+        for dense in [false, true] {
+            let (mut state, [busy, other]) = worker(&bridge);
+            let mut now = clock::cycles() + micros(1000);
+            for _ in 0..1000 {
+                // 0.5 or 5 million packets a second, for half of the time.
+                now += micros(20);
+                let packets = if dense { 100 } else { 10 };
+                assert!(is_polled_after(&mut state, busy, packets, now));
+                state.moderation.count(packets, micros(10), now);
+                let rests = state.moderation.rests(now);
+                assert!(!dense || !rests);
+            }
+            assert!(!is_polled_after(&mut state, other, 0, now), "the load is another queue's");
+            assert!(is_polled_after(&mut state, busy, 0, now + micros(19)));
+            assert_eq!(is_polled_after(&mut state, busy, 0, now + micros(21)), dense);
+            assert_eq!(is_polled_after(&mut state, busy, 0, now + micros(5000)), dense);
+            assert!(!is_polled_after(&mut state, busy, 0, now + micros(10_000)), "for too long");
         }
     }
 }
