@@ -26,7 +26,15 @@ pub struct Shape {
 impl Shape {
     /// The paper's ring, with buffers as DPDK has them: the headroom keeps them from sharing few sets of the cache.
     pub const DEFAULT: Shape = Shape { entries: 1024, buffer: 2048 + 128 };
+
+    /// Bytes of a ring: its buffers, and their packets' lengths.
+    fn bytes(&self) -> usize {
+        self.entries as usize * (self.buffer + LEN)
+    }
 }
+
+/// Bytes of an entry's length.
+const LEN: usize = size_of::<AtomicU32>();
 
 /// The ring's memory and indices. See the module.
 pub struct Sink {
@@ -34,7 +42,6 @@ pub struct Sink {
     memory: Arc<Slab>,
     /// Where the ring's buffers begin in `memory`.
     start: usize,
-    lens: Box<[AtomicU32]>,
     published: AtomicU32,
     audit: Option<Arc<Audit>>,
 }
@@ -43,7 +50,9 @@ impl Sink {
     /// `count` rings in one piece of memory, of huge pages if the kernel gives them; with `audit`, each packet is
     /// checked when it is published.
     pub fn rings(count: usize, shape: Shape, audit: Option<&Arc<Audit>>) -> Vec<Arc<TxRing<Sink>>> {
-        let bytes = shape.entries as usize * shape.buffer;
+        let bytes = shape.bytes();
+        // Each buffer begins a cache line, and each length is aligned.
+        assert!(bytes.is_multiple_of(64) && shape.buffer.is_multiple_of(64), "{shape:?}");
         let memory = Arc::new(Slab::new(count * bytes));
         memory::back(&memory, count * bytes);
         let ring = |i: usize| {
@@ -52,7 +61,6 @@ impl Sink {
                 shape,
                 memory: memory.clone(),
                 start: i * bytes,
-                lens: (0..shape.entries).map(|_| AtomicU32::new(0)).collect(),
                 published: AtomicU32::new(first),
                 audit: audit.cloned(),
             };
@@ -72,6 +80,14 @@ impl Sink {
         self.memory.get(self.start + self.index(seq) * self.shape.buffer, self.shape.buffer)
     }
 
+    /// Where an entry's length is kept: behind the buffers, as a client's memory has descriptors.
+    fn len_of(&self, seq: u32) -> Option<&AtomicU32> {
+        let before = self.shape.entries as usize * self.shape.buffer;
+        let at = self.memory.get(self.start + before + self.index(seq) * LEN, LEN)?;
+        // SAFETY: four aligned bytes of the slab, which the ring keeps, and which are accessed only here.
+        Some(unsafe { AtomicU32::from_ptr(at.as_ptr().cast()) })
+    }
+
     /// Index of an entry.
     fn index(&self, seq: u32) -> usize {
         (seq & (self.shape.entries - 1)) as usize
@@ -82,7 +98,7 @@ impl Sink {
     fn check(&self, audit: &Audit, seq: u32) {
         let mut at = self.published.load(Ordering::Relaxed);
         while at != seq {
-            let len = self.lens.get(self.index(at)).map_or(0, |len| len.load(Ordering::Acquire));
+            let len = self.len_of(at).map_or(0, |len| len.load(Ordering::Acquire));
             if let Some(bytes) = self.at(at) {
                 // SAFETY: a filled entry of the slab, which the switch does not write again before it is published.
                 audit.check(unsafe { std::slice::from_raw_parts(bytes.as_ptr(), len as usize) });
@@ -115,13 +131,13 @@ unsafe impl RingBacking for Sink {
     }
 
     fn prefetch(&self, seq: u32) {
-        if let Some(len) = self.lens.get(self.index(seq)) {
+        if let Some(len) = self.len_of(seq) {
             prefetch_write(std::ptr::from_ref(len).cast());
         }
     }
 
     fn fill(&self, seq: u32, (): &mut (), len: u32, _more: bool) {
-        if let Some(slot) = self.lens.get(self.index(seq)) {
+        if let Some(slot) = self.len_of(seq) {
             slot.store(len, Ordering::Release);
         }
     }

@@ -53,15 +53,30 @@ fn run(options: &Options, show: &mut dyn FnMut(Point)) -> Result<()> {
             |logic: Arc<dyn SwitchLogic>, active: usize| fan_out(options, logic, active, active, size, BATCH);
         let one = rig(Arc::new(Addressed), 1)?;
         let bare_one = BareCopy::new(round_robin(1, size), Shape::DEFAULT, 1, options.cpu());
+        let locked = |active| {
+            BareCopy::with_locks(
+                round_robin(active, size),
+                Shape::DEFAULT,
+                active,
+                options.cpu(),
+                BATCH as u64,
+            )
+        };
+        let locked_one = locked(1);
         for active in ACTIVE {
             let (lists, scan) =
                 (rig(Arc::new(Addressed), active)?, rig(Arc::new(Scanning::BY_ADDRESS), active)?);
             let bare = BareCopy::new(round_robin(active, size), Shape::DEFAULT, active, options.cpu());
-            let subjects: [&dyn Subject; 5] = [&one, &lists, &scan, &bare_one, &bare];
-            if let [base, lists, scan, bare_base, bare] = take_turns(&subjects, options.effort)?.as_slice() {
+            let locked = locked(active);
+            let subjects: [&dyn Subject; 7] = [&one, &lists, &scan, &bare_one, &bare, &locked_one, &locked];
+            if let [base, lists, scan, bare_base, bare, locked_base, locked] =
+                take_turns(&subjects, options.effort)?.as_slice()
+            {
                 show(Point::new(format!("{size} B: mswitch"), active as f64, lists, Some(base)));
                 show(Point::new(format!("{size} B: VALE's scan"), active as f64, scan, Some(base)));
                 show(Point::new(format!("{size} B: bare copy"), active as f64, bare, Some(bare_base)));
+                let series = format!("{size} B: bare copy, with locks");
+                show(Point::new(series, active as f64, locked, Some(locked_base)));
             }
         }
     }
