@@ -75,11 +75,18 @@ pub struct TableInfo {
 }
 
 impl TableInfo {
-    /// Returns what a description of a hash or a trie adds for the entries beside it; nothing if there are none.
-    pub fn besides(&self) -> String {
-        match self.others {
+    /// The name of its form, and the reason for it, for people.
+    pub fn describe(&self) -> (&'static str, String) {
+        let besides = match self.others {
             0 => String::new(),
             others => format!(", but for {others}"),
+        };
+        match (self.form, self.entries) {
+            (Form::Scan, 1) => ("scan", "1 entry".to_owned()),
+            (Form::Scan, entries) => ("scan", format!("{entries} entries")),
+            (Form::Exact, _) => ("exact", format!("one mask, no two entries alike{besides}")),
+            (Form::Prefix, _) => ("prefix", format!("prefixes of one field{besides}")),
+            (Form::Classifier, _) => ("classifier", format!("{} masks", self.masks)),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use codegen::{Form, TableInfo};
+use codegen::TableInfo;
 use logic::{Counter, Table, TableSize};
 use match_action::{MOST_CODE, SLOTS};
 use ofagent::SharedSwitch;
@@ -21,13 +21,7 @@ fn words(list: &[&str]) -> Vec<String> {
 
 /// The form of a table, and why it has it.
 fn form(info: Option<TableInfo>) -> (&'static str, String) {
-    let Some(info) = info else { return ("interpreter", "no machine code".to_owned()) };
-    match info.form {
-        Form::Scan => ("scan", format!("{} entries", info.entries)),
-        Form::Exact => ("exact", format!("one mask, no two entries alike{}", info.besides())),
-        Form::Prefix => ("prefix", format!("prefixes of one field{}", info.besides())),
-        Form::Classifier => ("classifier", format!("{} masks", info.masks)),
-    }
+    info.map_or_else(|| ("interpreter", "no machine code".to_owned()), |info| info.describe())
 }
 
 /// The flow tables in use.

@@ -190,7 +190,7 @@ fn what_keeps_its_shape_keeps_its_state() {
     let expected = [
         "register ingress.answer: its cells have another type now",
         "table ingress.exact_t: the new program has no such action with these parameters",
-        "table ingress.lpm_t: its keys are other ones now: 1 entries are gone",
+        "table ingress.lpm_t: its keys are other ones now: 1 entry is gone",
     ];
     assert_eq!(lost, expected);
     assert_eq!(entries(&changed, "exact_t").len(), 1);

@@ -208,7 +208,8 @@ impl<'s> Names<'s> {
             let exists = self.new.tables.values().any(|new| new.name == table.name);
             let reason =
                 if exists { "its keys are other ones now" } else { "the new program has no such table" };
-            lost.add(format!("table {}", table.name), format!("{reason}: {count} entries are gone"));
+            let entries = if count == 1 { "entry is" } else { "entries are" };
+            lost.add(format!("table {}", table.name), format!("{reason}: {count} {entries} gone"));
         }
     }
 
