@@ -1,9 +1,9 @@
 //! The copies that a switch makes, without the switch: packets in turn to rings in turn, with the C library's `memcpy`,
-//! each buffer fetched in time. The time that this takes more with more memory, the switch takes at least.
+//! each buffer fetched in time. It shows the time that more memory costs.
 //!
 //! With locks, batches are delivered ring by ring, as by a switch of several workers: each ring's lock is taken, its packets
 //! are copied, their lengths and the ring's index are stored, and the lock is released. Which packets are a ring's is known
-//! beforehand. The time that this takes more with more rings, a switch with such rings takes at least.
+//! beforehand. It shows the time that more rings of that kind cost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -1,7 +1,7 @@
 //! Patience: the time for which a worker whose queues have all run dry polls on after a dense load.
 //!
 //! Under such a load a pause is most likely short: the sender has lost its CPU for a moment. To sleep through the pause
-//! saves little, and the packets behind it wait for the wake-up, in a virtual machine for some ten microseconds. So a
+//! saves little, and the packets behind it wait for the wake-up, in a virtual machine for tens of microseconds. So a
 //! worker that had [more than a light load](crate::worker::moderation) polls through pauses, for as long in all as it
 //! was busy with that load: it never takes more than twice the time that it needs.
 //!
