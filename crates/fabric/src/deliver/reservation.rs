@@ -82,6 +82,18 @@ impl Reservation {
         Some(ticket)
     }
 
+    /// Reserves all slots up to `end` and marks them as filled, for a worker that fills them without letting others reserve
+    /// meanwhile. Does nothing and returns false while a run is unfinished.
+    #[inline]
+    pub fn pass(&mut self, end: u32) -> bool {
+        let is_idle = self.next == self.oldest;
+        if is_idle {
+            self.alone = self.alone.saturating_add(1);
+            (self.reserved, self.published) = (end, end);
+        }
+        is_idle
+    }
+
     /// Whether one worker at a time has reserved of late: the next run is most likely the same one's.
     #[inline]
     pub fn is_alone(&self) -> bool {
@@ -137,6 +149,19 @@ mod tests {
         assert!(!r.is_alone());
         run(&mut r, 3 + ALONE);
         assert!(r.is_alone());
+    }
+
+    #[test]
+    fn slots_filled_at_once_wait_for_no_run_and_pass_none() {
+        let mut r = Reservation::new(u32::MAX);
+        assert!(r.pass(2));
+        assert_eq!((r.published(), r.next_free()), (2, 2));
+        let a = r.reserve_to(5).unwrap();
+        assert!(!r.pass(6), "a run is unfinished");
+        assert_eq!((r.published(), r.next_free()), (2, 5));
+        assert_eq!(r.complete(a), Some(5));
+        assert!(r.pass(6));
+        assert_eq!((r.published(), r.next_free()), (6, 6));
     }
 
     proptest! {

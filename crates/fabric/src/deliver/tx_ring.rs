@@ -692,14 +692,23 @@ impl<B: RingBacking> TxRing<B> {
             Some(end) => (end, end.wrapping_sub(start)),
             None => (self.reserve_each(state, list, drops)?, wanted),
         };
-        let Some(ticket) = state.reservation.reserve_to(end) else { return Ok(None) };
-        if wanted <= FEW && packets == wanted && list.longest() <= HEADER_COPY as u32 {
+        if wanted <= FEW
+            && packets == wanted
+            && list.longest() <= HEADER_COPY as u32
+            && state.reservation.pass(end)
+        {
             let bytes = self.fill_list(list, start);
-            let delivered = wanted - drops.total();
-            return Ok(Some(Progress::Done(
-                self.complete(state, ticket, wanted, counters, delivered, bytes),
-            )));
+            let (delivered, end) = (wanted - drops.total(), (end != start).then_some(end));
+            return Ok(Some(Progress::Done(self.conclude(
+                state,
+                (start, end),
+                wanted,
+                counters,
+                delivered,
+                bytes,
+            ))));
         }
+        let Some(ticket) = state.reservation.reserve_to(end) else { return Ok(None) };
         self.backing.expect_publish(&mut state.own, end.wrapping_sub(start));
         Ok(Some(Progress::Reserved(start, packets, ticket)))
     }
@@ -717,6 +726,20 @@ impl<B: RingBacking> TxRing<B> {
     ) -> Completed {
         let before = state.reservation.published();
         let end = state.reservation.complete(ticket);
+        self.conclude(state, (before, end), wanted, counters, delivered, bytes)
+    }
+
+    /// Publishes the entries from `before` on, up to `end` if there are any, and counts a run's packets.
+    #[inline(always)]
+    fn conclude(
+        &self,
+        state: &mut State<B::Own>,
+        (before, end): (u32, Option<u32>),
+        wanted: u32,
+        counters: &QueueCounters,
+        delivered: u32,
+        bytes: u64,
+    ) -> Completed {
         let end = end.filter(|_| !state.dead);
         if let Some(end) = end {
             self.publish(state, before, end);

@@ -19,9 +19,11 @@ struct List {
     /// Outputs counted so far: all but those from [`Open::uncounted`] on. A walk along the chain would wait for each run
     /// in turn.
     count: u32,
+    /// The version that would continue its last run, as far as outputs are counted.
+    end: u32,
 }
 
-const EMPTY: List = List { head: NIL, tail: NIL, count: 0 };
+const EMPTY: List = List { head: NIL, tail: NIL, count: 0, end: NIL };
 
 /// The run that was extended last: most outputs continue it.
 #[derive(Debug, Clone, Copy)]
@@ -211,7 +213,7 @@ impl Scratchpad {
             {
                 run.count += len as u16 - 1;
                 self.outputs += len as usize;
-                self.count(lane, len);
+                self.count(lane, len, u32::from(v) + len);
             } else {
                 (v..v.saturating_add(len as u16)).for_each(|v| self.append(lane, v));
             }
@@ -221,48 +223,65 @@ impl Scratchpad {
     /// [`Scratchpad::append`] of an output that does not continue the open run.
     #[inline(never)]
     fn append_elsewhere(&mut self, lane: u32, v: u16) {
-        self.close();
-        let run = if self.outputs < OUTPUTS { self.run_for(lane, v) } else { None };
-        let Some(run) = run else {
-            self.drops.add(DropReason::BatchLimit, 1);
-            return self.notes.refused(v, lane, DropReason::BatchLimit);
-        };
-        let v = u32::from(v);
-        self.open = Open { lane, run, next: v + 1, uncounted: v };
+        self.count_open();
+        if self.outputs < OUTPUTS
+            && let Some(run) = self.run_for(lane, v)
+        {
+            let v = u32::from(v);
+            self.open = Open { lane, run, next: v + 1, uncounted: v };
+        } else {
+            self.refuse(lane, v);
+        }
+    }
+
+    /// Drops an output for which there is no room.
+    #[cold]
+    fn refuse(&mut self, lane: u32, v: u16) {
+        self.open = CLOSED;
+        self.drops.add(DropReason::BatchLimit, 1);
+        self.notes.refused(v, lane, DropReason::BatchLimit);
     }
 
     /// Closes the open run.
     #[inline(always)]
     fn close(&mut self) {
-        let Open { lane, next, uncounted, .. } = std::mem::replace(&mut self.open, CLOSED);
-        self.outputs += (next - uncounted) as usize;
-        self.count(lane, next - uncounted);
+        self.count_open();
+        self.open = CLOSED;
     }
 
-    /// Counts outputs on a list.
+    /// Counts the outputs of the open run, which the caller replaces.
     #[inline(always)]
-    fn count(&mut self, lane: u32, outputs: u32) {
+    fn count_open(&mut self) {
+        let Open { lane, next, uncounted, .. } = self.open;
+        self.outputs += (next - uncounted) as usize;
+        self.count(lane, next - uncounted, next);
+    }
+
+    /// Counts outputs on a list, the last of which is before version `end`.
+    #[inline(always)]
+    fn count(&mut self, lane: u32, outputs: u32, end: u32) {
         if let Some(list) = self.lists.get_mut(lane as usize) {
             list.count += outputs;
+            list.end = end;
         }
     }
 
-    /// Adds version `v` to the list, and returns the run that ends with it.
+    /// Adds version `v` to the list, and returns the run that ends with it. Nothing is open.
+    #[inline(always)]
     fn run_for(&mut self, lane: u32, v: u16) -> Option<u32> {
         let list = self.lists.get_mut(lane as usize)?;
         // The runs of a rehearsal tell the order of its outputs.
-        if let Some(tail) = self.runs.get_mut(list.tail)
-            && tail.end() == u32::from(v)
-            && !self.rehearsal
-        {
-            tail.count += 1;
+        if list.end == u32::from(v) && !self.rehearsal {
+            self.runs.get_mut(list.tail)?.count += 1;
             return Some(list.tail);
         }
         let run = self.runs.add(v, NIL)?;
-        match self.runs.get_mut(list.tail) {
-            Some(tail) => tail.next = run,
-            None => {
-                list.head = run;
+        if let Some(tail) = self.runs.get_mut(list.tail) {
+            tail.next = run;
+        } else {
+            list.head = run;
+            // `begin` made room for each lane once.
+            if self.active.len() < self.active.capacity() {
                 self.active.push(lane);
             }
         }
@@ -288,6 +307,7 @@ impl Scratchpad {
             let Some(list) = self.lists.get_mut(*lane as usize) else { continue };
             self.runs.split(list.head, &mut list.tail);
             sort(&mut self.runs, list, &packet);
+            list.end = self.runs.get(list.tail).map_or(NIL, Run::end);
         }
     }
 
