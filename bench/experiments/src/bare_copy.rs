@@ -85,6 +85,13 @@ impl BareCopy {
         }
     }
 
+    /// The place `packets` places later: by arithmetic, which takes longer than one step.
+    fn advance_by(&self, Place { ring, turn, packet }: Place, packets: u64) -> Place {
+        let rings = ring + packets;
+        let packet = (packet as u64 + packets) % self.packets.count() as u64;
+        Place { ring: rings % self.rings, turn: turn + rings / self.rings, packet: packet as usize }
+    }
+
     /// Offset of a ring's buffer, `turn` buffers after its first.
     fn buffer(&self, ring: u64, turn: u64) -> usize {
         let entries = u64::from(self.shape.entries);
@@ -125,7 +132,7 @@ impl BareCopy {
                 self.deliver_list(indices, first, (batch - passed).div_ceil(self.rings));
                 first = self.advance(first);
             }
-            place = (0..batch).fold(place, |place, _| self.advance(place));
+            place = self.advance_by(place, batch);
             copies += batch;
         }
         copies
@@ -199,5 +206,28 @@ impl Subject for BareCopy {
             scope.spawn(|| self.measure(time).map_err(|error| error.to_string())).join()
         });
         Ok(measured.map_err(|_| "the copying thread has panicked")??)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_later_are_as_many_steps_away() {
+        let shape = Shape { entries: 4, buffer: 64 };
+        for (rings, packets) in [(1, 1), (1, 5), (3, 6), (4, 4), (250, 1250)] {
+            let copy = BareCopy::new(Arc::new(Packets::new(packets, 60, |_, _| ())), shape, rings, 0);
+            let mut place = copy.start();
+            for batch in [1, 2, 3, 64, 250, 1024] {
+                let stepped = (0..batch).fold(place, |place, _| copy.advance(place));
+                place = copy.advance_by(place, batch);
+                assert_eq!(
+                    (place.ring, place.turn, place.packet),
+                    (stepped.ring, stepped.turn, stepped.packet),
+                    "{batch} packets of {packets} to {rings} rings"
+                );
+            }
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
+use clap::builder::RangedU64ValueParser;
 use experiments::experiments::{Experiment, LIST, Options, Point};
 use experiments::report::{Measured, shown, write};
 use experiments::rig::Result;
@@ -20,10 +21,10 @@ struct Arguments {
     #[arg(long, value_delimiter = ',', default_values_t = [1, 0])]
     cpus: Vec<usize>,
     /// Turns of each measurement.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     rounds: usize,
     /// Milliseconds of a measurement.
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
     milliseconds: u64,
     /// Print JSON, an object for each experiment.
     #[arg(long)]
