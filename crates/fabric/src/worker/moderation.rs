@@ -6,12 +6,16 @@
 //! their senders told nothing, and takes what came as one batch. Fewer packets are taken at once, since their senders
 //! may wait for answers, and at more load the worker polls; there, latency counts and there is no core to save. The more
 //! packets come, the shorter are rests: a batch of [`GATHER`] is as cheap as a larger one. After such rests that more load
-//! soon ended, the worker polls for longer before the next ones ([`STEADIEST`]). More than a light load earns the worker
+//! soon ended, the worker polls for longer before the next ones ([`STEADIEST`]). Where a rest itself takes much CPU time, as
+//! in virtual machines whose timers are emulated, rests are longer ([`WORTH`]). More than a light load earns the worker
 //! [patience](crate::worker::patience) with its pauses.
 //!
 //! Invariant: a worker rests only between rounds, when no task is lent.
 
+use std::time::Duration;
+
 use rustix::thread::{Timespec, nanosleep};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::clock;
 use crate::worker::patience::Patience;
@@ -24,8 +28,13 @@ const FEWEST: u64 = 20;
 /// many, one for each packet.
 const MOST: u64 = 120;
 
-/// A rest is shortened to the time in which so many packets come.
+/// A rest is shortened to the time in which so many packets come, or more by the factor by which it is longer than usual.
 const GATHER: u64 = 64;
+
+/// A rest takes at least so many times the CPU time that it costs, up to this percentage of [`Pace::rest`]. Under 2 million
+/// packets a second, those of a longer one and of the wake-up would not fit into a ring of 256 entries.
+const WORTH: u64 = 5;
+const LONGEST: u64 = 166;
 
 /// Percentages of the time for which packets keep a worker busy: at most so many for a polling worker to begin to rest,
 /// and for a resting one to go on. One that polls takes the same packets in smaller batches, at several times the cost.
@@ -45,13 +54,22 @@ const STEADIEST: u32 = 512;
 /// A rest that took so many times as long as it should was not one: the machine has coarse timers, or other work. Packets
 /// would be lost in full rings.
 const OVERSLEPT: u64 = 8;
-/// Rests' times for which the worker does not rest after that.
-const PAUSE: u64 = 400;
+/// Rests' times for which the worker does not rest after that. It is [`LONGER`] times as long each time, up to the longest,
+/// since with coarse timers every rest is like that; and the shortest again after so many rests in time, since the next one
+/// has come by chance then.
+const PAUSE: u64 = 25;
+const LONGEST_PAUSE: u64 = 400;
+const IN_TIME: u32 = 1000;
 
 /// The load of a worker. See the module.
 pub(crate) struct Moderation {
-    /// Cycles of the longest rest; 0: never rests.
+    /// Cycles of the usual longest rest; 0: never rests.
     rest: u64,
+    /// The same, given what rests cost: at least `rest`.
+    longest: u64,
+    /// CPU time of a rest in cycles, on average, and whether that of the next one is measured.
+    cost: u64,
+    weighs: bool,
     /// Cycles of a rest under the present load.
     length: u64,
     /// When the present window began, and what it has seen.
@@ -71,6 +89,9 @@ pub(crate) struct Moderation {
     gathered: u64,
     /// Until when the worker does not rest, whatever the load.
     paused: u64,
+    /// Rests' times for which it will not after the next rest that is too long, and rests in time since the last one.
+    pause: u64,
+    in_time: u32,
     patience: Patience,
 }
 
@@ -79,6 +100,9 @@ impl Moderation {
         let rest = if pace.poll_forever { 0 } else { clock::from_duration(pace.rest) };
         Self {
             rest,
+            longest: rest,
+            cost: 0,
+            weighs: false,
             length: rest,
             since: 0,
             packets: 0,
@@ -90,6 +114,8 @@ impl Moderation {
             unchanged: 0,
             gathered: 0,
             paused: 0,
+            pause: PAUSE,
+            in_time: 0,
             patience: Patience::new(pace),
         }
     }
@@ -120,7 +146,7 @@ impl Moderation {
         let elapsed = now.wrapping_sub(self.since);
         if elapsed > WINDOW * self.rest {
             self.end_window(elapsed);
-            (self.since, self.packets, self.busy) = (now, 0, 0);
+            (self.since, self.packets, self.busy, self.weighs) = (now, 0, 0, true);
             self.resting = self.light >= self.steady && now >= self.paused;
         }
         if self.resting && self.gathered <= 2 * MOST {
@@ -150,7 +176,9 @@ impl Moderation {
                 self.patience.earn(self.busy.min(WINDOW * self.rest));
             }
         }
-        self.length = self.rest.saturating_mul(a_rest.min(GATHER)) / a_rest.max(1);
+        self.longest = (WORTH * self.cost).clamp(self.rest, self.rest * LONGEST / 100);
+        // As many packets come in the longest rest, and are gathered, as it is longer than the usual one.
+        self.length = self.longest.saturating_mul(a_rest.min(GATHER)) / a_rest.max(1);
         self.unchanged += 1;
         if self.unchanged >= STEADIEST {
             self.wait_for((self.steady / LONGER).max(STEADY));
@@ -160,7 +188,7 @@ impl Moderation {
     /// The load is more than light now.
     fn end_light(&mut self) {
         // After full rests something held the worker or its senders up, whose packets come at once then.
-        if self.resting && self.length < self.rest && self.rested < self.steady {
+        if self.resting && self.length < self.longest && self.rested < self.steady {
             self.wait_for((self.steady * LONGER).min(STEADIEST));
         }
         (self.light, self.rested, self.resting) = (0, 0, false);
@@ -174,12 +202,22 @@ impl Moderation {
     /// Blocks for a rest, or until `due` if a task waits for that time.
     pub(crate) fn rest(&mut self, now: u64, due: Option<u64>) {
         let left = clock::to_duration(self.time_left(now, due));
+        let before = std::mem::take(&mut self.weighs).then(cpu_time);
         // Not in epoll, whose timeout has milliseconds on kernels before 5.11. Interrupted, it ends early.
         let _ = nanosleep(&Timespec {
             tv_sec: left.as_secs().cast_signed(),
             tv_nsec: left.subsec_nanos().into(),
         });
+        if let Some(before) = before {
+            self.weigh(clock::from_duration(cpu_time().saturating_sub(before)));
+        }
         self.rested(now, clock::cycles());
+    }
+
+    /// A rest took so many cycles of CPU time.
+    fn weigh(&mut self, cost: u64) {
+        // One that was interrupted, or lost its CPU, does not count for more than it should take.
+        self.cost = (3 * self.cost + cost.min(self.rest)) / 4;
     }
 
     fn time_left(&self, now: u64, due: Option<u64>) -> u64 {
@@ -190,15 +228,26 @@ impl Moderation {
         self.gathered = 0;
         if now.wrapping_sub(began) > OVERSLEPT * self.rest {
             (self.light, self.rested, self.resting) = (0, 0, false);
-            self.paused = now.saturating_add(PAUSE * self.rest);
+            self.paused = now.saturating_add(self.pause * self.rest);
+            self.pause = (self.pause * u64::from(LONGER)).min(LONGEST_PAUSE);
+            self.in_time = 0;
+        } else {
+            self.in_time += 1;
+            if self.in_time >= IN_TIME {
+                (self.pause, self.in_time) = (PAUSE, 0);
+            }
         }
     }
 }
 
+/// CPU time of the calling thread.
+fn cpu_time() -> Duration {
+    let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(tv_sec.unsigned_abs(), u32::try_from(tv_nsec).unwrap_or(0))
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     const REST: Duration = Duration::from_micros(60);
@@ -221,9 +270,14 @@ mod tests {
         /// Whether it rests after packets have come every `gap` nanoseconds for some windows, each of which costs
         /// `polling` nanoseconds while it polls and `resting` while it rests.
         fn under(&mut self, gap: u64, polling: u64, resting: u64) -> bool {
+            self.under_for(10, gap, polling, resting)
+        }
+
+        /// The same for so many windows.
+        fn under_for(&mut self, windows: u64, gap: u64, polling: u64, resting: u64) -> bool {
             let [gap, polling, resting] =
                 [gap, polling, resting].map(|nanos| clock::from_duration(Duration::from_nanos(nanos)));
-            let (end, mut rests) = (self.now + clock::from_duration(REST) * WINDOW * 10, false);
+            let (end, mut rests) = (self.now + clock::from_duration(REST) * WINDOW * windows, false);
             while self.now < end {
                 let came = if rests { self.load.length / gap } else { 1 };
                 if rests {
@@ -234,6 +288,14 @@ mod tests {
                 rests = self.load.rests(self.now);
             }
             rests
+        }
+
+        /// Rests' times until it rests again after a rest that was too long.
+        fn oversleeps(&mut self) -> u64 {
+            let (rest, began) = (clock::from_duration(REST), self.now);
+            self.load.rested(began - 9 * rest, began);
+            while !self.under_for(1, 1000, 300, 50) {}
+            (self.now - began) / rest
         }
     }
 
@@ -259,6 +321,25 @@ mod tests {
         assert!(!length(1000).0, "60 packets");
         let (_, shorter) = length(550);
         assert!((33..=37).contains(&shorter.as_micros()), "{shorter:?} for 64 of 109 packets");
+    }
+
+    #[test]
+    fn rests_that_cost_more_are_longer() {
+        let mut worker = Worker::new(pace());
+        let mut length = |gap, cost| {
+            (0..20).for_each(|_| worker.load.weigh(clock::from_duration(Duration::from_micros(cost))));
+            assert!(worker.under(gap, 100, 30));
+            clock::to_duration(worker.load.length).as_micros()
+        };
+        assert!((59..=60).contains(&length(2000, 3)), "a twentieth of the time");
+        assert!((74..=75).contains(&length(2000, 15)), "a fifth of it");
+        assert!((98..=100).contains(&length(2000, 25)), "the longest");
+        assert!((55..=61).contains(&length(550, 40)), "107 packets");
+        assert!((59..=60).contains(&length(2000, 3)), "the machine has changed");
+        let mut worker = Worker::new(pace());
+        worker.load.weighs = true;
+        worker.load.rest(clock::cycles(), None);
+        assert!(worker.load.cost > 0 && !worker.load.weighs, "a rest is measured");
     }
 
     #[test]
@@ -361,10 +442,14 @@ mod tests {
         assert!(worker.load.rests(worker.now), "a little late");
         worker.load.rested(worker.now - 9 * rest, worker.now);
         assert!(!worker.load.rests(worker.now));
-        assert!(!worker.under(1000, 300, 50));
-        for _ in 0..5 {
-            worker.under(1000, 300, 50);
-        }
+        assert!(worker.under(1000, 300, 50), "one by chance");
+        let mut worker = Worker::new(pace());
         assert!(worker.under(1000, 300, 50));
+        let pauses: Vec<u64> = (0..4).map(|_| worker.oversleeps()).collect();
+        assert!((PAUSE..2 * PAUSE + WINDOW * u64::from(STEADY)).contains(&pauses[0]), "{pauses:?}");
+        assert!(pauses[1] >= 4 * PAUSE && pauses[2] >= LONGEST_PAUSE, "{pauses:?}");
+        assert!(pauses[3] < pauses[2] + 2 * WINDOW, "no longer than the longest: {pauses:?}");
+        (0..IN_TIME).for_each(|_| worker.load.rested(worker.now, worker.now));
+        assert!(worker.oversleeps() < pauses[1], "many rests were in time: {pauses:?}");
     }
 }
