@@ -7,8 +7,6 @@
 //! Numbers of workers have no gaps. Unless the last worker is the one to be removed, the last one's tasks move, and the
 //! other worker goes to the last one's CPU with the tasks that it has: as if it had been moved itself.
 
-use std::sync::atomic::Ordering::Relaxed;
-
 use super::bridges::alarm;
 use super::worker_list::Worker;
 use super::{
@@ -79,7 +77,7 @@ impl Switch {
             }
         }
         state.workers.push(Worker::new(handle));
-        self.group.workers.store(state.workers.len(), Relaxed);
+        self.group.workers_are(state.workers.cpus());
         // Shares of time are compared between the same workers.
         state.look = balance::Look::default();
         Ok(())
@@ -115,7 +113,7 @@ impl Switch {
         drop(alarms);
         state.look = balance::Look::default();
         let worker = state.workers.pop();
-        self.group.workers.store(state.workers.len(), Relaxed);
+        self.group.workers_are(state.workers.cpus());
         state.bridges.values().for_each(|bridge| bridge.logic.worker_removed(last));
         drop(state);
         if let Some(worker) = worker {

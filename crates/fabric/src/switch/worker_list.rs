@@ -67,6 +67,11 @@ impl Workers {
         self.list.get_mut(worker).map(|worker| &mut worker.handle)
     }
 
+    /// The CPUs of the workers; `None` for one that is not pinned.
+    pub(super) fn cpus(&self) -> impl ExactSizeIterator<Item = Option<usize>> {
+        self.list.iter().map(|worker| worker.handle.cpu)
+    }
+
     /// The CPU of a worker.
     pub(super) fn cpu_of(&self, worker: usize) -> Option<usize> {
         self.get(worker)?.cpu

@@ -91,7 +91,7 @@ impl Switch {
 
     /// CPUs of the workers; `None` for one that is not pinned.
     pub fn worker_cpus(&self) -> Vec<Option<usize>> {
-        self.lock().workers.iter().map(|worker| worker.handle.cpu).collect()
+        self.lock().workers.cpus().collect()
     }
 
     /// The workers, their counters and queues.

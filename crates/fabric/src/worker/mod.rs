@@ -4,7 +4,7 @@
 //! - `state.rs`: the worker's state, which another thread can take over;
 //! - `moderation.rs`: rests between rounds under a light but steady load; `patience.rs`: polling through the pauses of a
 //!   dense one;
-//! - `watchdog.rs`: detects a worker that a client holds up and lets a stand-in take over;
+//! - `watchdog.rs`: detects a worker that a client holds up and lets a stand-in take over; `aside.rs`: its CPUs;
 //! - `overrun.rs`: batches that a logic does not finish in time;
 //! - `probe.rs`, `janitor.rs`: helpers of the watchdog: identify the client; run jobs that may block;
 //! - `handoff.rs`, `thread_info.rs`, `activity.rs`: the slot for the state meanwhile; what the watchdog sees of a
@@ -14,6 +14,7 @@
 //! - `tasks/`: the tasks: take in, drain, inject, alarm.
 
 pub(crate) mod activity;
+mod aside;
 pub(crate) mod handle;
 pub(crate) mod handoff;
 pub(crate) mod janitor;

@@ -13,6 +13,7 @@ use crate::rx::BatchLimits;
 use crate::vital::Vital;
 use crate::wake::doorbell::{Doorbell, ThreadBell};
 use crate::wake::muted::MutedClients;
+use crate::worker::aside::Aside;
 use crate::worker::handle::{Commands, ThreadExit};
 use crate::worker::janitor::Janitor;
 use crate::worker::overrun::Overruns;
@@ -39,10 +40,12 @@ pub(crate) struct ThreadGroup {
     load_listener: OnceLock<LoadListener>,
     /// CPUs for workers that are not pinned: those on which the switch was started.
     pub(crate) unpinned: CpuSet,
+    /// Where the watchdog runs.
+    aside: Aside,
     /// Commands of worker 0, which ends last.
     pub(crate) first_worker: OnceLock<Arc<Commands>>,
     /// Number of workers.
-    pub(crate) workers: AtomicUsize,
+    workers: AtomicUsize,
     /// Threads that the watchdog does not watch yet.
     unwatched: Mutex<Vec<Arc<ThreadInfo>>>,
     /// Stand-ins without a worker, by position.
@@ -64,6 +67,7 @@ impl ThreadGroup {
             overruns,
             load_listener,
             unpinned,
+            aside: Aside::new(unpinned),
             first_worker,
             workers,
             unwatched,
@@ -82,6 +86,12 @@ impl ThreadGroup {
         let (reclaim, watchdog) = (self.reclaim.clone(), self.doorbell.clone());
         let vital = Vital::new(who, "the control plane would wait for it forever");
         Ok(Runner { info, context, reclaim, watchdog, vital })
+    }
+
+    /// The workers are these now, pinned to these CPUs; `None`: not pinned.
+    pub(crate) fn workers_are(&self, cpus: impl ExactSizeIterator<Item = Option<usize>>) {
+        self.workers.store(cpus.len(), Relaxed);
+        self.aside.keep_from(cpus.flatten());
     }
 
     /// Sets the listener that is called at intervals while a worker is awake; only the first call has an effect.
@@ -148,9 +158,11 @@ impl SupportThreads {
         let (probers, probing) = Probers::start()?;
         threads.extend(probing);
         let mut watchdog = Watchdog::new(group.clone(), inboxes, janitor, probers);
+        let watched = group.clone();
         threads.push(spawn("mswitch-watch", move || {
             let vital = Vital::new("the watchdog", "clients could hold workers up forever");
             let _guard = vital.guard();
+            watched.aside.occupy();
             watchdog.run();
         })?);
         Ok(Self { group: group.clone(), threads })
