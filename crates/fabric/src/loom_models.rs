@@ -240,14 +240,14 @@ fn deliver(ring: &impl Egress, counters: &QueueCounters, packets: &Packets) {
     });
 }
 
-/// The packets that entries hold, with chains joined.
-fn whole(entries: &[Entry], len: usize) -> Vec<u8> {
+/// The packets that entries hold, with chains joined; `len` gives a packet's length.
+fn whole(entries: &[Entry], len: impl Fn(u8) -> usize) -> Vec<u8> {
     let mut packets = Vec::new();
     let mut got = 0;
     for entry in entries {
         got += entry.len;
         if !entry.more {
-            assert_eq!(got, len as u32, "half a packet");
+            assert_eq!(got, len(entry.packet) as u32, "half a packet");
             packets.push(entry.packet);
             got = 0;
         }
@@ -269,20 +269,28 @@ fn assert_in_order(got: &[u8]) {
 #[test]
 fn two_senders_fill_and_a_receiver_sees_only_what_is_filled() {
     static SEEN: Seen = Seen::nothing();
-    let leap = two_senders_fill(LEN, &SEEN);
+    let leap = two_senders_fill([LEN, LEN], &SEEN);
+    assert_eq!(leap, 4, "no order completed the later run first");
+}
+
+/// One sender's packets are short, and wait for the other's run where that is unfinished.
+#[test]
+fn two_senders_fill_of_which_one_may_under_the_lock() {
+    static SEEN: Seen = Seen::nothing();
+    let leap = two_senders_fill([LEN, LITTLE], &SEEN);
     assert_eq!(leap, 4, "no order completed the later run first");
 }
 
 #[test]
 fn two_senders_fill_under_the_lock() {
     static SEEN: Seen = Seen::nothing();
-    let leap = two_senders_fill(LITTLE, &SEEN);
+    let leap = two_senders_fill([LITTLE, LITTLE], &SEEN);
     assert_eq!(leap, 2, "a run was reserved before the other was complete");
 }
 
 /// Returns the most entries published at once.
-fn two_senders_fill(len: usize, seen: &'static Seen) -> u32 {
-    let (ones, twos) = (packets(&[11, 12], len), packets(&[21, 22], len));
+fn two_senders_fill(lens: [usize; 2], seen: &'static Seen) -> u32 {
+    let (ones, twos) = (packets(&[11, 12], lens[0]), packets(&[21, 22], lens[1]));
     let leap: &'static StdAtomicU32 = Box::leak(Box::default());
     explore("two senders", 5, move || {
         let shared = Ring::new(4, 4, LEN as u32);
@@ -300,7 +308,7 @@ fn two_senders_fill(len: usize, seen: &'static Seen) -> u32 {
         seen.add(got.len() / 2);
         senders.into_iter().for_each(|sender| sender.join().unwrap());
         shared.take(&mut next, false, &mut got);
-        let got = whole(&got, len);
+        let got = whole(&got, |packet| lens[usize::from(packet / 10 - 1)]);
         assert!(got == [11, 12, 21, 22] || got == [21, 22, 11, 12], "{got:?}");
         leap.fetch_max(shared.leap.load(RELAXED), RELAXED);
     });
@@ -338,7 +346,7 @@ fn entries_are_used_again(len: usize, seen: &'static Seen) {
         shared.take(&mut next, true, &mut got);
         senders.into_iter().for_each(|sender| sender.join().unwrap());
         shared.take(&mut next, true, &mut got);
-        let got = whole(&got, len);
+        let got = whole(&got, |_| len);
         assert_in_order(&got);
         let snapshot = counters.snapshot();
         assert_eq!(snapshot.packets, got.len() as u64);
@@ -366,10 +374,10 @@ fn chains_are_seen_whole() {
         });
         deliver(&*ring, &QueueCounters::default(), ones);
         let (mut next, mut got) = receiver.join().unwrap();
-        SEEN.add(whole(&got, LEN).len());
+        SEEN.add(whole(&got, |_| LEN).len());
         sender.join().unwrap();
         shared.take(&mut next, false, &mut got);
-        let got = whole(&got, LEN);
+        let got = whole(&got, |_| LEN);
         assert!(got == [11, 21] || got == [21, 11], "{got:?}");
     });
     SEEN.assert_all(3);

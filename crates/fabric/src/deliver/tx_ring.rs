@@ -2,7 +2,7 @@
 //!
 //! The ring is used through a private view: descriptors that the receiver posted are read once, checked, and kept as
 //! [`Buffer`]s, so that reserving only moves a cursor. A slot belongs to the worker that reserved it until that
-//! worker's run is complete; a few short packets are copied under the ring's lock instead. The specifics of a kind of
+//! worker's run is complete; while there is no run, a few short packets are copied under the ring's lock instead. The specifics of a kind of
 //! ring are in its [`RingBacking`]: an entry may be a chain of buffers, each packet may have a prefix, and a packet may
 //! be bound to one entry. Rings without these features pay nothing for them.
 
@@ -660,8 +660,8 @@ struct Completed {
     sound: Result<(), Broken>,
 }
 
-/// Most packets of a list that are copied under the lock. So few take no longer than to give up the lock and take it
-/// again, and a batch for many destinations has such lists.
+/// Most packets of a list that are copied under the lock, while no other worker fills the ring. So few take no longer than
+/// to give up the lock and take it again, and a batch for many destinations has such lists.
 const FEW: u32 = 4;
 
 impl<B: RingBacking> TxRing<B> {

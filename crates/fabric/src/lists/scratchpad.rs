@@ -266,7 +266,8 @@ impl Scratchpad {
         }
     }
 
-    /// Adds version `v` to the list, and returns the run that ends with it. Nothing is open.
+    /// Adds version `v` to the list, and returns the run that ends with it. All outputs are counted, and the
+    /// caller replaces the open run.
     #[inline(always)]
     fn run_for(&mut self, lane: u32, v: u16) -> Option<u32> {
         let list = self.lists.get_mut(lane as usize)?;
@@ -275,15 +276,16 @@ impl Scratchpad {
             self.runs.get_mut(list.tail)?.count += 1;
             return Some(list.tail);
         }
+        // `begin` made room for each lane once.
+        if list.tail == NIL && self.active.len() == self.active.capacity() {
+            return None;
+        }
         let run = self.runs.add(v, NIL)?;
         if let Some(tail) = self.runs.get_mut(list.tail) {
             tail.next = run;
         } else {
             list.head = run;
-            // `begin` made room for each lane once.
-            if self.active.len() < self.active.capacity() {
-                self.active.push(lane);
-            }
+            self.active.push(lane);
         }
         list.tail = run;
         Some(run)

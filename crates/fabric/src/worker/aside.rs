@@ -3,10 +3,20 @@
 //! While a worker is awake, the [watchdog](crate::worker::watchdog) looks a thousand times a second. On the CPU of a busy
 //! worker each look takes the CPU from it, in a virtual machine for 15 µs and more, and a packet in a hundred waits for
 //! that. So the watchdog stays away from pinned workers as long as the switch may use another CPU.
+//!
+//! Clients run on those CPUs, and one of them can keep a CPU from everybody else for a while: by signals that take long
+//! (docs/security.md), or a real-time thread. A look that comes late drives the watchdog from that CPU to all others,
+//! those of workers among them, until [`AWAY`] has passed without another.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use rustix::thread::{CpuSet, Pid, gettid, sched_setaffinity};
+use rustix::thread::{CpuSet, Pid, gettid, sched_getcpu, sched_setaffinity};
+
+/// Lateness of a look from which on the watchdog goes to other CPUs, and the time for which it stays there. On a busy CPU
+/// it waits for less, and a virtual machine seldom loses its own for as long.
+const LATE: Duration = Duration::from_millis(4);
+const AWAY: Duration = Duration::from_secs(1);
 
 /// Where the watchdog runs. See the module.
 pub(crate) struct Aside {
@@ -17,14 +27,18 @@ pub(crate) struct Aside {
 
 struct State {
     thread: Option<Pid>,
+    /// CPUs without pinned workers.
     cpus: CpuSet,
+    /// CPUs that the watchdog may use instead since its last late look, and when that was.
+    away: Option<(CpuSet, Instant)>,
 }
 
 impl State {
     /// Moves the thread, once it is known. Where it may not go, it stays where it is.
     fn apply(&self) {
         if let Some(thread) = self.thread {
-            let _ = sched_setaffinity(Some(thread), &self.cpus);
+            let cpus = self.away.as_ref().map_or(&self.cpus, |(away, _)| away);
+            let _ = sched_setaffinity(Some(thread), cpus);
         }
     }
 }
@@ -32,7 +46,7 @@ impl State {
 impl Aside {
     /// A switch that may use these CPUs, without workers.
     pub(crate) fn new(all: CpuSet) -> Self {
-        Self { all, state: Mutex::new(State { thread: None, cpus: all }) }
+        Self { all, state: Mutex::new(State { thread: None, cpus: all, away: None }) }
     }
 
     /// The calling thread is the watchdog.
@@ -42,14 +56,33 @@ impl Aside {
 
     /// Workers are pinned to these CPUs, and to no others.
     pub(crate) fn keep_from(&self, pinned: impl Iterator<Item = usize>) {
-        let mut rest = self.all;
-        pinned.filter(|cpu| *cpu < CpuSet::MAX_CPU).for_each(|cpu| rest.unset(cpu));
-        let cpus = if rest.count() > 0 { rest } else { self.all };
+        let cpus = self.without(pinned);
         self.change(|state| state.cpus = cpus);
     }
 
+    /// The calling watchdog looks `late` after it was due.
+    pub(crate) fn looks(&self, late: Duration) {
+        if late >= LATE {
+            let away = self.without([sched_getcpu()].into_iter());
+            self.change(|state| state.away = Some((away, Instant::now())));
+        } else if self.lock().away.is_some_and(|(_, since)| since.elapsed() >= AWAY) {
+            self.change(|state| state.away = None);
+        }
+    }
+
+    /// The CPUs that the switch may use without these; all of them, if it may use no other.
+    fn without(&self, cpus: impl Iterator<Item = usize>) -> CpuSet {
+        let mut rest = self.all;
+        cpus.filter(|cpu| *cpu < CpuSet::MAX_CPU).for_each(|cpu| rest.unset(cpu));
+        if rest.count() > 0 { rest } else { self.all }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn change(&self, change: impl FnOnce(&mut State)) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
         change(&mut state);
         state.apply();
     }
@@ -98,5 +131,29 @@ mod tests {
         assert_eq!(now(), cpus);
         drop(asks);
         watchdog.join().unwrap();
+    }
+
+    #[test]
+    fn a_late_look_drives_the_watchdog_to_other_cpus_for_a_while() {
+        let before = sched_getaffinity(None).unwrap();
+        let cpus = || {
+            let set = sched_getaffinity(None).unwrap();
+            (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect::<Vec<_>>()
+        };
+        let all = cpus();
+        let aside = Aside::new(before);
+        let pinned = all.iter().copied().skip(1);
+        aside.keep_from(pinned);
+        aside.occupy();
+        aside.looks(LATE / 2);
+        assert_eq!(cpus(), all[..1]);
+        aside.looks(LATE);
+        let away = if all.len() > 1 { &all[1..] } else { &all };
+        assert_eq!(cpus(), away);
+        aside.looks(Duration::ZERO);
+        assert_eq!(cpus(), away, "it has just fled");
+        aside.change(|state| state.away = state.away.map(|(cpus, since)| (cpus, since - AWAY)));
+        aside.looks(Duration::ZERO);
+        assert_eq!(cpus(), all[..1]);
     }
 }

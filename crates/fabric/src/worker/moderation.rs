@@ -31,8 +31,8 @@ const MOST: u64 = 120;
 /// A rest is shortened to the time in which so many packets come, or more by the factor by which it is longer than usual.
 const GATHER: u64 = 64;
 
-/// A rest takes at least so many times the CPU time that it costs, up to this percentage of [`Pace::rest`]. Under 2 million
-/// packets a second, those of a longer one and of the wake-up would not fit into a ring of 256 entries.
+/// A rest takes at least so many times the CPU time that it costs, up to this percentage of [`Pace::rest`]: at two million
+/// packets a second, more of them and those of the wake-up might not fit into a ring of 256 entries.
 const WORTH: u64 = 5;
 const LONGEST: u64 = 166;
 
@@ -51,7 +51,7 @@ const STEADY: u32 = 4;
 const LONGER: u32 = 4;
 const STEADIEST: u32 = 512;
 
-/// A rest that took so many times as long as it should was not one: the machine has coarse timers, or other work. Packets
+/// A rest that took so many times as long as the usual one is too long: the machine has coarse timers, or other work. Packets
 /// would be lost in full rings.
 const OVERSLEPT: u64 = 8;
 /// Rests' times for which the worker does not rest after that. It is [`LONGER`] times as long each time, up to the longest,
@@ -201,8 +201,10 @@ impl Moderation {
 
     /// Blocks for a rest, or until `due` if a task waits for that time.
     pub(crate) fn rest(&mut self, now: u64, due: Option<u64>) {
-        let left = clock::to_duration(self.time_left(now, due));
-        let before = std::mem::take(&mut self.weighs).then(cpu_time);
+        let left = self.time_left(now, due);
+        // A shorter one might end before it begins.
+        let before = (self.weighs && left == self.length).then(cpu_time);
+        let left = clock::to_duration(left);
         // Not in epoll, whose timeout has milliseconds on kernels before 5.11. Interrupted, it ends early.
         let _ = nanosleep(&Timespec {
             tv_sec: left.as_secs().cast_signed(),
@@ -217,7 +219,7 @@ impl Moderation {
     /// A rest took so many cycles of CPU time.
     fn weigh(&mut self, cost: u64) {
         // One that was interrupted, or lost its CPU, does not count for more than it should take.
-        self.cost = (3 * self.cost + cost.min(self.rest)) / 4;
+        (self.cost, self.weighs) = ((3 * self.cost + cost.min(self.rest)) / 4, false);
     }
 
     fn time_left(&self, now: u64, due: Option<u64>) -> u64 {
@@ -294,7 +296,10 @@ mod tests {
         fn oversleeps(&mut self) -> u64 {
             let (rest, began) = (clock::from_duration(REST), self.now);
             self.load.rested(began - 9 * rest, began);
-            while !self.under_for(1, 1000, 300, 50) {}
+            assert!(
+                (0..10 * LONGEST_PAUSE).any(|_| self.under_for(1, 1000, 300, 50)),
+                "it never rests again"
+            );
             (self.now - began) / rest
         }
     }

@@ -49,9 +49,9 @@ pub struct Pace {
     pub listen: Duration,
     /// Time of a batch above which later ones of the same queue are smaller, so that others do not wait.
     pub turn: Duration,
-    /// Time for which a worker lets packets gather under a light but steady load, at most, and up to 1.7 times as long where
-    /// a rest takes much CPU time; at most this, and the wake-up, are added to a packet's way. Zero: never, and the worker
-    /// does not poll through pauses of a dense load either.
+    /// Usual upper limit of the time for which a worker lets packets gather under a light but steady load, which is added to
+    /// a packet's way; up to 1.66 times as long where such a rest takes much CPU time. Zero: never, and the worker does not
+    /// poll through pauses of a dense load either.
     pub rest: Duration,
     /// Never ask for signals, never sleep.
     pub poll_forever: bool,

@@ -41,7 +41,7 @@ pub(crate) struct ThreadGroup {
     /// CPUs for workers that are not pinned: those on which the switch was started.
     pub(crate) unpinned: CpuSet,
     /// Where the watchdog runs.
-    aside: Aside,
+    pub(crate) aside: Aside,
     /// Commands of worker 0, which ends last.
     pub(crate) first_worker: OnceLock<Arc<Commands>>,
     /// Number of workers.

@@ -152,7 +152,9 @@ impl Watchdog {
                 group.doorbell.wait_for(|| (self.is_needed() || group.stopped.load(Relaxed)).then_some(()));
                 quiet = 0;
             }
+            let asleep = Instant::now();
             sleep(PERIOD);
+            self.group.aside.looks(asleep.elapsed().saturating_sub(PERIOD));
             self.watch_new();
             for i in 0..self.infos.len() {
                 self.check(i);
