@@ -1,8 +1,8 @@
 //! The CPUs of the watchdog: those that no worker is pinned to.
 //!
-//! While a worker is awake, the [watchdog](crate::worker::watchdog) looks a thousand times a second. On the CPU of a busy
-//! worker each look takes the CPU from it, in a virtual machine for 15 µs and more, and a packet in a hundred waits for
-//! that. So the watchdog stays away from pinned workers as long as the switch may use another CPU.
+//! While a worker is awake, the [watchdog](crate::worker::watchdog) looks a thousand times a second. On the CPU of a
+//! busy worker each look takes the CPU from it, in a virtual machine for 15 µs and more, and a packet in a hundred
+//! waits for that. So the watchdog stays away from pinned workers as long as the switch may use another CPU.
 //!
 //! Clients run on those CPUs, and one of them can keep a CPU from everybody else for a while: by signals that take long
 //! (docs/security.md), or a real-time thread. A look that comes late drives the watchdog from that CPU to all others,
@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, Pid, gettid, sched_getcpu, sched_setaffinity};
 
-/// Lateness of a look from which on the watchdog goes to other CPUs, and the time for which it stays there. On a busy CPU
-/// it waits for less, and a virtual machine seldom loses its own for as long.
+/// Lateness of a look from which on the watchdog goes to other CPUs, and the time for which it stays there. On a busy
+/// CPU it waits for less, and a virtual machine seldom loses its own for as long.
 const LATE: Duration = Duration::from_millis(4);
 const AWAY: Duration = Duration::from_secs(1);
 

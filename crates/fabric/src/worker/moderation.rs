@@ -4,11 +4,11 @@
 //! call and the worker a wake-up. So if some packets come within the time of a rest ([`Pace::rest`]) and keep the
 //! worker busy for a small part of the time, the worker lets them gather: once its queues are dry it blocks that long,
 //! their senders told nothing, and takes what came as one batch. Fewer packets are taken at once, since their senders
-//! may wait for answers, and at more load the worker polls; there, latency counts and there is no core to save. The more
-//! packets come, the shorter are rests: a batch of [`GATHER`] is as cheap as a larger one. After such rests that more load
-//! soon ended, the worker polls for longer before the next ones ([`STEADIEST`]). Where a rest itself takes much CPU time, as
-//! in virtual machines whose timers are emulated, rests are longer ([`WORTH`]). More than a light load earns the worker
-//! [patience](crate::worker::patience) with its pauses.
+//! may wait for answers, and at more load the worker polls; there, latency counts and there is no core to save. The
+//! more packets come, the shorter are rests: a batch of [`GATHER`] is as cheap as a larger one. After such rests that
+//! more load soon ended, the worker polls for longer before the next ones ([`STEADIEST`]). Where a rest itself takes
+//! much CPU time, as in virtual machines whose timers are emulated, rests are longer ([`WORTH`]). More than a light
+//! load earns the worker [patience](crate::worker::patience) with its pauses.
 //!
 //! Invariant: a worker rests only between rounds, when no task is lent.
 
@@ -28,11 +28,12 @@ const FEWEST: u64 = 20;
 /// many, one for each packet.
 const MOST: u64 = 120;
 
-/// A rest is shortened to the time in which so many packets come, or more by the factor by which it is longer than usual.
+/// A rest is shortened to the time in which so many packets come, or more by the factor by which it is longer than
+/// usual.
 const GATHER: u64 = 64;
 
-/// A rest takes at least so many times the CPU time that it costs, up to this percentage of [`Pace::rest`]: at two million
-/// packets a second, more of them and those of the wake-up might not fit into a ring of 256 entries.
+/// A rest takes at least so many times the CPU time that it costs, up to this percentage of [`Pace::rest`]: at two
+/// million packets a second, more of them and those of the wake-up might not fit into a ring of 256 entries.
 const WORTH: u64 = 5;
 const LONGEST: u64 = 166;
 
@@ -51,12 +52,12 @@ const STEADY: u32 = 4;
 const LONGER: u32 = 4;
 const STEADIEST: u32 = 512;
 
-/// A rest that took so many times as long as the usual one is too long: the machine has coarse timers, or other work. Packets
-/// would be lost in full rings.
+/// A rest that took so many times as long as the usual one is too long: the machine has coarse timers, or other work.
+/// Packets would be lost in full rings.
 const OVERSLEPT: u64 = 8;
-/// Rests' times for which the worker does not rest after that. It is [`LONGER`] times as long each time, up to the longest,
-/// since with coarse timers every rest is like that; and the shortest again after so many rests in time, since the next one
-/// has come by chance then.
+/// Rests' times for which the worker does not rest after that. It is [`LONGER`] times as long each time, up to the
+/// longest, since with coarse timers every rest is like that; and the shortest again after so many rests in time, since
+/// the next one has come by chance then.
 const PAUSE: u64 = 25;
 const LONGEST_PAUSE: u64 = 400;
 const IN_TIME: u32 = 1000;
