@@ -291,7 +291,7 @@ fn allowed(daemon: &Daemon, name: &str) -> Vec<u32> {
     ranges.flat_map(|(first, last)| first.parse().unwrap()..=last.parse().unwrap()).collect()
 }
 
-/// Whether the watchdog may run on each of CPUs 0 and 1. After a late look it flees for a second, so it is waited for.
+/// Whether the watchdog may run on each of CPUs 0 and 1. After late looks it flees for a second, so it is waited for.
 fn watchdog_may_use(daemon: &Daemon, expected: [bool; 2]) {
     let now = || [0, 1].map(|cpu| allowed(daemon, "mswitch-watch").contains(&cpu));
     until(&format!("{expected:?}"), LIMIT, || Ok((now() == expected).then_some(()))).unwrap();
