@@ -291,10 +291,14 @@ fn allowed(daemon: &Daemon, name: &str) -> Vec<u32> {
     ranges.flat_map(|(first, last)| first.parse().unwrap()..=last.parse().unwrap()).collect()
 }
 
-/// Whether the watchdog may run on each of CPUs 0 and 1. After late looks it flees for a second, so it is waited for.
+/// Waits until the watchdog may run on these of CPUs 0 and 1, and no others of them: after late looks it is elsewhere for a
+/// second.
 fn watchdog_may_use(daemon: &Daemon, expected: [bool; 2]) {
     let now = || [0, 1].map(|cpu| allowed(daemon, "mswitch-watch").contains(&cpu));
-    until(&format!("{expected:?}"), LIMIT, || Ok((now() == expected).then_some(()))).unwrap();
+    until(&format!("the watchdog to be allowed {expected:?}"), LIMIT, || {
+        Ok((now() == expected).then_some(()))
+    })
+    .unwrap();
 }
 
 #[test]

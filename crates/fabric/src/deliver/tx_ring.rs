@@ -2,9 +2,9 @@
 //!
 //! The ring is used through a private view: descriptors that the receiver posted are read once, checked, and kept as
 //! [`Buffer`]s, so that reserving only moves a cursor. A slot belongs to the worker that reserved it until that
-//! worker's run is complete; while there is no run, a few short packets are copied under the ring's lock instead. The specifics of a kind of
-//! ring are in its [`RingBacking`]: an entry may be a chain of buffers, each packet may have a prefix, and a packet may
-//! be bound to one entry. Rings without these features pay nothing for them.
+//! worker's run is complete; while there is no run, a few short packets are copied under the ring's lock instead. The
+//! specifics of a kind of ring are in its [`RingBacking`]: an entry may be a chain of buffers, each packet may have a
+//! prefix, and a packet may be bound to one entry. Rings without these features pay nothing for them.
 
 use std::os::fd::RawFd;
 use std::ptr::NonNull;

@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, Pid, gettid, sched_getcpu, sched_setaffinity};
 
-/// Lateness of looks from which on the watchdog goes to other CPUs, and the time for which it stays there. On a busy
-/// CPU it waits for less, and a virtual machine seldom loses its own for as long.
+/// A look that comes so long after it was due is late. Single ones come once or twice a second where another thread
+/// keeps the CPU busy: the scheduler's doing.
 const LATE: Duration = Duration::from_millis(4);
-/// Two late looks within this time are in a row. Single ones come once or twice a second where another thread keeps the
-/// CPU busy: the scheduler's doing.
+/// A late look that was due within this time of another one is in a row with it.
 const IN_A_ROW: Duration = Duration::from_millis(25);
+/// Time for which the watchdog stays on other CPUs.
 const AWAY: Duration = Duration::from_secs(1);
 
 /// Where the watchdog runs. See the module.
@@ -32,7 +32,7 @@ struct State {
     thread: Option<Pid>,
     /// CPUs without pinned workers.
     cpus: CpuSet,
-    /// CPUs that the watchdog may use instead since its last late look, and when that was.
+    /// CPUs that the watchdog may use instead while it is away, and since when.
     away: Option<(CpuSet, Instant)>,
     /// When a look was late last.
     late: Option<Instant>,
@@ -144,6 +144,11 @@ mod tests {
 
     #[test]
     fn late_looks_drive_the_watchdog_to_other_cpus_for_a_while() {
+        // On a thread of its own, whose CPUs are no other test's.
+        std::thread::spawn(flee_and_return).join().unwrap();
+    }
+
+    fn flee_and_return() {
         let before = sched_getaffinity(None).unwrap();
         let cpus = || {
             let set = sched_getaffinity(None).unwrap();

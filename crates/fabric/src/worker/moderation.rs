@@ -32,10 +32,9 @@ const MOST: u64 = 120;
 /// usual.
 const GATHER: u64 = 64;
 
-/// A rest takes at least so many times the CPU time that it costs, up to this percentage of [`Pace::rest`]: at two
-/// million packets a second, more of them and those of the wake-up might not fit into a ring of 256 entries.
+/// A rest takes at least so many times the CPU time that it costs, up to five thirds of [`Pace::rest`]: at two million
+/// packets a second, more of them and those of the wake-up might not fit into a ring of 256 entries.
 const WORTH: u64 = 5;
-const LONGEST: u64 = 166;
 
 /// Percentages of the time for which packets keep a worker busy: at most so many for a polling worker to begin to rest,
 /// and for a resting one to go on. One that polls takes the same packets in smaller batches, at several times the cost.
@@ -162,8 +161,8 @@ impl Moderation {
     }
 
     fn end_window(&mut self, elapsed: u64) {
-        let most = if self.resting { BUSY_RESTING } else { BUSY_POLLING };
-        let idle = self.busy.saturating_mul(100) <= elapsed.saturating_mul(most);
+        let busiest = if self.resting { BUSY_RESTING } else { BUSY_POLLING };
+        let idle = self.busy.saturating_mul(100) <= elapsed.saturating_mul(busiest);
         let a_rest = self.packets.saturating_mul(self.rest) / elapsed.max(1);
         if self.resting {
             self.rested = self.rested.saturating_add(1);
@@ -177,7 +176,8 @@ impl Moderation {
                 self.patience.earn(self.busy.min(WINDOW * self.rest));
             }
         }
-        self.longest = (WORTH * self.cost).clamp(self.rest, self.rest * LONGEST / 100);
+        let most = self.rest.saturating_add(self.rest / 3 * 2);
+        self.longest = self.cost.saturating_mul(WORTH).clamp(self.rest, most);
         // As many packets come in the longest rest, and are gathered, as it is longer than the usual one.
         self.length = self.longest.saturating_mul(a_rest.min(GATHER)) / a_rest.max(1);
         self.unchanged += 1;
@@ -220,7 +220,7 @@ impl Moderation {
     /// A rest took so many cycles of CPU time.
     fn weigh(&mut self, cost: u64) {
         // One that was interrupted, or lost its CPU, does not count for more than it should take.
-        (self.cost, self.weighs) = ((3 * self.cost + cost.min(self.rest)) / 4, false);
+        (self.cost, self.weighs) = (self.cost - self.cost / 4 + cost.min(self.rest) / 4, false);
     }
 
     fn time_left(&self, now: u64, due: Option<u64>) -> u64 {

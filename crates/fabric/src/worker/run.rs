@@ -50,7 +50,7 @@ pub struct Pace {
     /// Time of a batch above which later ones of the same queue are smaller, so that others do not wait.
     pub turn: Duration,
     /// Usual upper limit of the time for which a worker lets packets gather under a light but steady load, which is added to
-    /// a packet's way; up to 1.66 times as long where such a rest takes much CPU time. Zero: never, and the worker does not
+    /// a packet's way; up to five thirds of it where such a rest takes much CPU time. Zero: never, and the worker does not
     /// poll through pauses of a dense load either.
     pub rest: Duration,
     /// Never ask for signals, never sleep.

@@ -158,11 +158,9 @@ impl SupportThreads {
         let (probers, probing) = Probers::start()?;
         threads.extend(probing);
         let mut watchdog = Watchdog::new(group.clone(), inboxes, janitor, probers);
-        let watched = group.clone();
         threads.push(spawn("mswitch-watch", move || {
             let vital = Vital::new("the watchdog", "clients could hold workers up forever");
             let _guard = vital.guard();
-            watched.aside.occupy();
             watchdog.run();
         })?);
         Ok(Self { group: group.clone(), threads })

@@ -144,6 +144,7 @@ impl Watchdog {
     }
 
     pub(crate) fn run(&mut self) {
+        self.group.aside.occupy();
         let (mut quiet, mut told) = (0, Instant::now());
         while !self.group.stopped.load(Relaxed) {
             quiet = if self.is_needed() { 0 } else { quiet + 1 };
