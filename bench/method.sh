@@ -3,15 +3,14 @@
 #
 #   bench/method.sh [--rounds N] [--seconds S] [--out DIR]
 #
-# Builds a switch whose batches take a tenth longer (feature `slowdown` of mswitch-fabric), and measures three times:
-# twice the usual switch, once the slower one, each beside testpmd, whose changes are the machine's. Fails unless the
-# comparison says that the slower switch needs more cycles per packet, and that the two runs of one binary differ in
-# nothing but noise.
+# Builds a switch whose batches take a tenth longer (feature `slowdown` of mswitch-fabric), and measures twice, with the
+# usual switch beside it in the same rounds: the slower one, and the usual one again. Fails unless the comparison says
+# that the slower switch needs more cycles per packet, and that one program differs from itself in nothing but noise.
 #
-# SLOW names the slower binary, if it exists already. Needs root, jq, dpdk-testpmd, the generator.
+# SLOW names the slower binary, if it exists already. Needs root, jq, the generator.
 set -euo pipefail
 
-rounds=5 seconds=0.5 out=''
+rounds=15 seconds=0.3 out=''
 here=$(cd "$(dirname "$0")" && pwd)
 target=${CARGO_TARGET_DIR:-$here/../target}
 mswitch=${MSWITCH:-$target/release/mswitch}
@@ -52,25 +51,17 @@ fi
 dir=${out:-$(mktemp -d)}
 if [ -z "$out" ]; then trap 'rm -rf "$dir"' EXIT; fi
 
-# measure NAME BINARY
-measure() {
-  "$mswitch" bench run --mswitch "$2" --scenario v2v-memif --peer mswitch --peer testpmd --size 64 --size 256 --load max \
-    --rounds "$rounds" --seconds "$seconds" --limit 1000 --out "$dir/$1"
-}
-# verdict A B: prints the comparison's verdict on the cycles of mswitch.
+# verdict NAME BINARY: measures this switch beside the usual one, and prints the comparison's verdict on its cycles.
 verdict() {
-  "$mswitch" bench compare "$dir/$1" "$dir/$2" >&2
-  "$mswitch" bench compare "$dir/$1" "$dir/$2" --json |
-    jq -r '.overall[] | select(.peer == "mswitch" and .figure == "cycles per packet") | .verdict'
+  "$mswitch" bench run --mswitch "$2" --before "$mswitch" --scenario v2v-memif --peer mswitch --size 64 --size 256 \
+    --load max --rounds "$rounds" --seconds "$seconds" --limit 1000 --out "$dir/$1" >&2 || exit 1
+  "$mswitch" bench compare "$dir/$1" >&2
+  "$mswitch" bench compare "$dir/$1" --json | jq -r '.overall[] | select(.figure == "cycles per packet") | .verdict'
 }
-
-measure first "$mswitch"
-measure slower "$slow"
-measure second "$mswitch"
 
 echo "The slower switch beside the usual one:"
-found=$(verdict first slower)
+found=$(verdict slower "$slow")
 [ "$found" = worse ] || fail "the slower switch was not recognized: $found"
-echo "The usual switch twice:"
-found=$(verdict first second)
-[ "$found" = same ] || fail "two runs of one binary were told apart: $found"
+echo "The usual switch beside itself:"
+found=$(verdict same "$mswitch")
+[ "$found" = same ] || fail "one program was told apart from itself: $found"

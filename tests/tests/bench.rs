@@ -113,6 +113,42 @@ fn a_short_run_measures_and_reports() {
 }
 
 #[test]
+fn an_earlier_program_is_measured_in_the_same_rounds() {
+    let _machine = exclusive();
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("a");
+    let path = out.to_str().unwrap();
+    let mut command = short(&out, "2", "0.1");
+    command.args(["--load", "max", "--ways", "2", "--before"]);
+    let (output, errors) = run(command.arg(binary("mswitch", "MSWITCH_BIN").unwrap()));
+    assert!(output.status.success(), "{errors}");
+    assert_nothing_left();
+    assert!(errors.contains(&format!("mswitch bench compare {path}")), "{errors}");
+    let report: Value = serde_json::from_slice(&std::fs::read(out.join("report.json")).unwrap()).unwrap();
+    let peers = report["samples"].as_array().unwrap().iter().map(|sample| sample["peer"].as_str().unwrap());
+    // Each begins a round.
+    assert_eq!(peers.collect::<Vec<_>>(), ["mswitch", "mswitch-before", "mswitch-before", "mswitch"]);
+    let comparison = bench(&["compare", path]).output().unwrap();
+    let text = String::from_utf8_lossy(&comparison.stdout).into_owned();
+    assert!(text.contains("note: mswitch and mswitch-before are the same program"), "{text}");
+    assert!(text.contains("note: mswitch: 2 rounds: fewer than 8 tell no change from chance"), "{text}");
+    assert!(text.contains("cycles per packet        now/before "), "{text}");
+
+    // Without a peer for it, or a program, nothing is measured.
+    let other = folder.path().join("b");
+    let refusal = |words: &[&str]| {
+        let (output, errors) = run(bench(&["run", "--peer", "testpmd", "--out"]).arg(&other).args(words));
+        assert_eq!((output.status.code(), other.exists()), (Some(1), false), "{errors}");
+        errors
+    };
+    let errors = refusal(&["--before", "/nowhere/mswitch"]);
+    assert!(errors.starts_with("mswitch: --before /nowhere/mswitch: no peer runs mswitch"), "{errors}");
+    let errors = refusal(&["--before", "/nowhere/mswitch", "--peer", "mswitch"]);
+    assert!(errors.starts_with("mswitch: --before /nowhere/mswitch: "), "{errors}");
+    assert!(errors.contains("No such file"), "{errors}");
+}
+
+#[test]
 fn thousands_of_stations_are_learned() {
     let _machine = exclusive();
     let folder = tempfile::tempdir().unwrap();

@@ -1,8 +1,12 @@
-//! `mswitch bench compare A B`: what changed between two reports beyond noise.
+//! `mswitch bench compare`: what changed beyond noise, between two reports, or (`builds`) from an earlier program to the
+//! present one where both were measured in the same rounds.
 //!
-//! A peer's figure has changed if three things hold: a rank test over all tasks, each of which is compared only with
-//! itself, calls chance improbable; the change is larger than `LEAST`; and it is clearly larger than the change in the
-//! same direction of every peer whose program is the same in both reports, because what changes them is the machine.
+//! Of two reports, a peer's figure has changed if three things hold: a rank test over all tasks, each of which is compared
+//! only with itself, calls chance improbable; the change is larger than `LEAST`; and it is clearly larger than the change
+//! in the same direction of every peer whose program is the same in both reports, because what changes them is the
+//! machine. In the rounds of one report, the first two suffice.
+
+mod builds;
 
 use std::fmt::Write;
 
@@ -36,15 +40,17 @@ const FIGURES: [Figure; 5] = [
     Figure { name: "CPU time", value: figure::cpus, more_is_better: false },
 ];
 
+pub use builds::{LEAST_ROUNDS, compare_builds};
+
 /// What a comparison says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// No change beyond noise.
     Same,
-    /// B is better.
+    /// The later one is better.
     Better,
-    /// B is worse.
+    /// The later one is worse.
     Worse,
 }
 
@@ -57,7 +63,7 @@ pub struct Change {
     pub task: Option<Task>,
     /// The figure.
     pub figure: &'static str,
-    /// B's figure divided by A's.
+    /// The later figure divided by the earlier one: B's by A's, or that of the present program by that of the one before.
     pub ratio: f64,
     /// Probability that chance makes a change as large.
     pub chance: f64,
@@ -68,9 +74,11 @@ pub struct Change {
 }
 
 /// A comparison.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Comparison {
-    /// What makes the reports less comparable.
+    /// The later and the earlier value of which ratios are.
+    pub ratio_of: &'static str,
+    /// What weakens the comparison.
     pub warnings: Vec<String>,
     /// Every figure of every peer, over all tasks.
     pub overall: Vec<Change>,
@@ -100,7 +108,12 @@ pub fn compare(a: &Document, b: &Document) -> Comparison {
     let found = discoveries(&chances, FALSE_SHARE);
     let tasks =
         tasks.into_iter().zip(found).filter(|(change, found)| *found && change.verdict != Verdict::Same);
-    Comparison { warnings: warnings(a, b, &peers), overall, tasks: tasks.map(|(change, _)| change).collect() }
+    Comparison {
+        ratio_of: "B/A",
+        warnings: warnings(a, b, &peers),
+        overall,
+        tasks: tasks.map(|(change, _)| change).collect(),
+    }
 }
 
 /// Tasks for which both reports have values, with these.
@@ -235,8 +248,9 @@ impl Comparison {
             }
             let _ = writeln!(
                 text,
-                "  {:<24} B/A {:.3}  {:<24} chance {:.4}, {} task{}",
+                "  {:<24} {} {:.3}  {:<24} chance {:.4}, {} task{}",
                 change.figure,
+                self.ratio_of,
                 change.ratio,
                 change.verdict.words(),
                 change.chance,
@@ -252,8 +266,8 @@ impl Comparison {
             let words = change.verdict.words();
             let _ = writeln!(
                 text,
-                "  {}: {task}: {} B/A {:.3}  {words}",
-                change.peer, change.figure, change.ratio
+                "  {}: {task}: {} {} {:.3}  {words}",
+                change.peer, change.figure, self.ratio_of, change.ratio
             );
         }
         text

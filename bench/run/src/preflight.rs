@@ -1,7 +1,8 @@
 //! Everything that can be known before a benchmark starts is checked here, with errors that say what to do.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use crate::compare::LEAST_ROUNDS;
 use crate::cpus::Cpus;
 use crate::error::{Error, Result};
 use crate::generator::{Generator, Report};
@@ -27,10 +28,10 @@ pub(crate) struct Ready {
     pub(crate) build: String,
 }
 
-/// Checks what needs no laboratory: names, programs and their versions, CPUs, privileges.
-pub(crate) fn check(wishes: &Wishes, mswitch: &std::path::Path) -> Result<Ready> {
+/// Checks what needs no laboratory: names, programs and their versions, CPUs, privileges. `mswitch` is the program of the
+/// peers of that name, `before` an earlier one to measure beside it.
+pub(crate) fn check(wishes: &Wishes, mswitch: &Path, before: Option<&Path>) -> Result<Ready> {
     let candidates = peers::all(mswitch);
-    let mut names: Vec<&str> = candidates.iter().map(|peer| peer.name()).collect();
     let mut absent = Vec::new();
     for other in peers::unsupported() {
         if wishes.peers.iter().any(|name| name == other.name) {
@@ -38,20 +39,46 @@ pub(crate) fn check(wishes: &Wishes, mswitch: &std::path::Path) -> Result<Ready>
         }
         absent.push((other.name.to_owned(), other.reason()));
     }
+    let names: Vec<&str> = candidates.iter().map(|peer| peer.name()).collect();
     let mut settings = Settings::of(wishes, &names)?;
+    if before.is_some() && wishes.rounds.is_none() {
+        settings.fewest = settings.fewest.max(LEAST_ROUNDS);
+        settings.most = settings.most.max(LEAST_ROUNDS);
+    }
+    let mut earlier = before.map(peers::before).unwrap_or_default();
+    let mut missing = None;
     let mut ready = Vec::new();
     for peer in candidates {
         if !settings.peers.iter().any(|name| name == peer.name()) {
             continue;
         }
+        // Neighbours in time: what the machine changes between them is least.
+        let same = earlier.iter().position(|other| other.name() == peers::suffixed(peer.name()));
+        let same = same.map(|index| earlier.swap_remove(index));
         match peer.version() {
             Ok(version) => ready.push((peer, version)),
-            Err(error) if wishes.peers.is_empty() => absent.push((peer.name().to_owned(), error.to_string())),
+            Err(error) if wishes.peers.is_empty() => {
+                absent.push((peer.name().to_owned(), error.to_string()));
+                continue;
+            }
             Err(error) => return Err(Error::new(format!("peer {}: {error}", peer.name()))),
         }
+        match same.map(|same| (same.version(), same)) {
+            Some((Ok(version), same)) => ready.push((same, version)),
+            Some((Err(error), same)) if wishes.peers.is_empty() => {
+                absent.push((same.name().to_owned(), error.to_string()));
+                missing.get_or_insert(error);
+            }
+            Some((Err(error), _)) => return Err(missing_before(before, &error)),
+            None => {}
+        }
     }
-    names = ready.iter().map(|(peer, _)| peer.name()).collect();
-    settings.peers = names.iter().map(|name| (*name).to_owned()).collect();
+    settings.peers = ready.iter().map(|(peer, _)| peer.name().to_owned()).collect();
+    if before.is_some() && !settings.peers.iter().any(|name| peers::is_before(name)) {
+        let none =
+            Error::new(format!("no peer runs mswitch; peers of this run: {}", settings.peers.join(", ")));
+        return Err(missing_before(before, &missing.unwrap_or(none)));
+    }
     let scenarios = settings.scenarios();
     for (peer, _) in ready.iter().filter(|_| !wishes.peers.is_empty() && !wishes.scenarios.is_empty()) {
         if !scenarios.iter().any(|scenario| supports(peer.as_ref(), scenario)) {
@@ -83,6 +110,11 @@ pub(crate) fn check(wishes: &Wishes, mswitch: &std::path::Path) -> Result<Ready>
         build: generator.build()?,
         generator,
     })
+}
+
+fn missing_before(program: Option<&Path>, reason: &Error) -> Error {
+    let program = program.map(|program| program.display().to_string()).unwrap_or_default();
+    Error::new(format!("--before {program}: {reason}"))
 }
 
 fn runnable(peer: &dyn Peer) -> Vec<String> {

@@ -14,6 +14,7 @@ use crate::interrupt::Interrupt;
 use crate::journal::{FORMAT, Header, Journal};
 use crate::lab::Lab;
 use crate::machine::Machine;
+use crate::peers::is_before;
 use crate::preflight::{self, Ready, supports};
 use crate::report;
 use crate::sample::{Load, Outcome, Sample, Task};
@@ -31,11 +32,13 @@ pub struct Options {
     pub out: PathBuf,
     /// The program for the peers `mswitch…`.
     pub mswitch: PathBuf,
+    /// An earlier program, measured beside that one in the same rounds.
+    pub before: Option<PathBuf>,
 }
 
 /// Runs a benchmark, or continues an interrupted one; writes its reports. `say` gets a line for people at each step.
 pub fn run(options: &Options, interrupt: &Interrupt, say: &mut dyn FnMut(&str)) -> Result<()> {
-    let ready = preflight::check(&options.wishes, &options.mswitch)?;
+    let ready = preflight::check(&options.wishes, &options.mswitch, options.before.as_deref())?;
     // Its lock keeps two benchmarks away from one journal.
     let lab = Lab::open(interrupt)?;
     let journal = Journal::resume(&options.out, |header| same_benchmark(header, &ready, &options.out))?;
@@ -90,6 +93,12 @@ pub fn run(options: &Options, interrupt: &Interrupt, say: &mut dyn FnMut(&str)) 
     if !journal.all().is_empty() {
         report::write(&options.out, &journal)?;
         say(&format!("reports: {}", options.out.join("report.{html,md,json}").display()));
+        if options.before.is_some() {
+            say(&format!(
+                "changes from the earlier program: mswitch bench compare {}",
+                options.out.display()
+            ));
+        }
     }
     match ended {
         Err(Error::Interrupted) => Err(Error::new(format!(
@@ -190,7 +199,7 @@ fn rounds(bench: &Bench<'_>, ready: &Ready, journal: &mut Journal, say: &mut dyn
             progress.total += open.iter().map(|scenario| runs(scenario)).sum::<usize>();
         }
         for scenario in open {
-            for (peer, _) in in_turn(&ready.peers, round) {
+            for (peer, _) in in_turn(&ready.peers, round, |(peer, _)| is_before(peer.name())) {
                 if supports(peer.as_ref(), scenario) {
                     progress.done += 1;
                     one(
@@ -233,10 +242,16 @@ fn fits(elapsed: Duration, last: Option<Duration>, limit: Duration) -> bool {
     last.is_none_or(|last| elapsed.saturating_add(last) <= limit)
 }
 
-/// The peers, beginning with another one in each round.
-fn in_turn<T>(peers: &[T], round: u32) -> impl Iterator<Item = &T> {
-    let first = (round as usize - 1) % peers.len().max(1);
-    peers.iter().cycle().skip(first).take(peers.len())
+/// The peers, beginning with another one in each round. A peer and its earlier program stay neighbours, and begin by turns.
+fn in_turn<T>(peers: &[T], round: u32, is_before: impl Fn(&T) -> bool) -> Vec<&T> {
+    let mut pairs: Vec<Vec<&T>> =
+        peers.chunk_by(|_, next| is_before(next)).map(|pair| pair.iter().collect()).collect();
+    if round.is_multiple_of(2) {
+        pairs.iter_mut().for_each(|pair| pair.reverse());
+    }
+    let first = (round as usize - 1) % pairs.len().max(1);
+    pairs.rotate_left(first);
+    pairs.concat()
 }
 
 /// Runs what is missing of a unit.
@@ -373,8 +388,14 @@ mod tests {
 
     #[test]
     fn each_round_begins_with_another_peer() {
-        let of = |round| in_turn(&["a", "b", "c"], round).copied().collect::<String>();
-        assert_eq!((of(1), of(2), of(4)), ("abc".into(), "bca".into(), "abc".into()));
+        let of = |peers: &[&str], round| {
+            in_turn(peers, round, |peer| peer.ends_with('-')).into_iter().copied().collect::<String>()
+        };
+        let three = ["a", "b", "c"];
+        assert_eq!([1, 2, 4].map(|round| of(&three, round)), ["abc", "bca", "abc"]);
+        let pairs = ["a", "a-", "b", "b-", "c"];
+        assert_eq!([1, 2, 3, 4].map(|round| of(&pairs, round)), ["aa-bb-c", "b-bca-a", "caa-bb-", "a-ab-bc"]);
+        assert_eq!([1, 2, 3].map(|round| of(&pairs[..2], round)), ["aa-", "a-a", "aa-"]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::peers::is_before;
 use crate::sample::{Load, Task};
 use crate::scenarios::{self, Scenario, Set};
 
@@ -189,7 +190,15 @@ impl Settings {
             }
         };
         check("--scenario", self.scenarios == other.scenarios);
-        check("--peer", self.peers == other.peers);
+        let [peers, before] = [false, true].map(|is_wanted| {
+            let of = |settings: &Settings| {
+                let names = settings.peers.iter().filter(|name| is_before(name) == is_wanted);
+                names.cloned().collect::<Vec<_>>()
+            };
+            of(self) == of(other)
+        });
+        check("--peer", peers);
+        check("--before", before);
         check("--size", self.sizes == other.sizes);
         check("--load", self.loads == other.loads);
         check("--ways", self.ways == other.ways);
@@ -312,5 +321,7 @@ mod tests {
         let settings = Settings::of(&wishes, &["ovs"]).unwrap();
         let other = Settings { seconds: 9.0, limit: 1.0, ..settings.clone() };
         assert_eq!(settings.differences(&other), ["--seconds"]);
+        let other = Settings { peers: vec!["ovs".into(), "mswitch-before".into()], ..settings.clone() };
+        assert_eq!(settings.differences(&other), ["--before"]);
     }
 }

@@ -1,6 +1,6 @@
-//! Statistics of small samples: medians, spreads, and a rank test.
+//! Statistics of small samples: medians, spreads, and rank tests.
 //!
-//! No distribution is assumed. The rank test counts all ways in which the ranks could have fallen, ties included, so it is
+//! No distribution is assumed. The rank test of two samples counts all ways in which the ranks could have fallen, ties included, so it is
 //! right for three samples; where counting takes too long, their sum is close to normal. It takes several pairs of samples (strata) together,
 //! each of which is compared only within itself.
 
@@ -149,6 +149,46 @@ fn cost(strata: &[Ranks]) -> f64 {
         width += own - 1.0;
     }
     steps
+}
+
+/// Two-sided p-value that values lie around 0, as far above it as below: Wilcoxon's signed-rank test; exact, or by the
+/// normal approximation where there are so many values that counting takes too long. Values of 0 do not count. `None`
+/// without values.
+pub fn signed_rank_test(values: &[f64]) -> Option<f64> {
+    signed_rank_test_within(values, EXACT_STEPS)
+}
+
+fn signed_rank_test_within(values: &[f64], steps: f64) -> Option<f64> {
+    if values.is_empty() {
+        return None;
+    }
+    let values: Vec<f64> = values.iter().copied().filter(|value| *value != 0.0).collect();
+    let sizes: Vec<f64> = values.iter().map(|value| value.abs()).collect();
+    let ranks = doubled_ranks(&sizes, &[]);
+    let signed = ranks.iter().zip(&values).map(|(rank, value)| if *value > 0.0 { *rank } else { -rank });
+    let observed = signed.sum::<i64>().abs();
+    let total: i64 = ranks.iter().sum();
+    if ranks.len() as f64 * total as f64 > steps {
+        // Each sign is a coin's. The distance between two values of the statistic is 4.
+        let variance: f64 = ranks.iter().map(|rank| (*rank as f64).powi(2)).sum();
+        let distance = (observed as f64 - 2.0).max(0.0);
+        return Some(complementary_error(distance / (2.0 * variance).sqrt()).min(1.0));
+    }
+    // Probabilities of the sums of the ranks above 0.
+    let mut sums = vec![1.0];
+    for rank in ranks.iter().filter_map(|rank| usize::try_from(*rank).ok()) {
+        let mut longer = vec![0.0; sums.len() + rank];
+        for (index, probability) in sums.iter().enumerate() {
+            for place in [index, index + rank] {
+                if let Some(sum) = longer.get_mut(place) {
+                    *sum += probability / 2.0;
+                }
+            }
+        }
+        sums = longer;
+    }
+    let extreme = (0..).zip(&sums).filter(|(above, _)| (2 * above - total).abs() >= observed);
+    Some(extreme.map(|(_, probability)| probability).sum::<f64>().min(1.0))
 }
 
 /// Probability of a deviation at least as large, by counting.
@@ -355,6 +395,30 @@ mod tests {
         }
         assert!((complementary_error(1.0) - 0.157_299_207).abs() < 2e-7);
         assert_eq!(rank_test_within(&[(&[1.0], &[1.0])], 0.0), Some(1.0));
+    }
+
+    #[test]
+    fn the_signed_rank_test_has_the_values_of_tables() {
+        // All of eight values on one side: 2 of 2^8 ways.
+        let all: Vec<f64> = (1..=8).map(f64::from).collect();
+        assert_eq!(signed_rank_test(&all), Some(2.0 / 256.0));
+        // The critical value of a two-sided test of ten values at 5 % is 8, at 1 % it is 3.
+        let ten = |below: &[usize]| {
+            let value = |rank: usize| if below.contains(&rank) { -(rank as f64) } else { rank as f64 };
+            signed_rank_test(&(1..=10).map(value).collect::<Vec<_>>()).unwrap()
+        };
+        assert!(ten(&[8]) <= 0.05 && ten(&[9]) > 0.05, "{} {}", ten(&[8]), ten(&[9]));
+        assert!(ten(&[1, 2]) <= 0.01 && ten(&[4]) > 0.01, "{} {}", ten(&[1, 2]), ten(&[4]));
+        assert_eq!(signed_rank_test(&[1.0, -1.0]), Some(1.0));
+        assert_eq!(signed_rank_test(&[0.0, 0.0]), Some(1.0));
+        assert_eq!(signed_rank_test(&[]), None);
+        let mut random = fastrand::Rng::with_seed(8);
+        for shift in [0.0, 0.1, 0.3] {
+            let values: Vec<f64> = (0..40).map(|_| (20.0 * (random.f64() - 0.5 + shift)).round()).collect();
+            let exact = signed_rank_test(&values).unwrap();
+            let near = signed_rank_test_within(&values, 0.0).unwrap();
+            assert!((exact - near).abs() < 0.01 + 0.1 * exact, "{shift}: {exact} {near}");
+        }
     }
 
     /// The sum over strata must not depend on the scale of a stratum.

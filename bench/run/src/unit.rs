@@ -282,10 +282,10 @@ printf '"reordered":null,"offered_pps":null,"corrupted":0,"misdelivered":0}],"po
     }
 
     impl Peer for Fragile {
-        fn name(&self) -> &'static str {
+        fn name(&self) -> &str {
             "fragile"
         }
-        fn about(&self) -> &'static str {
+        fn about(&self) -> &str {
             "a switch for tests"
         }
         fn version(&self) -> Result<String> {

@@ -126,15 +126,20 @@ pub(crate) enum BenchCommand {
         "mswitch bench run --quick --out /tmp/quick",
         "mswitch bench run --scenario v2v --peer mswitch --peer ovs --rounds 5 --out /tmp/v2v",
         "mswitch bench run --scenario stations-memif --peer mswitch-learning --ways 2 --out /tmp/stations",
+        "mswitch bench run --before /usr/bin/mswitch --peer mswitch --rounds 12 --out /tmp/change",
     ))]
     Run(BenchRunArgs),
-    /// Say what changed between two reports beyond noise
-    #[command(after_help = examples!("mswitch bench compare /tmp/before /tmp/after"))]
+    /// Say what changed beyond noise: between two reports, or from the earlier program to the present one in a report of
+    /// `run --before`
+    #[command(after_help = examples!(
+        "mswitch bench compare /tmp/change",
+        "mswitch bench compare /tmp/january /tmp/february",
+    ))]
     Compare {
-        /// Folder of the earlier run, or its report.json
+        /// Folder of a run, or its report.json; of the earlier run, if there are two
         a: PathBuf,
         /// Folder of the later run, or its report.json
-        b: PathBuf,
+        b: Option<PathBuf>,
         #[command(flatten)]
         output: Output,
     },
@@ -182,6 +187,9 @@ pub(crate) struct BenchRunArgs {
     /// Program for the peers named mswitch [default: this one]
     #[arg(long, value_name = "FILE")]
     pub(crate) mswitch: Option<PathBuf>,
+    /// Earlier program to measure beside the peers named mswitch, in the same rounds; `bench compare` then says what changed
+    #[arg(long, value_name = "FILE")]
+    pub(crate) before: Option<PathBuf>,
     /// List scenarios and peers, and what is missing for them, without measuring
     #[arg(long)]
     pub(crate) list: bool,

@@ -30,11 +30,11 @@ fn commands(site: &Site<'_>) -> Vec<Command> {
 }
 
 impl Peer for LinuxBridge {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "linux-bridge"
     }
 
-    fn about(&self) -> &'static str {
+    fn about(&self) -> &str {
         "the kernel's bridge"
     }
 

@@ -4,6 +4,7 @@
 //! drives a switch knows nothing about it.
 
 mod absent;
+mod before;
 mod linux_bridge;
 mod mswitch;
 mod ovs;
@@ -98,9 +99,9 @@ pub trait Switch {
 /// A kind of switch.
 pub trait Peer {
     /// Name on the command line and in reports.
-    fn name(&self) -> &'static str;
+    fn name(&self) -> &str;
     /// One line for people: what it is and how it is configured.
-    fn about(&self) -> &'static str;
+    fn about(&self) -> &str;
     /// Version of the installed program; fails with what is missing and how to install it, or what version is needed.
     fn version(&self) -> Result<String>;
     /// Whether it can run such a topology.
@@ -133,6 +134,7 @@ pub fn all(mswitch: &Path) -> Vec<Box<dyn Peer>> {
 }
 
 pub use absent::{Unsupported, unsupported};
+pub(crate) use before::{before, is_before, suffixed};
 pub use ovs::on_path as installed;
 
 /// A command line as a shell would read it, with the folder replaced by `DIR`.

@@ -76,11 +76,11 @@ fn socket(kind: &str, path: &Path) -> String {
 }
 
 impl Peer for Mswitch {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         self.name
     }
 
-    fn about(&self) -> &'static str {
+    fn about(&self) -> &str {
         self.about
     }
 

@@ -164,7 +164,7 @@ impl Ovs {
 }
 
 impl Peer for Ovs {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         match (self.mswitch.is_some(), self.learns) {
             (false, false) => "ovs",
             (false, true) => "ovs-learning",
@@ -173,7 +173,7 @@ impl Peer for Ovs {
         }
     }
 
-    fn about(&self) -> &'static str {
+    fn about(&self) -> &str {
         match (self.mswitch.is_some(), self.learns) {
             (false, false) => "Open vSwitch with DPDK, flows from port to port",
             (false, true) => "Open vSwitch with DPDK, action NORMAL",

@@ -45,11 +45,11 @@ fn command(site: &Site<'_>) -> Command {
 }
 
 impl Peer for Testpmd {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "testpmd"
     }
 
-    fn about(&self) -> &'static str {
+    fn about(&self) -> &str {
         "dpdk-testpmd, mode `io`: forwards between pairs of ports without a look at packets"
     }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use bench_run::compare::{Comparison, compare};
+use bench_run::compare::{Comparison, compare, compare_builds};
 use bench_run::run::{Options, run as run_benchmark};
 use bench_run::scenarios::Set;
 use bench_run::settings::Wishes;
@@ -18,7 +18,11 @@ pub(super) fn run(command: BenchCommand) -> Result<(), Failure> {
         BenchCommand::Run(args) if args.list => print(&list::text(&program(args.mswitch)?)),
         BenchCommand::Run(args) => measure(args),
         BenchCommand::Compare { a, b, output } => {
-            let comparison = compare(&report::read(&a)?, &report::read(&b)?);
+            let a = report::read(&a)?;
+            let comparison = match b {
+                Some(b) => compare(&a, &report::read(&b)?),
+                None => compare_builds(&a)?,
+            };
             answer(output, &comparison, Comparison::text)
         }
         BenchCommand::Ceilings(output) => limits(output),
@@ -42,7 +46,8 @@ fn measure(args: BenchRunArgs) -> Result<(), Failure> {
         rounds: args.rounds,
         limit: args.limit,
     };
-    let options = Options { wishes, out: args.out, mswitch: program(args.mswitch)? };
+    let before = args.before.as_deref().map(super::absolute).transpose()?;
+    let options = Options { wishes, out: args.out, mswitch: program(args.mswitch)?, before };
     Ok(run_benchmark(&options, &interrupted_by_signals()?, &mut progress)?)
 }
 
