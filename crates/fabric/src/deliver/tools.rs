@@ -17,6 +17,8 @@ pub struct Tools {
     pub notifier: Notifier,
     /// Set by a delivery whose receiver may wait for a signal: [`Egress::notify`] must follow.
     pub published: bool,
+    /// Entries of the smallest ring that the packets of the present batch came from or went to.
+    pub(crate) smallest_ring: u32,
     /// Nested batches, for packets that go on in another bridge.
     pub(crate) nested: NestedBatches,
     /// Publishes whose memory the thread touches.
@@ -29,7 +31,14 @@ impl Tools {
     /// Tools of a thread that is no worker: packets do not go on in another bridge.
     pub fn new(notifier: Notifier) -> Self {
         let activity = notifier.activity().clone();
-        Self { notifier, published: false, nested: NestedBatches::default(), activity, sorted: None }
+        Self {
+            notifier,
+            published: false,
+            smallest_ring: u32::MAX,
+            nested: NestedBatches::default(),
+            activity,
+            sorted: None,
+        }
     }
 
     /// Delivers a list to one destination, and has its receiver signalled.

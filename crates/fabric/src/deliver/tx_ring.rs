@@ -788,6 +788,7 @@ impl<B: RingBacking> Egress for TxRing<B> {
     ) -> Result<(), Fault> {
         let mut drops = Drops::default();
         let wanted = list.len() as u32;
+        tools.smallest_ring = tools.smallest_ring.min(self.mask.saturating_add(1));
         let progress = self
             .state
             .with_unless(&self.quarantined, |state| self.reserve(state, list, counters, &mut drops));
@@ -832,6 +833,7 @@ impl<B: RingBacking> Egress for TxRing<B> {
         counters: &QueueCounters,
         tools: &mut Tools,
     ) -> Result<u32, Fault> {
+        tools.smallest_ring = tools.smallest_ring.min(self.mask.saturating_add(1));
         let progress =
             self.state.with_unless(&self.quarantined, |state| self.reserve_front(state, list, least));
         let (start, taken, ticket) = match progress {

@@ -31,4 +31,10 @@ pub trait RxQueue: Send {
     fn is_enabled(&self) -> bool {
         true
     }
+
+    /// Entries for packets that wait: a worker that rests lets about half as many packets gather, at most. By default
+    /// those of a small ring.
+    fn entries(&self) -> u32 {
+        256
+    }
 }

@@ -76,6 +76,7 @@ impl Switch {
         let enabled = attachment.rx.iter().filter(|queue| queue.is_enabled()).count() as u32;
         for ((number, queue), counters) in (0..).zip(attachment.rx).zip(&port.rx) {
             let task = TakeIn {
+                entries: queue.entries(),
                 queue,
                 bridge: published.clone(),
                 ingress: at.port,

@@ -7,8 +7,9 @@
 //! may wait for answers, and at more load the worker polls; there, latency counts and there is no core to save. The
 //! more packets come, the shorter are rests: a batch of [`GATHER`] is as cheap as a larger one. After such rests that
 //! more load soon ended, the worker polls for longer before the next ones ([`STEADIEST`]). Where a rest itself takes
-//! much CPU time, as in virtual machines whose timers are emulated, rests are longer ([`WORTH`]). More than a light
-//! load earns the worker [patience](crate::worker::patience) with its pauses.
+//! much CPU time, as in virtual machines whose timers are emulated, rests are longer ([`WORTH`]). The smallest ring that
+//! packets come from or go to bounds how many may gather ([`most_of`]). More than a light load earns the worker
+//! [patience](crate::worker::patience) with its pauses.
 //!
 //! Invariant: a worker rests only between rounds, when no task is lent.
 
@@ -23,30 +24,45 @@ use crate::worker::run::Pace;
 
 /// Packets that come in a rest on average, at least.
 const FEWEST: u64 = 20;
-/// The same at most: two million a second with rests of 60 us, more than a tenth of what a worker can forward one way.
-/// Where more come, a packet in a hundred would wait for the end of a rest. A ring of 256 entries has room for twice as
-/// many, one for each packet.
+/// The same at most: two million a second with rests of 60 us. More may be a tenth of what a worker can forward, or half
+/// of what its clients can send, which it cannot tell; there, latency counts.
 const MOST: u64 = 120;
+/// The same if the smallest ring has so many entries, one for each packet: it has room for twice as many.
+fn most_of(ring: u64) -> u64 {
+    (ring * 15 / 32).min(MOST)
+}
+/// A smaller or larger ring counts as one of so many entries: a client's own ring of a few entries is no reason to poll,
+/// and the packets of a rest are to stay in the caches.
+const SMALLEST_RING: u64 = 128;
+const LARGEST_RING: u64 = 1024;
 
-/// A rest is shortened to the time in which so many packets come, or more by the factor by which it is longer than
-/// usual.
+/// A rest is shortened to the time in which so many packets come, as far as its cost permits ([`WORTH`]).
 const GATHER: u64 = 64;
 
-/// A rest takes at least so many times the CPU time that it costs, up to five thirds of [`Pace::rest`]: at two million
-/// packets a second, more of them and those of the wake-up might not fit into a ring of 256 entries.
+/// A rest takes at least so many times the CPU time that it costs, but not longer than ten thirds of [`Pace::rest`],
+/// since packets wait for its end, nor longer than it takes [`fitting`] packets to come.
 const WORTH: u64 = 5;
 
+/// Packets that may come in a rest that is longer for its cost: they and those of the wake-up fit into the smallest ring.
+fn fitting(ring: u64) -> u64 {
+    ring * 5 / 12
+}
+
 /// Percentages of the time for which packets keep a worker busy: at most so many for a polling worker to begin to rest,
-/// and for a resting one to go on. One that polls takes the same packets in smaller batches, at several times the cost.
+/// and for a resting one to go on. One that polls takes the same packets in smaller batches, at several times the cost,
+/// so it also begins to rest if its packets would keep it busy for at most [`BUSY_RESTING`] at the cost of those in
+/// [`DENSE`] batches.
 const BUSY_POLLING: u64 = 60;
 const BUSY_RESTING: u64 = 12;
+/// Packets of a batch, on average over a window, from which on each costs as much as in a batch after a rest.
+const DENSE: u64 = 16;
 
 /// Rests' times over which the load is measured.
 const WINDOW: u64 = 8;
 /// Windows in a row after which a light load is steady: senders that pause now and then have such windows, too.
 const STEADY: u32 = 4;
-/// Factor by which a worker waits for longer after shortened rests that more load soon ended, and the longest wait, in
-/// windows. A load at the limit would have it rest and poll by turns, and a packet in a hundred would wait for the end of
+/// Factor by which a worker waits for longer after rests with many packets that more load soon ended, and the longest
+/// wait, in windows. A load at the limit would have it rest and poll by turns, and a packet in a hundred would wait for the end of
 /// a rest. After so many windows the wait is shorter again by that factor.
 const LONGER: u32 = 4;
 const STEADIEST: u32 = 512;
@@ -56,26 +72,32 @@ const STEADIEST: u32 = 512;
 const OVERSLEPT: u64 = 8;
 /// Rests' times for which the worker does not rest after that. It is [`LONGER`] times as long each time, up to the
 /// longest, since with coarse timers every rest is like that; and the shortest again after so many rests in time, since
-/// the next one has come by chance then.
+/// the next one has come by chance then: a host that is busy makes one in a hundred too long.
 const PAUSE: u64 = 25;
 const LONGEST_PAUSE: u64 = 400;
-const IN_TIME: u32 = 1000;
+const IN_TIME: u32 = 50;
 
 /// The load of a worker. See the module.
 pub(crate) struct Moderation {
     /// Cycles of the usual longest rest; 0: never rests.
     rest: u64,
-    /// The same, given what rests cost: at least `rest`.
-    longest: u64,
     /// CPU time of a rest in cycles, on average, and whether that of the next one is measured.
     cost: u64,
     weighs: bool,
-    /// Cycles of a rest under the present load.
+    /// Cycles of a rest under the present load, and whether more than [`GATHER`] packets come in a usual one.
     length: u64,
+    crowded: bool,
     /// When the present window began, and what it has seen.
     since: u64,
     packets: u64,
+    batches: u64,
     busy: u64,
+    /// Cycles of a thousand packets in dense batches; 0: none yet.
+    dense: u64,
+    /// Entries of the smallest ring that packets have come from or gone to: in this window so far; and, unless this one
+    /// has been smaller, in the last.
+    ring: u64,
+    smallest: u64,
     /// Whether the worker rests in it.
     resting: bool,
     /// Windows with rests before this one, since it began to rest.
@@ -100,13 +122,17 @@ impl Moderation {
         let rest = if pace.poll_forever { 0 } else { clock::from_duration(pace.rest) };
         Self {
             rest,
-            longest: rest,
             cost: 0,
             weighs: false,
             length: rest,
+            crowded: false,
             since: 0,
             packets: 0,
+            batches: 0,
             busy: 0,
+            dense: 0,
+            ring: LARGEST_RING,
+            smallest: LARGEST_RING,
             resting: false,
             rested: 0,
             light: 0,
@@ -126,11 +152,14 @@ impl Moderation {
         self.patience.polls_on(now)
     }
 
-    /// Counts packets of a task's run that has just ended, and the cycles spent on them.
+    /// Counts packets of a task's run that has just ended, and the cycles spent on them. The smallest ring that they came
+    /// from or went to has `ring` entries.
     #[inline]
-    pub(crate) fn count(&mut self, packets: usize, cycles: u64, now: u64) {
+    pub(crate) fn count(&mut self, packets: usize, ring: u32, cycles: u64, now: u64) {
         if packets > 0 {
             self.patience.packets_came(now, cycles);
+            self.ring = self.ring.min(u64::from(ring).max(SMALLEST_RING));
+            self.batches += 1;
         }
         self.packets += packets as u64;
         self.gathered += packets as u64;
@@ -146,10 +175,15 @@ impl Moderation {
         let elapsed = now.wrapping_sub(self.since);
         if elapsed > WINDOW * self.rest {
             self.end_window(elapsed);
-            (self.since, self.packets, self.busy, self.weighs) = (now, 0, 0, true);
+            (self.since, self.weighs) = (now, true);
+            (self.packets, self.batches, self.busy, self.ring) = (0, 0, 0, LARGEST_RING);
             self.resting = self.light >= self.steady && now >= self.paused;
         }
-        if self.resting && self.gathered <= 2 * MOST {
+        if self.ring < self.smallest {
+            // Rests may be too long for it.
+            (self.smallest, self.resting) = (self.ring, false);
+        }
+        if self.resting && self.gathered <= 2 * most_of(self.smallest) {
             return true;
         }
         if self.resting {
@@ -162,12 +196,24 @@ impl Moderation {
 
     fn end_window(&mut self, elapsed: u64) {
         let busiest = if self.resting { BUSY_RESTING } else { BUSY_POLLING };
-        let idle = self.busy.saturating_mul(100) <= elapsed.saturating_mul(busiest);
+        let within = |busy: u64, most: u64| busy.saturating_mul(100) <= elapsed.saturating_mul(most);
+        if self.batches > 0 && self.packets / self.batches >= DENSE {
+            // A run in which the thread lost its CPU seems expensive: more is believed step by step.
+            let seen = self.busy.saturating_mul(1000) / self.packets;
+            self.dense = if self.dense == 0 { seen } else { seen.min(2 * self.dense) };
+        }
+        let dense = self.packets.saturating_mul(self.dense) / 1000;
+        let idle = within(self.busy, busiest)
+            || !self.resting
+                && dense > 0
+                && self.packets < DENSE * self.batches
+                && within(dense, BUSY_RESTING);
         let a_rest = self.packets.saturating_mul(self.rest) / elapsed.max(1);
+        self.smallest = self.ring;
         if self.resting {
             self.rested = self.rested.saturating_add(1);
         }
-        match idle && a_rest <= MOST {
+        match idle && a_rest <= most_of(self.smallest) {
             true if a_rest >= FEWEST => self.light = self.light.saturating_add(1),
             true => (self.light, self.rested) = (0, 0),
             false => {
@@ -176,10 +222,10 @@ impl Moderation {
                 self.patience.earn(self.busy.min(WINDOW * self.rest));
             }
         }
-        let most = self.rest.saturating_add(self.rest / 3 * 2);
-        self.longest = self.cost.saturating_mul(WORTH).clamp(self.rest, most);
-        // As many packets come in the longest rest, and are gathered, as it is longer than the usual one.
-        self.length = self.longest.saturating_mul(a_rest.min(GATHER)) / a_rest.max(1);
+        let worth = self.cost.saturating_mul(WORTH).min((self.rest / 3).saturating_mul(10));
+        let until = |packets: u64| self.rest.saturating_mul(packets) / a_rest.max(1);
+        self.length = until(GATHER).min(self.rest).max(worth).min(until(fitting(self.smallest)));
+        self.crowded = a_rest > GATHER;
         self.unchanged += 1;
         if self.unchanged >= STEADIEST {
             self.wait_for((self.steady / LONGER).max(STEADY));
@@ -188,8 +234,8 @@ impl Moderation {
 
     /// The load is more than light now.
     fn end_light(&mut self) {
-        // After full rests something held the worker or its senders up, whose packets come at once then.
-        if self.resting && self.length < self.longest && self.rested < self.steady {
+        // Under fewer packets something held the worker or its senders up, whose packets come at once then.
+        if self.resting && self.crowded && self.rested < self.steady {
             self.wait_for((self.steady * LONGER).min(STEADIEST));
         }
         (self.light, self.rested, self.resting) = (0, 0, false);
@@ -263,11 +309,13 @@ mod tests {
     struct Worker {
         load: Moderation,
         now: u64,
+        /// Entries of its smallest ring.
+        ring: u32,
     }
 
     impl Worker {
         fn new(pace: Pace) -> Self {
-            Self { load: Moderation::new(&pace), now: 1 }
+            Self { load: Moderation::new(&pace), now: 1, ring: 256 }
         }
 
         /// Whether it rests after packets have come every `gap` nanoseconds for some windows, each of which costs
@@ -286,7 +334,12 @@ mod tests {
                 if rests {
                     self.load.rested(self.now, self.now);
                 }
-                self.load.count(came as usize, came * if rests { resting } else { polling }, self.now);
+                self.load.count(
+                    came as usize,
+                    self.ring,
+                    came * if rests { resting } else { polling },
+                    self.now,
+                );
                 self.now += gap * came;
                 rests = self.load.rests(self.now);
             }
@@ -310,6 +363,16 @@ mod tests {
         let rests = |pace, gap, polling, resting| Worker::new(pace).under(gap, polling, resting);
         assert!(rests(pace(), 1000, 300, 50), "a million packets a second, a twentieth of the time");
         assert!(!rests(pace(), 1000, 700, 50), "two thirds of the time");
+        let mut worker = Worker::new(pace());
+        for _ in 0..=WINDOW {
+            worker.load.count(100, 256, clock::from_duration(Duration::from_micros(5)), worker.now);
+            worker.now += clock::from_duration(REST);
+            assert!(!worker.load.rests(worker.now));
+        }
+        assert!(worker.under(1000, 700, 50), "but a twentieth in larger batches, as seen before");
+        let mut worker = Worker::new(pace());
+        worker.load.dense = 200 * clock::from_duration(Duration::from_micros(1));
+        assert!(!worker.under(1000, 700, 50), "a fifth in larger batches");
         assert!(!rests(pace(), 20_000, 300, 50), "as rare as requests that wait for answers");
         assert!(!rests(pace(), 400, 100, 20), "more than are worth a rest");
         assert!(!rests(Pace { rest: Duration::ZERO, ..pace() }, 1000, 300, 50), "turned off");
@@ -339,8 +402,8 @@ mod tests {
         };
         assert!((59..=60).contains(&length(2000, 3)), "a twentieth of the time");
         assert!((74..=75).contains(&length(2000, 15)), "a fifth of it");
-        assert!((98..=100).contains(&length(2000, 25)), "the longest");
-        assert!((55..=61).contains(&length(550, 40)), "107 packets");
+        assert!((198..=200).contains(&length(2000, 45)), "the longest");
+        assert!((57..=59).contains(&length(550, 40)), "106 packets of a ring of 256");
         assert!((59..=60).contains(&length(2000, 3)), "the machine has changed");
         let mut worker = Worker::new(pace());
         worker.load.weighs = true;
@@ -349,12 +412,53 @@ mod tests {
     }
 
     #[test]
+    fn the_smallest_ring_bounds_what_gathers() {
+        let length = |ring, gap, cost| {
+            let mut worker = Worker { ring, ..Worker::new(pace()) };
+            (0..20).for_each(|_| worker.load.weigh(clock::from_duration(Duration::from_micros(cost))));
+            worker.under(gap, 60, 10).then(|| clock::to_duration(worker.load.length).as_micros())
+        };
+        assert_eq!(length(1024, 400, 3), None, "150 packets");
+        let of = |ring, gap, cost| length(ring, gap, cost).unwrap_or_default();
+        assert!((33..=37).contains(&of(1024, 550, 3)), "64 packets suffice where rests are cheap");
+        assert!((88..=92).contains(&of(1024, 550, 18)), "164 packets where they are not");
+        assert!((57..=59).contains(&of(256, 550, 18)), "106 packets of a ring of 256");
+        assert!((52..=54).contains(&of(128, 1000, 18)), "53 packets of a ring of 128");
+        assert!((52..=54).contains(&of(16, 1000, 18)), "a smaller one counts as one of 128");
+        assert_eq!(length(128, 900, 3), None, "66 packets are more than half of the ring");
+    }
+
+    #[test]
+    fn a_smaller_ring_ends_rests_that_were_made_for_larger_ones() {
+        let mut worker = Worker { ring: 1024, ..Worker::new(pace()) };
+        (0..20).for_each(|_| worker.load.weigh(clock::from_duration(Duration::from_micros(18))));
+        assert!(worker.under(550, 60, 10));
+        let long = worker.load.length;
+        worker.load.count(1, 256, 0, worker.now);
+        assert!(!worker.load.rests(worker.now), "until the window ends");
+        worker.ring = 256;
+        assert!(worker.under_for(2, 550, 60, 10) && worker.load.length < long);
+    }
+
+    #[test]
+    fn a_run_without_its_cpu_does_not_make_packets_expensive() {
+        let mut worker = Worker::new(pace());
+        (0..WINDOW).for_each(|_| _ = window(&mut worker, 100, true));
+        let before = worker.load.dense;
+        worker.load.count(100, 256, 100 * worker.load.rest, worker.now);
+        window(&mut worker, 100, true);
+        assert!((before..=2 * before).contains(&worker.load.dense), "{before}");
+        (0..2).for_each(|_| _ = window(&mut worker, 100, true));
+        assert_eq!(worker.load.dense, before);
+    }
+
+    #[test]
     fn a_load_that_grows_ends_rests() {
         let mut worker = Worker::new(pace());
         assert!(worker.under(1000, 300, 50));
-        assert!(!worker.under(1000, 700, 300));
+        assert!(!worker.under_for(20, 1000, 700, 300));
         assert!(worker.under(1000, 300, 50));
-        worker.load.count(2 * MOST as usize + 1, 0, worker.now);
+        worker.load.count(2 * most_of(256) as usize + 1, 256, 0, worker.now);
         assert!(!worker.load.rests(worker.now), "a burst");
     }
 
@@ -364,7 +468,12 @@ mod tests {
         let rest = clock::from_duration(REST);
         for i in 0..10 * WINDOW {
             // Every other window is busy.
-            worker.load.count(50, if (i / WINDOW).is_multiple_of(2) { rest / 10 } else { rest }, worker.now);
+            worker.load.count(
+                50,
+                256,
+                if (i / WINDOW).is_multiple_of(2) { rest / 10 } else { rest },
+                worker.now,
+            );
             worker.now += rest;
             assert!(!worker.load.rests(worker.now));
         }
@@ -374,7 +483,7 @@ mod tests {
     fn window(worker: &mut Worker, packets: usize, is_light: bool) -> bool {
         let (rest, mut rests) = (worker.load.rest, false);
         for _ in 0..WINDOW {
-            worker.load.count(packets, if is_light { rest / 10 } else { rest }, worker.now);
+            worker.load.count(packets, 256, if is_light { rest / 10 } else { rest }, worker.now);
             worker.now += rest + 1;
             rests |= worker.load.rests(worker.now);
             worker.load.rested(worker.now, worker.now);
@@ -407,7 +516,7 @@ mod tests {
         let mut worker = Worker::new(pace());
         (0..3 * STEADY).for_each(|_| _ = window(&mut worker, 110, true));
         assert!(worker.load.resting && worker.load.length < worker.load.rest);
-        worker.load.count(2 * MOST as usize + 1, 0, worker.now);
+        worker.load.count(2 * most_of(256) as usize + 1, 256, 0, worker.now);
         assert!(!worker.load.rests(worker.now));
         assert!(!worker.load.rests(worker.now), "nor within the window");
         let waits = (0..STEADIEST).take_while(|_| !window(&mut worker, 110, true)).count();

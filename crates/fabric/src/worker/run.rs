@@ -50,7 +50,7 @@ pub struct Pace {
     /// Time of a batch above which later ones of the same queue are smaller, so that others do not wait.
     pub turn: Duration,
     /// Usual upper limit of the time for which a worker lets packets gather under a light but steady load, which is added to
-    /// a packet's way; up to five thirds of it where such a rest takes much CPU time. Zero: never, and the worker does not
+    /// a packet's way; up to ten thirds of it where such a rest takes much CPU time. Zero: never, and the worker does not
     /// poll through pauses of a dense load either.
     pub rest: Duration,
     /// Never ask for signals, never sleep.
@@ -133,6 +133,7 @@ impl Runner {
                     continue;
                 };
                 let start = now;
+                self.context.tools.smallest_ring = u32::MAX;
                 let (back, ran) = self.relievable(state, |context| task.run(context, start));
                 let Some(mine) = back else { return Err(End::Relieved(Some((task, ran.next)))) };
                 state = mine;
@@ -171,7 +172,7 @@ impl Runner {
                 if ran.packets > 0 || ran.next != Next::Round {
                     let busy = now.wrapping_sub(start);
                     bump(&self.context.counters.busy_cycles, busy);
-                    state.moderation.count(ran.packets, busy, now);
+                    state.moderation.count(ran.packets, self.context.tools.smallest_ring, busy, now);
                     dry &= ran.packets == 0;
                 }
             }

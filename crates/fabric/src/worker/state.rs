@@ -469,7 +469,7 @@ mod tests {
                 now += micros(20);
                 let packets = if dense { 100 } else { 10 };
                 assert!(is_polled_after(&mut state, busy, packets, now));
-                state.moderation.count(packets, micros(10), now);
+                state.moderation.count(packets, 256, micros(10), now);
                 let rests = state.moderation.rests(now);
                 assert!(!dense || !rests);
             }

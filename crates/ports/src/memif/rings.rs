@@ -311,6 +311,10 @@ impl<S: Side> RxQueue for Rx<S> {
     fn cheap_to_poll(&self) -> bool {
         true
     }
+
+    fn entries(&self) -> u32 {
+        self.ring.size().into()
+    }
 }
 
 /// Packets to the peer: the backing of a [`fabric::TxRing`] for a memif ring.

@@ -251,6 +251,10 @@ impl RxQueue for Rx {
         self.enabled
     }
 
+    fn entries(&self) -> u32 {
+        self.queue.size().into()
+    }
+
     #[inline]
     fn receive(&mut self, batch: &mut RxBatch) -> Result<(), Fault> {
         if let Some(station) = self.announce.take() {

@@ -46,6 +46,11 @@ impl GuestQueue {
         self.queue.take(&self.memory, chain)
     }
 
+    /// Number of entries.
+    pub fn size(&self) -> u16 {
+        self.queue.size()
+    }
+
     /// See [`Virtqueue::device_area`].
     pub fn device_area(&self) -> (NonNull<u8>, usize) {
         self.queue.device_area()

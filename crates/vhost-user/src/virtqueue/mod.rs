@@ -361,6 +361,14 @@ impl Virtqueue {
         }
     }
 
+    /// Returns the number of entries.
+    pub fn size(&self) -> u16 {
+        match &self.ring {
+            Ring::Split(ring) => ring.size(),
+            Ring::Packed(ring) => ring.size(),
+        }
+    }
+
     /// Returns the device area, as an address of this process and a length, for the dirty log.
     pub fn device_area(&self) -> (NonNull<u8>, usize) {
         match &self.ring {

@@ -188,6 +188,7 @@ impl Context {
         let tools = Tools {
             notifier,
             published: false,
+            smallest_ring: u32::MAX,
             nested: NestedBatches::of_worker(worker, limits, info.activity.clone()),
             activity: info.activity.clone(),
             sorted: None,

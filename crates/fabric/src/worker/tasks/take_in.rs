@@ -15,6 +15,8 @@ use crate::rx::{HEADER_COPY, RxQueue};
 /// A receive queue and the port it belongs to.
 pub(crate) struct TakeIn {
     pub(crate) queue: Box<dyn RxQueue>,
+    /// Its [`RxQueue::entries`].
+    pub(crate) entries: u32,
     pub(crate) bridge: Arc<PublishedBridge>,
     pub(crate) ingress: PortIndex,
     /// Queue number within the port.
@@ -35,6 +37,7 @@ impl TakeIn {
             return Ran { packets: 0, next: Next::At(now.saturating_add(clock::from_duration(PAUSE))) };
         }
         context.tools.activity.enter(&self.client);
+        context.tools.smallest_ring = self.entries;
         let batch = &mut context.batch;
         batch.clear();
         batch.queue = self.number;

@@ -13,8 +13,8 @@ use packet::unannounced::unannounced;
 use rustix::io::Errno;
 use xsk::{Fill, Memory, Rx, Socket, note};
 
-use super::Notes;
 use super::tx::XdpTx;
+use super::{Notes, RING};
 
 const _: () = assert!(note::LARGEST - note::HEAD <= fabric::MAX_NOTE);
 
@@ -110,6 +110,10 @@ unsafe fn bytes<'a>(start: NonNull<u8>, length: u32) -> &'a [u8] {
 }
 
 impl RxQueue for XdpRx {
+    fn entries(&self) -> u32 {
+        RING
+    }
+
     fn receive(&mut self, batch: &mut RxBatch) -> Result<(), Fault> {
         self.sender.send_rest();
         let mut end = self.rx.end();
