@@ -3,13 +3,14 @@
 # (logic `openflow`) and in Open vSwitch with DPDK, and as a program of DPDK's own pipeline for P4 (SWX) with generated
 # code. Packets of 64 bytes with a tag of VLAN 10, in a uniform order over all prefixes, from one memif port to the other.
 #
-#   bench/p4.sh [--rounds N] [--seconds S] [--routes N] [--flows N] [--patience S] [--check yes|no]
-#               [--switch p4,example,openflow,ovs,swx] [--program FILE] [--out FILE]
+#   bench/p4.sh [--rounds N] [--seconds S] [--routes N] [--flows N] [--burst N] [--patience S] [--check yes|no]
+#               [--switch p4,example,openflow,ovs,swx,static] [--program FILE] [--out FILE]
 #
 # The router (bench/p4/router.p4, router.spec, router.awk): the longest prefix of the destination gives one of 64 next
 # hops, whose table gives port, VLAN tag and both MAC addresses; the time to live is decremented, and the checksum
 # adjusted. `example` is examples/p4/router.p4 with the same entries, which verifies the checksum too, and computes the
-# new one over the whole header. --program takes another program in the place of bench/p4/router.p4.
+# new one over the whole header. `static` is mswitch with that logic, which routes nothing and does not look at packets:
+# what ports and fabric take alone. --program takes another program in the place of bench/p4/router.p4.
 #
 # --flows: number of destinations, at most 65,535 (default: the number of routes, --routes, 10,000). --patience: seconds
 # allowed for loading the entries (180). --out: writes all runs and the summary as JSON; runs that the file has already
@@ -17,9 +18,10 @@
 #
 # First, packets of all flows go once through each switch, and it is checked that all emit the same bytes. Then, a round
 # measures each switch, one after the other; the next round begins with the next one. Switch on CPU 0, generator and all
-# else on CPU 1. Cycles are those of the switch's thread for a packet without empty polls: mswitch and Open vSwitch count
-# them by poll; for SWX, which knows none, they are the time in which packets arrived, as loops of a thousand steps, by
-# the packets received: where the generator waits for the switch, both are the same. Ratios are of one round.
+# else on CPU 1. The generator sends 64 packets at a time (--burst), half of them to each of a port's two queues. Cycles
+# are those of the switch's thread for a packet without empty polls: mswitch and Open vSwitch count them by poll; for
+# SWX, which knows none, they are the time in which packets arrived, as loops of a thousand steps, by the packets
+# received: where the generator waits for the switch, both are the same. Ratios are of one round.
 # Exit code 1 if a run failed, or what a switch emitted differs.
 #
 # MSWITCH, MSWITCH_GENERATOR, MSWITCH_P4_CLIENT and MSWITCH_SWX (a folder) name the programs (default: those in target).
@@ -30,7 +32,7 @@ set -euo pipefail
 . "$(dirname "$0")/testbed.sh"
 # shellcheck source=bench/one-way.sh
 . "$(dirname "$0")/one-way.sh"
-rounds=3 seconds=2 routes=10000 flows='' patience=180 check=yes switches=p4,example,openflow,ovs,swx out=''
+rounds=3 seconds=2 routes=10000 flows='' burst=64 patience=180 check=yes switches=p4,example,openflow,ovs,swx,static out=''
 program=$here/p4/router.p4
 generator=${MSWITCH_GENERATOR:-$here/../target/generator/mswitch-generator}
 p4_client=${MSWITCH_P4_CLIENT:-$(dirname "$mswitch")/p4-client}
@@ -43,6 +45,7 @@ while [ $# -gt 0 ]; do
     --seconds) seconds=$2 ;;
     --routes) routes=$2 ;;
     --flows) flows=$2 ;;
+    --burst) burst=$2 ;;
     --patience) patience=$2 ;;
     --check) check=$2 ;;
     --switch) switches=$2 ;;
@@ -53,7 +56,7 @@ while [ $# -gt 0 ]; do
   shift 2
 done
 flows=${flows:-$((routes < 65535 ? routes : 65535))}
-for value in "$rounds" "$seconds" "$patience" "$routes" "$flows"; do
+for value in "$rounds" "$seconds" "$patience" "$burst" "$routes" "$flows"; do
   [[ $value =~ ^[1-9][0-9]{0,6}$ ]] || fail "$value: expected a whole number above 0"
 done
 [ "$flows" -le 65535 ] || fail "--flows $flows: at most 65535"
@@ -62,9 +65,9 @@ IFS=, read -r -a names <<<"$switches"
 for name in "${names[@]}"; do
   case $name in
     p4 | example) [ -x "$p4_client" ] || fail "$p4_client is missing: cargo build --release -p mswitch-p4-client" ;;
-    openflow | ovs) ;;
+    openflow | ovs | static) ;;
     swx) [ -x "$swx/mswitch-swx" ] || fail "$swx/mswitch-swx is missing: make swx" ;;
-    *) fail "--switch $name: expected p4, example, openflow, ovs or swx" ;;
+    *) fail "--switch $name: expected p4, example, openflow, ovs, swx or static" ;;
   esac
 done
 [ -r "$program" ] || fail "--program $program: cannot be read"
@@ -110,6 +113,11 @@ start() {
       begin=$(now)
       timeout "$patience" "$p4_client" --socket "$folder/br0.p4rt" load "$dir/entries.p4" >"$dir/loaded" 2>"$dir/refused" ||
         wrong="loading failed: $(tail -1 "$dir/refused")"
+      ;;
+    static)
+      start_mswitch static
+      folder=$dir/ours process=$ours counters=mswitch
+      return
       ;;
     swx)
       begin=$(now)
@@ -198,7 +206,7 @@ swx_work() {
 # reasons NAME: forms of mswitch's tables, and whether code is specialised; flows of Open vSwitch's datapath.
 reasons() {
   case $1 in
-    swx) echo '{}' ;;
+    swx | static) echo '{}' ;;
     ovs) jq -nc --arg flows "$(datapath_flows)" '{datapath_flows: ($flows | tonumber)}' ;;
     *)
       ask logic show br0 | jq -c '{
@@ -215,7 +223,7 @@ run() {
   pps=0 span=1
   : >"$dir/report.json"
   start "$1"
-  if [ -z "$wrong" ]; then traffic "$counters" --pcap "$dir/traffic.pcap"; fi
+  if [ -z "$wrong" ]; then traffic "$counters" --burst "$burst" --pcap "$dir/traffic.pcap"; fi
   if [ -z "$wrong" ]; then
     case $counters in
       swx) found=$(swx_work) ;;
@@ -229,9 +237,9 @@ run() {
   kill -0 "$process" 2>/dev/null || wrong="the switch has stopped: $(tail -3 "$folder"/*log | tail -1)"
   stop
   jq -nc --argjson round "$number" --arg switch "$1" --argjson routes "$routes" --argjson flows "$flows" \
-    --argjson load "$load_seconds" --argjson memory "${memory:-0}" --arg wrong "$wrong" --argjson work "${found:-null}" \
+    --argjson burst "$burst" --argjson load "$load_seconds" --argjson memory "${memory:-0}" --arg wrong "$wrong" --argjson work "${found:-null}" \
     --argjson pps "$pps" --argjson span "$span" --slurpfile report "$dir/report.json" '
-    {round: $round, switch: $switch, routes: $routes, flows: $flows, load_seconds: $load, memory_mib: $memory} +
+    {round: $round, switch: $switch, routes: $routes, flows: $flows, burst: $burst, load_seconds: $load, memory_mib: $memory} +
     if $wrong != "" then {failed: $wrong}
     else {pps: (if $pps < 1e6 then $work.packets / $span else $pps end),
       near_ceiling: $report[0].core.near_ceiling,
@@ -250,13 +258,13 @@ summarize() {
     def figures: {rounds: length, pps: (map(.pps) | spread), cycles: (map(.cycles) | spread),
       load_seconds: (map(.load_seconds) | spread), memory_mib: (map(.memory_mib) | spread),
       near_ceiling: any(.near_ceiling)};
-    {format: 1, runs: ., summary: (group_by([.routes, .flows]) | map(
+    {format: 1, runs: ., summary: (group_by([.routes, .flows, .burst // 32]) | map(
       . as $all | map(select(.failed | not)) as $good |
       def pairs($a; $b): [$good[] | select(.switch == $a)] as $ours | [$ours[] as $o | $good[] |
         select(.switch == $b and .round == $o.round) | [$o, .]];
-      {routes: .[0].routes, flows: .[0].flows,
+      {routes: .[0].routes, flows: .[0].flows, burst: (.[0].burst // 32),
        switches: ($good | group_by(.switch) | map({key: .[0].switch, value: figures}) | from_entries),
-       ratios: ([("p4", "example") as $ours | ("openflow", "ovs", "swx") as $other | pairs($ours; $other) |
+       ratios: ([("p4", "example", "static") as $ours | ("openflow", "ovs", "swx") as $other | pairs($ours; $other) |
          select(. != []) | {key: "\($ours) to \($other)", value: {
            throughput: (map(.[0].pps / .[1].pps) | spread), cycles: (map(.[0].cycles / .[1].cycles) | spread)}}] |
          from_entries),
@@ -265,7 +273,7 @@ summarize() {
   echo
   echo "median (lowest to highest); *: the generator was near its ceiling, cycles decide"
   jq -r "$jq_digits"'
-    .summary[] | "  \(.routes) routes, \(.flows) flows in the traffic:",
+    .summary[] | "  \(.routes) routes, \(.flows) flows in the traffic, bursts of \(.burst):",
       (.switches | to_entries[] | .key as $name | .value |
         "    \($name): \(.pps | map_values(. / 1e6) | show) Mpps\(if .near_ceiling then " *" else "" end), " +
         "\(.cycles | show) cycles, loaded in \(.load_seconds | show) s, \(.memory_mib.median | round) MiB"),
@@ -275,12 +283,15 @@ summarize() {
 
 if [ "$check" = yes ]; then
   head -c 24 "$dir/traffic.pcap" >"$dir/none.pcap"
+  routers=()
   for name in "${names[@]}"; do
+    if [ "$name" = static ]; then continue; fi
+    routers+=("$name")
     emitted "$name"
-    cmp -s "$dir/$name.emitted" "$dir/${names[0]}.emitted" ||
-      fail "$name emits other packets than ${names[0]}: $(diff "$dir/$name.emitted" "$dir/${names[0]}.emitted" | head -4)"
+    cmp -s "$dir/$name.emitted" "$dir/${routers[0]}.emitted" ||
+      fail "$name emits other packets than ${routers[0]}: $(diff "$dir/$name.emitted" "$dir/${routers[0]}.emitted" | head -4)"
   done
-  echo "all emit the same $flows packets: ${names[*]}"
+  if [ ${#routers[@]} -gt 0 ]; then echo "all emit the same $flows packets: ${routers[*]}"; fi
 fi
 trap 'if [ -s "$dir/results" ]; then summarize || true; fi; clean_up' EXIT
 for number in $(seq $((first_round + 1)) $((first_round + rounds))); do

@@ -1,6 +1,5 @@
 //! Compiled programs and actions: machine code, and what it refers to by address.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use exec_memory::Executable;
@@ -132,7 +131,7 @@ pub struct Code {
     /// In specialised code: whether statements use the meter of an entry that was hit before.
     pub(crate) reads_hits: bool,
     /// Functions that prepare the first lookup, by block: they lay out its key at the address that is their argument.
-    pub(crate) prepares: BTreeMap<BlockId, usize>,
+    pub(crate) prepares: Vec<(BlockId, usize)>,
     /// Whether a packet's pass goes on with the headers and variables that such a function leaves behind.
     pub(crate) resumes: bool,
     /// The function that lays out a packet's flow key at the address that is its argument, and words of the key.
@@ -173,7 +172,9 @@ impl Code {
 
     /// What prepares the first lookup of a block.
     pub(crate) fn preparation(&self, id: BlockId) -> Option<Function> {
-        self.functions.get(*self.prepares.get(&id)?)
+        // They are few.
+        let (_, function) = self.prepares.iter().find(|(block, _)| *block == id)?;
+        self.functions.get(*function)
     }
 
     /// What lays out a packet's flow key, and words of the key.

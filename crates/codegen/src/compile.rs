@@ -4,7 +4,7 @@
 //! ([`Options`]), and says why ([`Unsupported`]); the interpreter runs such programs.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use cranelift_codegen::Context;
@@ -104,7 +104,7 @@ pub fn compile(program: &Checked, options: &Options) -> Result<Code, Unsupported
         entered: vec![],
         reads_env: false,
         reads_hits: false,
-        prepares: BTreeMap::new(),
+        prepares: vec![],
         resumes: false,
         flow_key: None,
         flow_parts: vec![],
@@ -186,7 +186,7 @@ struct Compiled {
     /// Index of the first defined action.
     first_defined: usize,
     /// Those that prepare the first lookup.
-    prepares: BTreeMap<BlockId, usize>,
+    prepares: Vec<(BlockId, usize)>,
     /// The one that lays out the flow key.
     flow_key: Option<usize>,
     /// Writers of stages.
@@ -236,11 +236,11 @@ fn functions(
     for (id, action) in defined {
         compiler.body(&cx, &action.params, args(Some(*id)), &action.body)?;
     }
-    let mut prepares = BTreeMap::new();
+    let mut prepares = Vec::new();
     if special && parses_alone(program) {
         for id in first_blocks(program) {
             let Some((_, body)) = program.blocks.get(id.index()) else { continue };
-            prepares.insert(id, compiler.offsets.len());
+            prepares.push((id, compiler.offsets.len()));
             compiler.function(&cx, &[], |e| e.preparation(body))?;
         }
     }

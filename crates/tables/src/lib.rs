@@ -24,7 +24,8 @@
 //! with those of all other tables in the bundle, by replacing one pointer that workers load once per batch. So a bundle
 //! costs memory traffic in the control thread, at most one copy of the table, and nothing in lookups.
 //!
-//! There is no unsafe code but the prefetch hint.
+//! There is no unsafe code but the prefetch hint, and calls of functions that are compiled for an instruction that the
+//! processor has.
 
 mod arena;
 mod classifier;

@@ -193,7 +193,7 @@ fn specialise(
 /// The first table that the blocks with preparations look up.
 fn first_table(code: &Code) -> Option<TableId> {
     let mut first = None;
-    for block in code.prepares.keys() {
+    for (block, _) in &code.prepares {
         let body = code.program.blocks.get(block.index()).map_or(&[][..], |(_, body)| body);
         each(body, &mut |stmt| {
             if let pipeline::ir::Stmt::Apply(id, _) = stmt {
