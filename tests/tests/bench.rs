@@ -102,6 +102,13 @@ fn a_short_run_measures_and_reports() {
     let overall = comparison["overall"].as_array().unwrap();
     assert!(overall.len() >= 4 && overall.iter().all(|change| change["verdict"] == "same"), "{comparison}");
 
+    // It has nothing to compare within itself.
+    let (_, errors) = run(&mut bench(&["compare", path]));
+    assert!(
+        errors.starts_with(&format!("mswitch: {path}: the report has no figures of an earlier")),
+        "{errors}"
+    );
+
     // Its journal continues only what it began.
     let (output, errors) = run(&mut short(&out, "2", "0.1"));
     assert_eq!(output.status.code(), Some(1));
@@ -146,6 +153,8 @@ fn an_earlier_program_is_measured_in_the_same_rounds() {
     let errors = refusal(&["--before", "/nowhere/mswitch", "--peer", "mswitch"]);
     assert!(errors.starts_with("mswitch: --before /nowhere/mswitch: "), "{errors}");
     assert!(errors.contains("No such file"), "{errors}");
+    let errors = refusal(&["--before", "/bin/ls", "--peer", "mswitch"]);
+    assert!(errors.starts_with("mswitch: --before /bin/ls: /bin/ls is another program"), "{errors}");
 }
 
 #[test]

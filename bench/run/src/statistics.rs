@@ -1,8 +1,9 @@
 //! Statistics of small samples: medians, spreads, and rank tests.
 //!
-//! No distribution is assumed. The rank test of two samples counts all ways in which the ranks could have fallen, ties included, so it is
-//! right for three samples; where counting takes too long, their sum is close to normal. It takes several pairs of samples (strata) together,
-//! each of which is compared only within itself.
+//! No distribution is assumed. The rank test of two samples counts all ways in which the ranks could have fallen, ties
+//! included, so it is right for three values each; where counting takes too long, their sum is close to normal. It takes
+//! several pairs of samples (strata) together, each of which is compared only within itself. The signed-rank test is for
+//! values in pairs, of which it gets the differences.
 
 use serde::{Deserialize, Serialize};
 

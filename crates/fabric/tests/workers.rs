@@ -832,6 +832,43 @@ fn a_logic_reads_queue_and_time_and_gives_drop_reasons() {
     assert_eq!((DropReason::Logic.name(), DropReason::LogicFault.name()), ("logic", "logic-fault"));
 }
 
+/// A ring that notes what the worker knows of rings after each delivery.
+struct Noting(Arc<dyn Egress>, AtomicU64);
+
+impl Egress for Noting {
+    fn deliver(
+        &self,
+        list: &mut OutputList<'_>,
+        counters: &QueueCounters,
+        tools: &mut Tools,
+    ) -> Result<(), Fault> {
+        let delivered = self.0.deliver(list, counters, tools);
+        self.1.store(tools.smallest_ring.into(), Ordering::SeqCst);
+        delivered
+    }
+}
+
+#[test]
+fn the_smaller_ring_of_a_packet_counts_whichever_way_it_goes() {
+    let switch = rig::switch(1);
+    let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
+    // The queues of these ports have 256 entries.
+    for (entries, smallest) in [(64, 64), (1024, 256)] {
+        let noting = Arc::new(Noting(MemRing::new(0, &vec![2048; entries]).tx(), AtomicU64::new(0)));
+        let feed = Feed::new();
+        let to = rig::plug(&switch, bridge, "to", vec![], vec![noting.clone()]);
+        let from = rig::plug(&switch, bridge, "from", vec![feed.queue()], vec![]);
+        let mut packet = frame(1, 60);
+        packet[0] = 0;
+        feed.send([Sent::whole(&packet)]);
+        wait_until("the packet is returned", || feed.returned() == 1);
+        assert_eq!(noting.1.load(Ordering::SeqCst), smallest);
+        for port in [from.0, to.0] {
+            switch.remove_port(port).unwrap();
+        }
+    }
+}
+
 /// Wants periodic wake-ups, and counts the calls of each worker.
 struct Ticking {
     period: Duration,

@@ -1,8 +1,8 @@
 //! Two programs measured in the same rounds: what changed from the earlier one, by the ratios within each round.
 //!
-//! A machine that changes its speed from minute to minute does not change it between neighbours in a round, so no other
-//! peer has to tell how much of a change is the machine's. A change of speed that falls between two neighbours changes
-//! all figures of that round together: a round therefore counts once, with the median of its tasks' ratios.
+//! A machine that changes its speed from minute to minute seldom changes it between two neighbours in a round, so no
+//! other peer has to tell how much of a change is the machine's. If it does, all figures of that round change together: a
+//! round therefore counts once, with the median of its tasks' ratios.
 
 use std::collections::{BTreeMap, BTreeSet};
 

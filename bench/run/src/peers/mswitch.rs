@@ -86,6 +86,11 @@ impl Peer for Mswitch {
 
     fn version(&self) -> Result<String> {
         let text = output(Command::new(&self.program).arg("--version"))?;
+        if !text.starts_with("mswitch ") {
+            let first = text.lines().next().unwrap_or_default();
+            let name = self.program.display();
+            return Err(Error::new(format!("{name} is another program: its --version says `{first}`")));
+        }
         Ok(format!("{}, program {:08x}", text.trim(), fingerprint(&self.program)?))
     }
 

@@ -190,7 +190,7 @@ fn specialise(
     Ok(Some(Special { code, flags: facts.flags, first_table, tables, several: looked_up.len() > 1 }))
 }
 
-/// The first table that the blocks with preparations look up.
+/// The first table that the blocks with preparations look up, in the order in which packets come to these blocks.
 fn first_table(code: &Code) -> Option<TableId> {
     let mut first = None;
     for (block, _) in &code.prepares {

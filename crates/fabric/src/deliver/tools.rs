@@ -17,8 +17,8 @@ pub struct Tools {
     pub notifier: Notifier,
     /// Set by a delivery whose receiver may wait for a signal: [`Egress::notify`] must follow.
     pub published: bool,
-    /// Entries of the smallest ring that the packets of the present batch came from or went to.
-    pub(crate) smallest_ring: u32,
+    /// Entries of the smallest ring that the packets of the present batch came from or went to so far.
+    pub smallest_ring: u32,
     /// Nested batches, for packets that go on in another bridge.
     pub(crate) nested: NestedBatches,
     /// Publishes whose memory the thread touches.

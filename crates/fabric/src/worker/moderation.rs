@@ -62,8 +62,8 @@ const WINDOW: u64 = 8;
 /// Windows in a row after which a light load is steady: senders that pause now and then have such windows, too.
 const STEADY: u32 = 4;
 /// Factor by which a worker waits for longer after rests with many packets that more load soon ended, and the longest
-/// wait, in windows. A load at the limit would have it rest and poll by turns, and a packet in a hundred would wait for the end of
-/// a rest. After so many windows the wait is shorter again by that factor.
+/// wait, in windows. A load at the limit would have it rest and poll by turns, and a packet in a hundred would wait for
+/// the end of a rest. After so many windows the wait is shorter again by that factor.
 const LONGER: u32 = 4;
 const STEADIEST: u32 = 512;
 
@@ -84,9 +84,9 @@ pub(crate) struct Moderation {
     /// CPU time of a rest in cycles, on average, and whether that of the next one is measured.
     cost: u64,
     weighs: bool,
-    /// Cycles of a rest under the present load, and whether more than [`GATHER`] packets come in a usual one.
+    /// Cycles of a rest under the present load, and packets that come in a usual one: both of the last window.
     length: u64,
-    crowded: bool,
+    a_rest: u64,
     /// When the present window began, and what it has seen.
     since: u64,
     packets: u64,
@@ -125,7 +125,7 @@ impl Moderation {
             cost: 0,
             weighs: false,
             length: rest,
-            crowded: false,
+            a_rest: 0,
             since: 0,
             packets: 0,
             batches: 0,
@@ -180,15 +180,15 @@ impl Moderation {
             self.resting = self.light >= self.steady && now >= self.paused;
         }
         if self.ring < self.smallest {
-            // Rests may be too long for it.
-            (self.smallest, self.resting) = (self.ring, false);
+            self.smallest = self.ring;
+            self.length = self.length.min(self.until(fitting(self.smallest)));
         }
         if self.resting && self.gathered <= 2 * most_of(self.smallest) {
             return true;
         }
         if self.resting {
             // The load has grown within a rest.
-            self.end_light();
+            self.end_light(self.a_rest > GATHER);
         }
         self.gathered = 0;
         false
@@ -209,7 +209,8 @@ impl Moderation {
                 && self.packets < DENSE * self.batches
                 && within(dense, BUSY_RESTING);
         let a_rest = self.packets.saturating_mul(self.rest) / elapsed.max(1);
-        self.smallest = self.ring;
+        let was_crowded = self.a_rest > GATHER;
+        (self.a_rest, self.smallest) = (a_rest, self.ring);
         if self.resting {
             self.rested = self.rested.saturating_add(1);
         }
@@ -217,25 +218,29 @@ impl Moderation {
             true if a_rest >= FEWEST => self.light = self.light.saturating_add(1),
             true => (self.light, self.rested) = (0, 0),
             false => {
-                self.end_light();
+                self.end_light(was_crowded);
                 // A run in which the thread lost its CPU seems to have kept it busy.
                 self.patience.earn(self.busy.min(WINDOW * self.rest));
             }
         }
         let worth = self.cost.saturating_mul(WORTH).min((self.rest / 3).saturating_mul(10));
-        let until = |packets: u64| self.rest.saturating_mul(packets) / a_rest.max(1);
-        self.length = until(GATHER).min(self.rest).max(worth).min(until(fitting(self.smallest)));
-        self.crowded = a_rest > GATHER;
+        let usual = self.until(GATHER).min(self.rest);
+        self.length = usual.max(worth).min(self.until(fitting(self.smallest)));
         self.unchanged += 1;
         if self.unchanged >= STEADIEST {
             self.wait_for((self.steady / LONGER).max(STEADY));
         }
     }
 
-    /// The load is more than light now.
-    fn end_light(&mut self) {
+    /// Cycles in which so many packets come.
+    fn until(&self, packets: u64) -> u64 {
+        self.rest.saturating_mul(packets) / self.a_rest.max(1)
+    }
+
+    /// The load is more than light now. Rests were `crowded` if more than [`GATHER`] packets came in a usual one.
+    fn end_light(&mut self, crowded: bool) {
         // Under fewer packets something held the worker or its senders up, whose packets come at once then.
-        if self.resting && self.crowded && self.rested < self.steady {
+        if self.resting && crowded && self.rested < self.steady {
             self.wait_for((self.steady * LONGER).min(STEADIEST));
         }
         (self.light, self.rested, self.resting) = (0, 0, false);
@@ -429,15 +434,16 @@ mod tests {
     }
 
     #[test]
-    fn a_smaller_ring_ends_rests_that_were_made_for_larger_ones() {
+    fn a_smaller_ring_shortens_rests_that_were_made_for_larger_ones() {
         let mut worker = Worker { ring: 1024, ..Worker::new(pace()) };
         (0..20).for_each(|_| worker.load.weigh(clock::from_duration(Duration::from_micros(18))));
         assert!(worker.under(550, 60, 10));
         let long = worker.load.length;
         worker.load.count(1, 256, 0, worker.now);
-        assert!(!worker.load.rests(worker.now), "until the window ends");
+        assert!(worker.load.rests(worker.now) && worker.load.length < long);
+        let short = worker.load.length;
         worker.ring = 256;
-        assert!(worker.under_for(2, 550, 60, 10) && worker.load.length < long);
+        assert!(worker.under_for(2, 550, 60, 10) && worker.load.length.abs_diff(short) < short / 50);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use bench_run::compare::{Comparison, compare, compare_builds};
 use bench_run::run::{Options, run as run_benchmark};
 use bench_run::scenarios::Set;
 use bench_run::settings::Wishes;
-use bench_run::{Interrupt, ceilings, list, report};
+use bench_run::{Error, Interrupt, ceilings, list, report};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{answer, print};
@@ -18,10 +18,10 @@ pub(super) fn run(command: BenchCommand) -> Result<(), Failure> {
         BenchCommand::Run(args) if args.list => print(&list::text(&program(args.mswitch)?)),
         BenchCommand::Run(args) => measure(args),
         BenchCommand::Compare { a, b, output } => {
-            let a = report::read(&a)?;
+            let first = report::read(&a)?;
             let comparison = match b {
-                Some(b) => compare(&a, &report::read(&b)?),
-                None => compare_builds(&a)?,
+                Some(b) => compare(&first, &report::read(&b)?),
+                None => compare_builds(&first).map_err(Error::while_doing(a.display()))?,
             };
             answer(output, &comparison, Comparison::text)
         }
