@@ -75,6 +75,16 @@ impl BoundVar {
         Self { slot, at: at.cast_unsigned() / 8, more, mask }
     }
 
+    /// Whether all that it has to know is where the packet goes.
+    pub(crate) fn follows_from_port(&self) -> bool {
+        matches!(self.slot, Slot::EgressPort | Slot::Instance | Slot::Replica)
+    }
+
+    /// Bits of the first word.
+    pub(crate) fn mask(&self) -> u64 {
+        self.mask
+    }
+
     /// Words with their values, for a number.
     #[inline]
     pub(crate) fn words(self, number: u64) -> impl Iterator<Item = (usize, u64)> {
@@ -102,7 +112,7 @@ pub struct Code {
     pub(crate) limits: Limits,
     pub(crate) layout: Layout,
     /// Blocks, actions, parsers, selections of groups, selections of profiles, keys of tables, defined actions,
-    /// preparations, the flow key, writers.
+    /// preparations, the flow key, writers, what is made of several of them.
     pub(crate) functions: Functions,
     /// Variables that the environment fills in.
     pub(crate) slots: Vec<BoundVar>,
@@ -130,6 +140,10 @@ pub struct Code {
     pub(crate) reads_env: bool,
     /// In specialised code: whether statements use the meter of an entry that was hit before.
     pub(crate) reads_hits: bool,
+    /// The function that begins a pass and prepares the first lookup.
+    pub(crate) arrival: Option<usize>,
+    /// The function of all stages.
+    pub(crate) all_stages: Option<usize>,
     /// Functions that prepare the first lookup, by block: they lay out its key at the address that is their argument.
     pub(crate) prepares: Vec<(BlockId, usize)>,
     /// Whether a packet's pass goes on with the headers and variables that such a function leaves behind.
@@ -166,8 +180,21 @@ impl Code {
         self.functions.addresses.as_ptr()
     }
 
+    /// A block of the program: those of a checked one name each other only.
+    #[inline]
     pub(crate) fn block(&self, id: BlockId) -> Option<Function> {
-        self.functions.get(id.index()).filter(|_| id.index() < self.program.blocks.len())
+        debug_assert!(id.index() < self.program.blocks.len());
+        self.functions.get(id.index())
+    }
+
+    /// What begins a pass of a received packet.
+    pub(crate) fn arrival(&self) -> Option<Function> {
+        self.functions.get(self.arrival?)
+    }
+
+    /// What takes a packet through all stages.
+    pub(crate) fn all_stages(&self) -> Option<Function> {
+        self.functions.get(self.all_stages?)
     }
 
     /// What prepares the first lookup of a block.

@@ -20,7 +20,7 @@ use pipeline::ir::{
 };
 
 use crate::code::{ActionCode, BoundVar, Code, Functions, Writer, new_id};
-use crate::emit::{Emit, Shared, most_written, signature};
+use crate::emit::{Emit, Shared, can_arrive, can_fuse, most_written, signature};
 use crate::layout::Layout;
 use crate::special::decided::{Origin, Origins};
 use crate::special::flow_key::FlowKey;
@@ -105,6 +105,8 @@ pub fn compile(program: &Checked, options: &Options) -> Result<Code, Unsupported
         reads_env: false,
         reads_hits: false,
         prepares: vec![],
+        arrival: None,
+        all_stages: None,
         resumes: false,
         flow_key: None,
         flow_parts: vec![],
@@ -116,13 +118,21 @@ pub fn compile(program: &Checked, options: &Options) -> Result<Code, Unsupported
     })
 }
 
+/// How packets pass through a residual program: the fields of [`Code`] with these names.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Passage {
+    pub(crate) is_unchanging: bool,
+    pub(crate) measures: bool,
+    pub(crate) sends_on: bool,
+}
+
 /// Compiles the residual of a program. `slots` gives each action its place among the addresses of actions.
 pub(crate) fn compile_residual(
     general: &Code,
     program: Program,
     actions: &Defined,
     (reads, tables): (&Reads, &BTreeSet<TableId>),
-    is_unchanging: bool,
+    Passage { is_unchanging, measures, sends_on }: Passage,
     options: &Options,
     places: &HashMap<ActionId, u32>,
 ) -> Result<Code, Unsupported> {
@@ -133,10 +143,15 @@ pub(crate) fn compile_residual(
     let key = FlowKey::of(&program, actions, tables, &origins).filter(|_| parses_alone(&program));
     let words = key.as_ref().map(|key| key.layout.words);
     let flow_parts = key.as_ref().map(|key| key.parts.clone()).unwrap_or_default();
-    let Compiled { functions, first_defined, prepares, flow_key, writers } =
-        functions(&program, &layout, options, actions, Some((&origins, key, !is_unchanging)))?;
     let slots = slots(&program, &layout, |id| reads.var(id));
     let entered = if program.stages.len() > 1 { entered(&program, actions, &layout, reads) } else { vec![] };
+    let reads_hits = has_entry_meters(&program, actions);
+    let is_plain = !(sends_on || measures || reads_hits) && entered.iter().all(BoundVar::follows_from_port);
+    let entered_plainly = is_plain.then_some(&entered[..]);
+    let residual =
+        Residual { origins: &origins, key, writes: !is_unchanging, slots: &slots, entered: entered_plainly };
+    let Compiled { functions, first_defined, prepares, flow_key, writers, arrival, all_stages } =
+        functions(&program, &layout, options, actions, Some(residual))?;
     let mut addresses = Vec::new();
     let own = (0..program.actions.len()).map(|i| (i, program.blocks.len() + i));
     let defined = actions.keys().enumerate();
@@ -160,16 +175,18 @@ pub(crate) fn compile_residual(
         keys: vec![],
         reads_payload: reads.payload,
         is_unchanging,
-        measures: false,
-        sends_on: false,
+        measures,
+        sends_on,
         reads_env: entered.iter().any(|bound| {
             let slot = bound.slot;
             matches!(slot, Slot::StageTime | Slot::EnqueueDepth | Slot::DequeueDepth | Slot::QueueDelay)
         }),
         entered,
-        reads_hits: has_entry_meters(&program, actions),
+        reads_hits,
         resumes: !prepares.is_empty() && may_repeat(&program, &first_blocks(&program)),
         prepares,
+        arrival,
+        all_stages,
         flow_key: flow_key.zip(words),
         flow_parts,
         uses_ingress: origins.uses_ingress,
@@ -191,24 +208,42 @@ struct Compiled {
     flow_key: Option<usize>,
     /// Writers of stages.
     writers: Vec<Option<Writer>>,
+    /// The one that begins a pass.
+    arrival: Option<usize>,
+    /// The one of all stages.
+    all_stages: Option<usize>,
 }
 
-/// Compiles the functions of a program, then defined actions. A residual has origins, perhaps a flow key, and writers if
-/// packets may leave with new headers.
+/// What is known of a residual program.
+struct Residual<'a> {
+    origins: &'a Origins,
+    key: Option<FlowKey>,
+    /// Whether packets may leave with new headers.
+    writes: bool,
+    /// Variables that the environment fills in.
+    slots: &'a [BoundVar],
+    /// See [`Shared::entered`].
+    entered: Option<&'a [BoundVar]>,
+}
+
+/// Compiles the functions of a program, then defined actions.
 fn functions(
     program: &Checked,
     layout: &Layout,
     options: &Options,
     defined: &Defined,
-    special: Option<(&Origins, Option<FlowKey>, bool)>,
+    residual: Option<Residual<'_>>,
 ) -> Result<Compiled, Unsupported> {
     let mut compiler = Compiler::new(options)?;
-    let (origins, key, writes) =
-        special.map_or((None, None, false), |(origins, key, writes)| (Some(origins), key, writes));
-    let special = origins.is_some();
+    let special = residual.is_some();
+    let origins = residual.as_ref().map(|residual| residual.origins);
+    let entered = residual.as_ref().and_then(|residual| residual.entered);
+    let writes = residual.as_ref().is_some_and(|residual| residual.writes);
+    let slots = residual.as_ref().map_or(&[][..], |residual| residual.slots);
+    let key = residual.and_then(|residual| residual.key);
     let keys = if special { vec![] } else { key_functions(program) };
     let limits = &options.limits;
-    let cx = Shared { program, layout, limits, origins, keys: &keys, constants: RefCell::default() };
+    let cx = Shared { program, layout, limits, origins, keys: &keys, entered, constants: RefCell::default() };
     let args = |id| origins.map_or(Origin::Other, |origins| origins.args(id));
     for (_, body) in &program.blocks {
         compiler.body(&cx, &[], args(None), body)?;
@@ -258,8 +293,20 @@ fn functions(
             compiler.function(&cx, &[], |e| e.writer(body))?;
         }
     }
+    let (mut arrival, mut all_stages) = (None, None);
+    let body = prepares.first().and_then(|(id, _)| Some(&program.blocks.get(id.index())?.1[..]));
+    if let Some(body) = body.filter(|body| can_arrive(program, layout.stacks, body)) {
+        arrival = Some(compiler.offsets.len());
+        let parser = program.stages.first().and_then(|stage| program.parsers.get(stage.parser?.index()));
+        compiler.function(&cx, &[], |e| e.arrival(parser, slots, body))?;
+    }
+    if special && can_fuse(program, defined.values().map(|action| &action.body[..])) {
+        all_stages = Some(compiler.offsets.len());
+        compiler.function(&cx, &[], |e| e.stages(args(None), &program.stages))?;
+    }
     let operands = cx.constants.into_inner();
-    Ok(Compiled { functions: compiler.finish(operands)?, first_defined, prepares, flow_key, writers })
+    let functions = compiler.finish(operands)?;
+    Ok(Compiled { functions, first_defined, prepares, flow_key, writers, arrival, all_stages })
 }
 
 /// For each table, the index of the function that lays out its keys. These functions follow those of selections.
@@ -387,6 +434,7 @@ pub(crate) fn compile_action(
 ) -> Result<ActionCode, Unsupported> {
     let mut compiler = Compiler::new(options)?;
     let cx = Shared {
+        entered: None,
         program: &code.program,
         layout: &code.layout,
         limits: &code.limits,

@@ -41,12 +41,16 @@ pub(crate) mod word {
     pub(crate) const ACTIONS: usize = 8;
     /// Whether the elements of a stack have perhaps been written since the data was cleared.
     pub(crate) const TOUCHED: usize = 9;
+    /// Number of the stage that the packet is in.
+    pub(crate) const STAGE: usize = 10;
+    /// Whether something has become of the packet in this stage.
+    pub(crate) const SENT: usize = 11;
     /// Whether the packet's way follows from more than the entry and the port that it is remembered for.
-    pub(crate) const UNDECIDED: usize = 10;
+    pub(crate) const UNDECIDED: usize = 12;
     /// Whether its way follows from more than its flow key, the ingress port and the entries hit.
-    pub(crate) const UNKEYED: usize = 11;
+    pub(crate) const UNKEYED: usize = 13;
     /// First of the entries hit, one for each table.
-    pub(crate) const HITS: usize = 12;
+    pub(crate) const HITS: usize = 14;
 }
 
 /// Bytes that every frame has at least, so that reads of a value of any width stay inside.

@@ -47,12 +47,18 @@ impl Space {
         chunk.0.get(at as usize % CHUNK)
     }
 
+    /// Returns the words from `at` on, those of the block there and of any behind it in the chunk.
+    #[inline(always)]
+    pub(crate) fn block(&self, at: Ref) -> &[AtomicU64] {
+        let chunk = self.chunks.get((at >> CHUNK_BITS) as usize).and_then(OnceLock::get);
+        chunk.and_then(|chunk| chunk.0.get(at as usize % CHUNK..)).unwrap_or_default()
+    }
+
     /// Returns the words from `at` on, as many as `len` at most.
     #[inline(always)]
     pub(crate) fn words(&self, at: Ref, len: usize) -> &[AtomicU64] {
-        let chunk = self.chunks.get((at >> CHUNK_BITS) as usize).and_then(OnceLock::get);
-        let rest = chunk.and_then(|chunk| chunk.0.get(at as usize % CHUNK..)).unwrap_or_default();
-        rest.get(..len).unwrap_or(rest)
+        let block = self.block(at);
+        block.get(..len).unwrap_or(block)
     }
 
     /// Loads a word; 0 if there is none.

@@ -156,18 +156,27 @@ impl<const N: usize> LpmReader<N> {
 
 fn lookup<const N: usize>(space: &Space, direct: &Direct, keys: &[[u64; N]], out: &mut [u32]) {
     #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("popcnt") {
-        // SAFETY: the processor has the instruction.
-        return unsafe { lookup_popcnt(space, direct, keys, out) };
+    if counts_bits() {
+        // SAFETY: the processor has the instructions.
+        return unsafe { lookup_counting(space, direct, keys, out) };
     }
     lookup_all(space, direct, keys, out);
 }
 
-/// Compiled for processors that count bits in one instruction: a node takes three such counts, each of which takes 15 or
-/// more instructions otherwise.
+/// Whether the processor counts and finds bits, and shifts by any number, in one instruction each.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "popcnt")]
-fn lookup_popcnt<const N: usize>(space: &Space, direct: &Direct, keys: &[[u64; N]], out: &mut [u32]) {
+#[inline(always)]
+fn counts_bits() -> bool {
+    is_x86_feature_detected!("popcnt")
+        && is_x86_feature_detected!("lzcnt")
+        && is_x86_feature_detected!("bmi1")
+        && is_x86_feature_detected!("bmi2")
+}
+
+/// Compiled for such processors: a node takes three counts, each of which takes 15 or more instructions otherwise.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "popcnt,lzcnt,bmi1,bmi2")]
+fn lookup_counting<const N: usize>(space: &Space, direct: &Direct, keys: &[[u64; N]], out: &mut [u32]) {
     lookup_all(space, direct, keys, out);
 }
 
@@ -219,17 +228,17 @@ fn lookup_all<const N: usize>(space: &Space, direct: &Direct, keys: &[[u64; N]],
 #[inline]
 fn find<const N: usize>(view: &View<Arc<Direct>>, key: &[u64]) -> u32 {
     #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("popcnt") {
-        // SAFETY: the processor has the instruction.
-        return unsafe { find_popcnt::<N>(view, key) };
+    if counts_bits() {
+        // SAFETY: the processor has the instructions.
+        return unsafe { find_counting::<N>(view, key) };
     }
     find_one::<N>(view, key)
 }
 
-/// As [`lookup_popcnt`].
+/// As [`lookup_counting`].
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "popcnt")]
-fn find_popcnt<const N: usize>(view: &View<Arc<Direct>>, key: &[u64]) -> u32 {
+#[target_feature(enable = "popcnt,lzcnt,bmi1,bmi2")]
+fn find_counting<const N: usize>(view: &View<Arc<Direct>>, key: &[u64]) -> u32 {
     find_one::<N>(view, key)
 }
 
@@ -258,8 +267,7 @@ fn keep(open: &mut [u8; BATCH], count: &mut usize, number: usize) {
 #[inline(always)]
 fn step(space: &Space, lane: &mut Lane) {
     let value = lane.rest.take(STRIDE);
-    let words = space.words(lane.node, 2);
-    let (Some(children), Some(prefixes)) = (words.first(), words.get(1)) else {
+    let [children, prefixes, words @ ..] = space.block(lane.node) else {
         lane.node = 0;
         return;
     };
@@ -274,7 +282,10 @@ fn step(space: &Space, lane: &mut Lane) {
     let child = 1u64 << value;
     lane.node = match children & child {
         0 => 0,
-        _ => space.load(lane.node + 2 + (children & (child - 1)).count_ones()) as Ref,
+        _ => {
+            let reference = words.get((children & (child - 1)).count_ones() as usize);
+            reference.map_or(0, |reference| reference.load(Ordering::Acquire)) as Ref
+        }
     };
 }
 

@@ -14,10 +14,12 @@
 //!
 //! - `limbs.rs`: arithmetic of any width; `bytes.rs`: bits of big-endian bytes;
 //! - `expr.rs`: expressions; `place.rs`: headers, fields, variables;
-//! - `stmt.rs`: statements; `list.rs`: lists of bits; `parser.rs`: parsers; `writer.rs`: deparsers that write headers.
+//! - `stmt.rs`: statements; `list.rs`: lists of bits; `parser.rs`: parsers; `writer.rs`: deparsers that write headers;
+//! - `fused.rs`: the beginning of a pass, and all of its stages, as one function each.
 
 mod bytes;
 mod expr;
+mod fused;
 mod limbs;
 mod list;
 mod parser;
@@ -26,6 +28,7 @@ mod stmt;
 mod writer;
 
 pub(crate) use expr::may_fault;
+pub(crate) use fused::{can_arrive, can_fuse};
 pub(crate) use writer::most_written;
 
 use std::sync::Arc;
@@ -41,6 +44,7 @@ use cranelift_frontend::{FunctionBuilder, Variable};
 use pipeline::interp::{Dropped, Limits};
 use pipeline::ir::{Param, Program, Type};
 
+use crate::code::BoundVar;
 use crate::flow;
 use crate::layout::{Layout, word};
 use crate::special::decided::{Origin, Origins};
@@ -73,6 +77,15 @@ pub(crate) fn param_words(params: &[Param]) -> (Vec<usize>, usize) {
 pub(crate) enum Kind {
     /// A block, an action, a deparser: by returning.
     Body,
+    /// Blocks of stages, one behind the other: by what follows.
+    Stage {
+        /// Behind the block.
+        next: Block,
+        /// The next stage.
+        on: Block,
+        /// End of the function; its parameter is how it ends.
+        out: Block,
+    },
     /// Statements of a parser: at the end of the operation, or with an error.
     Parser {
         /// End of the operation.
@@ -92,6 +105,8 @@ pub(crate) struct Shared<'a> {
     pub(crate) origins: Option<&'a Origins>,
     /// For each table, the index of the function that lays out all of its keys; tables with equal keys share one.
     pub(crate) keys: &'a [usize],
+    /// Variables to fill in for a packet that goes on in the second stage, if nothing else is to be done then.
+    pub(crate) entered: Option<&'a [BoundVar]>,
     /// Operands that code refers to by address.
     pub(crate) constants: std::cell::RefCell<Vec<Arc<crate::code::Operand>>>,
 }
@@ -341,6 +356,17 @@ impl<'a, 'f> Emit<'a, 'f> {
                 let code = self.int(code.cast_unsigned());
                 self.exit_with(code);
             }
+            Kind::Stage { next, on, .. } => {
+                self.unlock();
+                match code {
+                    flow::ON => self.jump(on),
+                    _ if flow::dropped(code).is_none() => self.jump(next),
+                    _ => {
+                        let code = self.int(code.cast_unsigned());
+                        self.leave(code);
+                    }
+                }
+            }
             Kind::Parser { end, fail } => {
                 self.unlock();
                 match flow::dropped(code) {
@@ -359,8 +385,27 @@ impl<'a, 'f> Emit<'a, 'f> {
         self.unlock();
         match self.kind {
             Kind::Body => drop(self.b.ins().return_(&[code])),
+            Kind::Stage { next, on, .. } => {
+                let other = self.b.create_block();
+                let goes_on = self.is(IntCC::Equal, code, flow::ON.cast_unsigned());
+                self.branch(goes_on, on, other);
+                self.begin(other);
+                let tag = self.and_const(code, 0xff);
+                let is_dropped = self.is(IntCC::Equal, tag, flow::DROP.cast_unsigned());
+                let gone = self.b.create_block();
+                self.branch(is_dropped, gone, next);
+                self.begin(gone);
+                self.leave(code);
+            }
             // Statements of parsers drop no packets.
             Kind::Parser { end, .. } => self.jump(end),
+        }
+    }
+
+    /// Ends a function of stages.
+    fn leave(&mut self, code: Value) {
+        if let Kind::Stage { out, .. } = self.kind {
+            self.b.ins().jump(out, &[BlockArg::Value(code)]);
         }
     }
 

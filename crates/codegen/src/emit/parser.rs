@@ -23,8 +23,15 @@ struct Ends {
 }
 
 impl Emit<'_, '_> {
-    /// A parser. Its code sets the frame's error and the bytes consumed.
+    /// A parser.
     pub(crate) fn parser(&mut self, parser: &Parser) {
+        self.parse(parser);
+        let done = self.zero();
+        self.b.ins().return_(&[done]);
+    }
+
+    /// What a parser does; returns its error. The code sets the frame's error and the bytes consumed.
+    pub(super) fn parse(&mut self, parser: &Parser) -> Value {
         let at = self.b.declare_var(types::I64);
         let count = self.b.declare_var(types::I64);
         let zero = self.zero();
@@ -51,8 +58,7 @@ impl Emit<'_, '_> {
         self.store_word(error, word::ERROR);
         let consumed = self.parser_at();
         self.store_word(consumed, word::AT);
-        let done = self.zero();
-        self.b.ins().return_(&[done]);
+        error
     }
 
     fn target(&self, ends: &Ends, target: Target) -> Block {

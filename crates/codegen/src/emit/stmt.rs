@@ -6,12 +6,12 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{BlockArg, InstBuilder, Value, types};
 use pipeline::interp::{Dropped, Limit};
 use pipeline::ir::{
-    ActionId, Applied, BlockId, Direction, EmitRef, Expr, ExternArg, ExternId, HeaderRef, Send, StackId,
-    Stmt, TableId, Via,
+    ActionId, Applied, BlockId, Direction, EmitRef, Expr, ExternArg, ExternId, HeaderRef, Send, Slot,
+    StackId, Stmt, TableId, Via,
 };
 
 use super::{Emit, Kind, limbs_of, param_words};
-use crate::code::Operand;
+use crate::code::{BoundVar, Operand};
 use crate::flow;
 use crate::keys::KeyLayout;
 use crate::layout::{FIXED, word};
@@ -112,7 +112,7 @@ impl Emit<'_, '_> {
             self.exit(flow::NEXT);
             return Never;
         }
-        let origins = self.cx.origins.filter(|_| matches!(self.kind, Kind::Body));
+        let origins = self.cx.origins.filter(|_| !matches!(self.kind, Kind::Parser { .. }));
         if origins.is_some_and(|origins| !origins.is_decided(stmt, self.args_from)) {
             self.undecided();
         }
@@ -456,6 +456,30 @@ impl Emit<'_, '_> {
         leaves && to_port && send.packet == pipeline::ir::Packet::Current && send.limit.is_none()
     }
 
+    /// Whether a packet that is sent goes on in the second stage, in the same pass. It is the last statement of the first.
+    fn enters_next(&self, send: &Send) -> bool {
+        self.cx.is_special() && send.via == Via::Next && self.cx.program.stages.len() > 1
+    }
+
+    /// Ends the first stage of a packet that goes on in the second on its way to a port.
+    fn enter_next(&mut self, entered: &[BoundVar], to: Value, instance: u8) {
+        // A number that is no port's is a port that does not exist.
+        let most = self.int(u32::MAX.into());
+        let to = self.b.ins().umin(to, most);
+        for bound in entered {
+            let number = match bound.slot {
+                Slot::EgressPort => self.and_const(to, bound.mask()),
+                Slot::Instance => self.int(u64::from(instance) & bound.mask()),
+                _ => self.zero(),
+            };
+            let rest = self.zero();
+            for (i, (at, _)) in bound.words(0).enumerate() {
+                self.store_word(if i == 0 { number } else { rest }, at);
+            }
+        }
+        self.exit(flow::ON);
+    }
+
     fn send(&mut self, send: &Send) -> Next {
         if let (true, None, pipeline::ir::Dest::Port(to)) = (self.is_output(send), &send.class, &send.to) {
             let (has_queue, queue) = self.optional(send.queue.as_ref());
@@ -464,6 +488,15 @@ impl Emit<'_, '_> {
             let flow = self.call(calls::output as *const (), &args);
             self.go_on(flow);
             return Follows;
+        }
+        if let Some(entered) = self.cx.entered
+            && self.enters_next(send)
+            && let (None, None, None, pipeline::ir::Dest::Port(to)) =
+                (&send.class, &send.queue, &send.limit, &send.to)
+        {
+            let to = self.number(to);
+            self.enter_next(entered, to, send.instance);
+            return Never;
         }
         let operand = Arc::new(Operand::Send(send.clone()));
         let address = Arc::as_ptr(&operand);
@@ -475,8 +508,7 @@ impl Emit<'_, '_> {
             _ => self.zero(),
         };
         let address = self.address(address);
-        if self.cx.is_special() && send.via == Via::Next && self.cx.program.stages.len() > 1 {
-            // The last statement of the first stage.
+        if self.enters_next(send) {
             let args = [self.frame, address, class, queue, limit, to];
             let flow = self.call(calls::enter_next as *const (), &args);
             self.exit_with(flow);

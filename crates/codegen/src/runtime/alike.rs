@@ -124,7 +124,7 @@ impl Worker {
             }
             self.count(followers.take(), env);
             if received.flags != special.flags {
-                self.packet(view, env, &received, None, effects);
+                self.frame.packet(&self.scratch, (view, env), &received, None, effects);
             } else if let Some(outcome) = self.explore(view, env, &received, effects)
                 && self.scratch.walk.get_mut().lookups().is_some()
             {

@@ -209,7 +209,7 @@ calls! {
         end(m.send(send, class, queue, limit, to, depth))
     }
 
-    /// Takes the packet, as it is, to the second stage.
+    /// Lets the packet, as it is, go on in the second stage.
     fn enter_next(m, operand: *const Operand, class: u64, queue: u64, limit: u64, to: u64) -> i64 {
         // SAFETY: as for `send`.
         let Operand::Send(send) = unsafe { &*operand };
@@ -238,10 +238,11 @@ calls! {
         if let Err(reason) = m.deparse(depth) {
             return flow::drop_code(reason);
         }
-        m.sent.set(true);
+        m.set_word(word::SENT, 1);
         let packet = m.keep_form();
         let limit = (has_limit != 0).then_some(limit as u16);
-        let (reason, origin) = (reason as u8, m.origin.get());
+        let origin = m.origin.get().map(|(table, record)| (table, record.map(|record| record.id)));
+        let reason = reason as u8;
         if m.effect(|| Effect::Controller { reason, packet, limit, data, origin }) { flow::NEXT } else { flow::drop_code(Dropped::Limit(Limit::Effects)) }
     }
 
@@ -347,23 +348,56 @@ calls! {
     /// The same, with the keys that entries have conditions on.
     fn lookup_narrow(m, table: u64, key: *const u64, depth: u64) -> *const Call {
         let id = TableId(table as u32);
-        let Some(table) = m.view.tables.get(id.index()) else { return std::ptr::null() };
-        // SAFETY: the view has specialised code only as long as it lays out these keys, so many words.
-        let key = unsafe { std::slice::from_raw_parts(key, table.reader.narrow.words) };
-        if m.origin.get().is_some() {
-            // The outcome follows from further entries.
-            m.set_word(word::UNDECIDED, 1);
+        match m.first.take() {
+            Some((first, record)) if first == id => first_found(m, id, record, depth),
+            _ => look_up_narrow(m, id, key, depth),
         }
-        let record = match m.first.take() {
-            Some((first, handle)) if first == id => table.reader.records.get(handle),
-            _ => m.scratch.versions.borrow_mut().look(id.index(), |held| table.reader.find(held, key)),
-        };
-        m.scratch.walk.borrow_mut().add(id, table, record.map(|record| &*record.stats));
-        found(m, id, table, record, depth)
     }
 }
 
-/// Counts a lookup; returns the address of the action call that is to run, or 0.
+/// What the first lookup, done with those of other packets, has found. It is counted there unless the table counts hits.
+#[inline(always)]
+fn first_found<'a>(m: &Machine<'a>, id: TableId, record: Option<&'a Record>, depth: u64) -> *const Call {
+    let Some(table) = m.view.tables.get(id.index()) else { return std::ptr::null() };
+    match table.counted || table.timed {
+        true => first_noted(m, id, table, record, depth),
+        false => outcome(m, id, table, record, depth),
+    }
+}
+
+#[inline(never)]
+fn first_noted<'a>(
+    m: &Machine<'a>,
+    id: TableId,
+    table: &TableView,
+    record: Option<&'a Record>,
+    depth: u64,
+) -> *const Call {
+    if table.counted {
+        count_lookup(m, id, table, record);
+    }
+    time_hit(m, table, record);
+    outcome(m, id, table, record, depth)
+}
+
+/// Looks a table up with the keys that entries have conditions on.
+#[inline(never)]
+fn look_up_narrow(m: &Machine<'_>, id: TableId, key: *const u64, depth: u64) -> *const Call {
+    let Some(table) = m.view.tables.get(id.index()) else { return std::ptr::null() };
+    // SAFETY: the view has specialised code only as long as it lays out these keys, so many words.
+    let key = unsafe { std::slice::from_raw_parts(key, table.reader.narrow.words) };
+    if m.origin.get().is_some() {
+        // The outcome follows from further entries.
+        m.set_word(word::UNDECIDED, 1);
+    }
+    let record = m.scratch.versions.borrow_mut().look(id.index(), |held| table.reader.find(held, key));
+    if m.walks {
+        m.scratch.walk.borrow_mut().add(id, table, record.map(|record| &*record.stats));
+    }
+    found(m, id, table, record, depth)
+}
+
+/// Counts and times a lookup; returns the address of the action call that is to run, or 0.
 #[inline(always)]
 fn found<'a>(
     m: &Machine<'a>,
@@ -372,24 +406,42 @@ fn found<'a>(
     record: Option<&'a Record>,
     depth: u64,
 ) -> *const Call {
-    let bytes = m.scratch.pass.borrow().len.into();
-    m.scratch.tallies.borrow_mut().add(
-        id.index(),
-        record.map(|record| &*record.stats),
-        table.counted,
-        1,
-        bytes,
-    );
+    count_lookup(m, id, table, record);
+    time_hit(m, table, record);
+    outcome(m, id, table, record, depth)
+}
+
+#[inline(always)]
+fn count_lookup(m: &Machine<'_>, id: TableId, table: &TableView, record: Option<&Record>) {
+    let bytes = if table.counted { m.scratch.pass.borrow().len.into() } else { 0 };
+    let stats = record.map(|record| &*record.stats);
+    m.scratch.tallies.borrow_mut().add(id.index(), stats, table.counted, 1, bytes);
+}
+
+#[inline(always)]
+fn time_hit(m: &Machine<'_>, table: &TableView, record: Option<&Record>) {
+    if let (Some(record), true) = (record, table.timed) {
+        let now = m.env.borrow_mut().now();
+        record.stats.last_hit.store(now, Relaxed);
+    }
+}
+
+/// Keeps what a lookup has found for the statements behind it; returns the address of the action call that is to run, or
+/// 0.
+#[inline(always)]
+fn outcome<'a>(
+    m: &Machine<'a>,
+    id: TableId,
+    table: &TableView,
+    record: Option<&'a Record>,
+    depth: u64,
+) -> *const Call {
     m.set_word(
         m.code.layout.hit(id) as usize / 8,
         record.map_or(0, |record| std::ptr::from_ref(record) as u64),
     );
-    m.origin.set(Some((id, record.map(|record| record.id))));
+    m.origin.set(Some((id, record)));
     let Some(record) = record else { return table.default_call() };
-    if table.timed {
-        let now = m.env.borrow_mut().now();
-        record.stats.last_hit.store(now, Relaxed);
-    }
     m.resolve(table, record, depth).map_or(std::ptr::null(), std::ptr::from_ref)
 }
 

@@ -10,7 +10,16 @@ use crate::view::{Call, GroupView, Outcome, Record, TableView};
 
 impl<'a> Machine<'a> {
     /// The action call of an entry.
+    #[inline]
     pub(super) fn resolve(&self, table: &TableView, record: &'a Record, depth: u64) -> Option<&'a Call> {
+        match &record.outcome {
+            Outcome::Call(call) => Some(call),
+            Outcome::Member(_) | Outcome::Group(_) => self.resolve_member(table, record, depth),
+        }
+    }
+
+    #[inline(never)]
+    fn resolve_member(&self, table: &TableView, record: &'a Record, depth: u64) -> Option<&'a Call> {
         let (group, profile) = match (&record.outcome, table.profile) {
             (Outcome::Call(call), _) => return Some(call),
             (Outcome::Member(member), Some(profile)) => {

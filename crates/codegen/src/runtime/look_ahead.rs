@@ -12,7 +12,7 @@ use pipeline::env::Env;
 use pipeline::interp::Received;
 use pipeline::ir::TableId;
 
-use super::{Effects, Fate, Form, Machine, Worker};
+use super::{Effects, Fate, Form, Machine, Scratch, Worker};
 use crate::code::Code;
 use crate::form::WIDEST;
 use crate::layout::word;
@@ -47,8 +47,8 @@ impl Frames {
         code.resumes && code.layout.size <= LONGEST_FRAME
     }
 
-    /// The first of the frames for some code.
-    fn first(&mut self, code: &Code) -> *mut u64 {
+    /// The frames for some code.
+    fn of(&mut self, code: &Code) -> Each {
         if self.code != code.id {
             // An odd number of cache lines: what is used of each frame lies in other places of a cache.
             let lines = code.layout.size.div_ceil(64);
@@ -57,7 +57,22 @@ impl Frames {
             self.words.resize(FRAMES * self.stride, 0);
             self.code = code.id;
         }
-        self.words.as_mut_ptr()
+        Each { first: self.words.as_mut_ptr(), stride: self.stride }
+    }
+}
+
+/// The frames for a batch's packets.
+#[derive(Clone, Copy)]
+struct Each {
+    first: *mut u64,
+    stride: usize,
+}
+
+impl Each {
+    #[inline]
+    fn get(self, i: usize) -> *mut u64 {
+        // SAFETY: there are so many frames.
+        unsafe { self.first.add(i.min(FRAMES - 1) * self.stride) }
     }
 }
 
@@ -75,11 +90,6 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    /// Whether the frame of each packet with a key has what the key was made of.
-    fn has_frames(&self, code: &Code) -> bool {
-        !self.is_one && Frames::are_for(code)
-    }
-
     /// Handles found for packets, in order.
     fn handles(&self) -> impl Iterator<Item = Option<u32>> {
         let mut next = 0;
@@ -93,19 +103,19 @@ impl Ahead {
         })
     }
 
-    /// The entry that all of so many packets hit, `one` among them, and its shortcut, if all have the same key.
+    /// The entry that all of so many packets hit, the first from `port`, and its shortcut, if all have the same key.
     fn one_way<'a>(
         &self,
         first: &First<'a>,
         count: usize,
-        one: Option<Received<'_>>,
+        port: u32,
     ) -> Option<(&'a Record, Leaves)> {
         // Packets of other ports, or that the code is not for, have no key then.
         if !self.is_one || self.looked.count_ones() as usize != count {
             return None;
         }
         let record = first.table.reader.records.get(*self.found.first()?)?;
-        Some((record, record.shortcut.get(&first.special.code, one?.port)?))
+        Some((record, record.shortcut.get(&first.special.code, port)?))
     }
 }
 
@@ -136,149 +146,143 @@ impl Worker {
         effects: &mut Effects,
         fates: &mut Vec<Fate>,
     ) {
-        let mut ahead = std::mem::take(&mut self.ahead);
-        let code = &first.special.code;
-        let most = if Frames::are_for(code) { FRAMES } else { MOST };
+        let most = if Frames::are_for(&first.special.code) { FRAMES } else { MOST };
         loop {
-            let count = self.look_ahead((view, first), env, packets.clone().take(most), effects, &mut ahead);
-            if count == 0 {
-                break;
-            }
-            let now = if first.table.timed { env.now() } else { 0 };
-            if let Some(all) = ahead.one_way(first, count, packets.clone().next()) {
-                self.leave_together(first, all, packets.by_ref().take(count), now, fates);
-                continue;
-            }
-            let has_frames = ahead.has_frames(code);
-            for (i, (received, handle)) in packets.by_ref().take(count).zip(ahead.handles()).enumerate() {
-                let record = handle.and_then(|handle| first.table.reader.records.get(handle));
-                let known =
-                    record.and_then(|record| Some((record, record.shortcut.get(code, received.port)?)));
-                fates.push(match (known, handle) {
-                    (Some((record, leaves)), _) => self.leave(first, (record, leaves), &received, now),
-                    (None, Some(handle)) if has_frames => {
-                        self.resume((view, first), env, &received, (i, handle), effects);
-                        effects.fate()
-                    }
-                    (None, handle) => {
-                        let found = handle.map(|handle| (first.id, handle));
-                        self.packet(view, env, &received, found, effects);
-                        effects.fate()
-                    }
-                });
-            }
+            let before = fates.len();
+            self.run_some((view, first), env, packets.clone().take(most), effects, fates);
+            let Some(last) = (fates.len() - before).checked_sub(1) else { break };
+            packets.nth(last);
         }
-        self.ahead = ahead;
     }
 
-    /// Runs a packet in its frame, given what its first lookup has found.
-    #[inline]
-    fn resume(
+    /// The same for packets whose first lookups are done together.
+    fn run_some<'r>(
         &mut self,
         (view, first): (&View, &First<'_>),
         env: &mut dyn Env,
-        received: &Received<'_>,
-        (i, handle): (usize, u32),
+        packets: impl Iterator<Item = Received<'r>> + Clone,
         effects: &mut Effects,
-    ) {
-        self.frames.resumed += 1;
-        let frames = self.frames.first(&first.special.code);
-        let at = i.min(FRAMES - 1) * self.frames.stride;
-        let (machine, _) = self.machine(view, env, *received, effects);
-        // SAFETY: there are so many frames.
-        machine.frame.set(unsafe { frames.add(at) });
-        machine.begin();
-        machine.first.set(Some((first.id, handle)));
-        machine.resumed_pass();
-        machine.keep_outcome(first.id);
-    }
-
-    /// Packets that hit one entry meet its outcome.
-    fn leave_together<'r>(
-        &mut self,
-        first: &First<'_>,
-        (record, leaves): (&Record, Leaves),
-        packets: impl Iterator<Item = Received<'r>>,
-        now: u64,
         fates: &mut Vec<Fate>,
     ) {
-        let (mut count, mut bytes) = (0, 0);
-        for received in packets {
-            count += 1;
-            bytes += u64::from(Form::received_len(&received));
-            fates.push(Fate::Leaves(leaves));
+        let Some(one) = packets.clone().next() else { return };
+        let Self { frame, frames, scratch, ahead, .. } = self;
+        let code = &first.special.code;
+        let now = if first.table.timed { env.now() } else { 0 };
+        // Whatever the first packet is, the machine is one of the specialised code.
+        let any = Received { flags: first.special.flags, ..one };
+        let (machine, _) = frame.machine(scratch, (view, env), any, effects);
+        let each = Frames::are_for(code).then(|| frames.of(code));
+        let count = machine.look_ahead(first, packets.clone(), each, ahead);
+        let ahead = &*ahead;
+        if let Some(all) = ahead.one_way(first, count, one.port) {
+            return leave_together(scratch, first, all, packets, now, fates);
         }
-        let tallies = self.scratch.tallies.get_mut();
-        tallies.add(first.id.index(), Some(&record.stats), first.table.counted, count, bytes);
-        if first.table.timed {
-            record.stats.last_hit.store(now, Relaxed);
+        // The frame of each packet with a key has what the key was made of.
+        let each = each.filter(|_| !ahead.is_one);
+        let (mut lookups, mut hits) = (0, 0);
+        for (i, (received, handle)) in packets.zip(ahead.handles()).enumerate() {
+            let record = handle.and_then(|handle| first.table.reader.records.get(handle));
+            let leaves = record.and_then(|record| record.shortcut.get(code, received.port));
+            if let (Some(record), Some(leaves)) = (record, leaves) {
+                fates.push(leave(scratch, first, (record, leaves), &received, now));
+                continue;
+            }
+            lookups += u64::from(handle.is_some());
+            hits += u64::from(record.is_some());
+            fates.push(match each {
+                Some(each) if handle.is_some() => {
+                    frames.resumed += 1;
+                    machine.resume(first.id, record, received, each.get(i))
+                }
+                _ => {
+                    let known = handle.map(|_| (first.id, record));
+                    let (mut env, mut effects) = (machine.env.borrow_mut(), machine.effects.borrow_mut());
+                    frame.packet(scratch, (view, &mut **env), &received, known, &mut effects);
+                    effects.fate()
+                }
+            });
+        }
+        if lookups > 0 && !first.table.counted {
+            scratch.tallies.borrow_mut().add_some(first.id.index(), lookups, hits);
         }
     }
+}
 
-    /// A packet that hits an entry meets its outcome.
-    #[inline]
-    fn leave(
-        &mut self,
-        first: &First<'_>,
-        (record, leaves): (&Record, Leaves),
-        received: &Received<'_>,
-        now: u64,
-    ) -> Fate {
-        let len = Form::received_len(received);
-        let tallies = self.scratch.tallies.get_mut();
-        tallies.add(first.id.index(), Some(&record.stats), first.table.counted, 1, len.into());
-        if first.table.timed {
-            record.stats.last_hit.store(now, Relaxed);
-        }
-        Fate::Leaves(leaves)
+/// Packets that hit one entry meet its outcome.
+fn leave_together<'r>(
+    scratch: &Scratch,
+    first: &First<'_>,
+    (record, leaves): (&Record, Leaves),
+    packets: impl Iterator<Item = Received<'r>>,
+    now: u64,
+    fates: &mut Vec<Fate>,
+) {
+    let (mut count, mut bytes) = (0, 0);
+    for received in packets {
+        count += 1;
+        bytes += u64::from(Form::received_len(&received));
+        fates.push(Fate::Leaves(leaves));
     }
+    hit(scratch, first, record, (count, bytes), now);
+}
 
+/// A packet that hits an entry meets its outcome.
+#[inline]
+fn leave(
+    scratch: &Scratch,
+    first: &First<'_>,
+    (record, leaves): (&Record, Leaves),
+    received: &Received<'_>,
+    now: u64,
+) -> Fate {
+    hit(scratch, first, record, (1, Form::received_len(received).into()), now);
+    Fate::Leaves(leaves)
+}
+
+/// Counts packets with so many bytes in all that hit an entry.
+#[inline]
+fn hit(scratch: &Scratch, first: &First<'_>, record: &Record, (packets, bytes): (u64, u64), now: u64) {
+    let mut tallies = scratch.tallies.borrow_mut();
+    tallies.add(first.id.index(), Some(&record.stats), first.table.counted, packets, bytes);
+    if first.table.timed {
+        record.stats.last_hit.store(now, Relaxed);
+    }
+}
+
+impl<'a> Machine<'a> {
     /// Does the first lookups of packets; returns their number.
-    fn look_ahead<'r>(
-        &mut self,
-        (view, first): (&View, &First<'_>),
-        env: &mut dyn Env,
-        mut packets: impl Iterator<Item = Received<'r>>,
-        effects: &mut Effects,
+    fn look_ahead<'r: 'a>(
+        &self,
+        first: &First<'_>,
+        packets: impl Iterator<Item = Received<'r>>,
+        each: Option<Each>,
         ahead: &mut Ahead,
     ) -> usize {
         let words = first.table.reader.narrow.words;
-        let is_for = |received: &Received<'_>| received.flags == first.special.flags;
         ahead.keys.clear();
         (ahead.looked, ahead.is_one) = (0, false);
-        let Some(one) = packets.next() else { return 0 };
-        let mut count = 0;
-        {
-            let has_frames = Frames::are_for(&first.special.code);
-            let mut frame = has_frames.then(|| self.frames.first(&first.special.code));
-            let stride = self.frames.stride;
-            // Whatever the first packet is, the machine is one of the specialised code.
-            let any = Received { flags: first.special.flags, ..one };
-            let (machine, _) = self.machine(view, env, any, effects);
-            machine.begin();
-            let mut key = [0; WIDEST];
-            for received in std::iter::once(one).chain(packets.by_ref()) {
-                let bit = 1 << count;
-                count += 1;
-                if let Some(own) = frame {
-                    machine.frame.set(own);
-                    machine.begin();
-                    // The one behind the last is not used.
-                    frame = Some(own.wrapping_add(stride));
-                }
-                if ahead.is_one && received.port == one.port {
-                    ahead.looked |= if is_for(&received) { bit } else { 0 };
-                    continue;
-                }
-                if !is_for(&received) || ahead.is_one {
-                    continue;
-                }
-                machine.received.set(received);
-                if machine.prepare(key.as_mut_ptr()) == Some(first.id) {
-                    ahead.looked |= bit;
-                    ahead.keys.extend_from_slice(key.get(..words).unwrap_or_default());
-                    ahead.is_one = count == 1 && machine.word(word::UNDECIDED) == 0;
-                }
+        let (mut count, mut port) = (0, None);
+        let mut key = [0; WIDEST];
+        if each.is_none() {
+            self.begin();
+        }
+        for received in packets {
+            let bit = 1 << count;
+            if let Some(each) = each {
+                self.frame.set(each.get(count));
+                self.begin();
+            }
+            count += 1;
+            let is_alike = *port.get_or_insert(received.port) == received.port;
+            if received.flags != first.special.flags || ahead.is_one {
+                ahead.looked |= if received.flags == first.special.flags && is_alike { bit } else { 0 };
+                continue;
+            }
+            self.received.set(received);
+            if self.prepare(key.as_mut_ptr()) == Some(first.id) {
+                ahead.looked |= bit;
+                ahead.keys.extend_from_slice(key.get(..words).unwrap_or_default());
+                ahead.is_one = count == 1 && self.word(word::UNDECIDED) == 0;
             }
         }
         let keys = if ahead.is_one { 1 } else { ahead.looked.count_ones() };
@@ -286,15 +290,26 @@ impl Worker {
         ahead.found.resize(keys as usize, tables::MISS);
         let Ahead { keys, found, .. } = ahead;
         let (reader, noted) = (&first.table.reader, first.table.counted || first.table.timed);
-        self.scratch.versions.get_mut().look(first.id.index(), |held| match &mut found[..] {
+        self.scratch.versions.borrow_mut().look(first.id.index(), |held| match &mut found[..] {
             [found] => *found = reader.lookup.find_held(held, keys),
             found => reader.find_all(held, keys, found, noted),
         });
         count
     }
-}
 
-impl Machine<'_> {
+    /// Runs a packet in the frame that has what its first lookup was made of, given the entry that this has hit.
+    #[inline]
+    fn resume(&self, table: TableId, hit: Option<&'a Record>, received: Received<'a>, frame: *mut u64) -> Fate {
+        self.frame.set(frame);
+        self.received.set(received);
+        self.first_effect.set(self.effects.borrow().list.len());
+        self.first.set(Some((table, hit)));
+        self.origin.set(None);
+        self.resumed_pass();
+        self.keep_outcome(table);
+        self.effects.borrow().fate()
+    }
+
     /// Keeps the outcome of a packet that has run with the entry that it hit, if others that hit it meet the same.
     pub(super) fn keep_outcome(&self, table: TableId) {
         // What leaves as it came but for the program's doing, as an empty packet does, is no example.
@@ -303,7 +318,7 @@ impl Machine<'_> {
         }
         let received = self.received.get();
         let effects = self.effects.borrow();
-        let Some([effect]) = effects.list.get(self.first_effect..) else { return };
+        let Some([effect]) = effects.list.get(self.first_effect.get()..) else { return };
         let Some(leaves) = Leaves::of(effect, Form::received_len(&received)) else { return };
         let record = self.word(self.code.layout.hit(table) as usize / 8) as *const Record;
         // SAFETY: the word is 0 or the address of a record of the view, which outlives the packet (`lookup`).

@@ -39,13 +39,13 @@ use std::collections::VecDeque;
 
 use pipeline::env::Env;
 use pipeline::interp::{Dropped, Limit, Received};
-use pipeline::ir::{BlockId, Constant, HeaderId, TableId};
-use pipeline::state::{EntryId, RegisterGuard};
+use pipeline::ir::{BlockId, Constant, HeaderId, StageId, TableId};
+use pipeline::state::RegisterGuard;
 
 use crate::code::{Code, Function};
 use crate::flow;
 use crate::layout::word;
-use crate::view::View;
+use crate::view::{Record, View};
 
 use alike::{Alike, Commons};
 pub use effects::{Effect, Effects, Fate, Packet};
@@ -63,9 +63,7 @@ use ways::Ways;
 /// Memory of one thread that runs packets.
 #[derive(Debug, Default)]
 pub struct Worker {
-    frame: Vec<u64>,
-    /// The code that has used the frame last.
-    code: u64,
+    frame: Frame,
     /// Frames of packets that wait for their first lookups.
     frames: Frames,
     scratch: Scratch,
@@ -75,6 +73,14 @@ pub struct Worker {
     common: Commons,
     /// Set while packets run. If it is when they begin, the environment or the source of packets has panicked.
     running: bool,
+}
+
+/// The frame of packets that run from beginning to end, one after the other.
+#[derive(Debug, Default)]
+struct Frame {
+    words: Vec<u64>,
+    /// The code that has used it last.
+    code: u64,
 }
 
 /// Buffers, kept from packet to packet.
@@ -105,18 +111,22 @@ pub(crate) struct Machine<'a> {
     pub(crate) env: RefCell<&'a mut dyn Env>,
     pub(crate) effects: RefCell<&'a mut Effects>,
     /// Effects of earlier packets in the list.
-    first_effect: usize,
+    first_effect: Cell<usize>,
     pub(crate) scratch: &'a Scratch,
     frame: Cell<*mut u64>,
     passes: Cell<u32>,
     /// The registers' lock, in an atomic statement.
     pub(crate) guard: RefCell<Option<RegisterGuard<'a>>>,
     /// The table that was looked up last, and the entry hit.
-    pub(crate) origin: Cell<Option<(TableId, Option<EntryId>)>>,
-    pub(crate) sent: Cell<bool>,
-    /// The table of the first lookup and the handle that it found, if it was done with the batch's.
-    pub(crate) first: Cell<Option<(TableId, u32)>>,
+    pub(crate) origin: Cell<Option<Lookup<'a>>>,
+    /// The first lookup, if it was done with the batch's.
+    pub(crate) first: Cell<Option<Lookup<'a>>>,
+    /// Whether the packet's lookups are kept in [`Scratch::walk`].
+    pub(crate) walks: bool,
 }
+
+/// A table and the entry that a packet has hit there.
+pub(crate) type Lookup<'a> = (TableId, Option<&'a Record>);
 
 impl Worker {
     /// A worker without memory; it takes what the first packet needs.
@@ -156,7 +166,7 @@ impl Worker {
     /// Takes a received packet through the program of a view, and appends what happens to `effects`.
     pub fn run(&mut self, view: &View, env: &mut dyn Env, received: &Received<'_>, effects: &mut Effects) {
         self.begin(view);
-        self.packet(view, env, received, None, effects);
+        self.frame.packet(&self.scratch, (view, env), received, None, effects);
         self.end(view);
     }
 
@@ -185,7 +195,7 @@ impl Worker {
             self.run_ahead((view, &first), env, packets, effects, fates);
         } else {
             for received in packets {
-                self.packet(view, env, &received, None, effects);
+                self.frame.packet(&self.scratch, (view, env), &received, None, effects);
                 fates.push(effects.fate());
             }
         }
@@ -210,25 +220,27 @@ impl Worker {
         self.scratch.versions.get_mut().release();
         self.running = false;
     }
+}
 
+impl Frame {
     /// The machine of a packet, and whether its code is specialised. Inline, so that it is made in its place: moving it costs
-    /// a stall, as for [`Effects::add`].
+    /// a stall, as for [`Effects::add`]. It must not be used once the frame has another machine.
     #[inline(always)]
     fn machine<'a>(
-        &'a mut self,
-        view: &'a View,
-        env: &'a mut dyn Env,
+        &mut self,
+        scratch: &'a Scratch,
+        (view, env): (&'a View, &'a mut dyn Env),
         received: Received<'a>,
         effects: &'a mut Effects,
     ) -> (Machine<'a>, bool) {
         let special = view.special.as_ref().filter(|special| special.flags == received.flags);
         let code = special.map_or(&*view.code, |special| &special.code);
         if self.code != code.id {
-            self.frame.clear();
-            self.frame.resize(code.layout.size.div_ceil(8), 0);
+            self.words.clear();
+            self.words.resize(code.layout.size.div_ceil(8), 0);
             self.code = code.id;
         }
-        let first_effect = effects.list.len();
+        let first_effect = Cell::new(effects.list.len());
         let machine = Machine {
             view,
             code,
@@ -236,27 +248,27 @@ impl Worker {
             env: RefCell::new(env),
             effects: RefCell::new(effects),
             first_effect,
-            scratch: &self.scratch,
-            frame: Cell::new(self.frame.as_mut_ptr()),
+            scratch,
+            frame: Cell::new(self.words.as_mut_ptr()),
             passes: Cell::new(0),
             guard: RefCell::new(None),
             origin: Cell::new(None),
-            sent: Cell::new(false),
             first: Cell::new(None),
+            walks: false,
         };
         (machine, special.is_some())
     }
 
-    /// Runs a packet; `first` is what its first lookup found, if that is known.
+    /// Runs a packet; `first` is its first lookup, if that is known.
     fn packet(
         &mut self,
-        view: &View,
-        env: &mut dyn Env,
+        scratch: &Scratch,
+        (view, env): (&View, &mut dyn Env),
         received: &Received<'_>,
-        first: Option<(TableId, u32)>,
+        first: Option<Lookup<'_>>,
         effects: &mut Effects,
     ) {
-        let (machine, is_special) = self.machine(view, env, *received, effects);
+        let (machine, is_special) = self.machine(scratch, (view, env), *received, effects);
         machine.begin();
         if is_special {
             machine.first.set(first);
@@ -284,9 +296,14 @@ impl<'a> Machine<'a> {
         self.set_word(word::ACTIONS, self.code.actions.as_ptr() as u64);
     }
 
+    /// The stage that the packet is in.
+    pub(crate) fn stage(&self) -> StageId {
+        StageId(self.word(word::STAGE) as u32)
+    }
+
     pub(crate) fn word(&self, i: usize) -> u64 {
         debug_assert!(i < self.code.layout.size.div_ceil(8));
-        // SAFETY: `machine` and [`Frames`] have made the frame at least as long as the layout, and words of the layout
+        // SAFETY: [`Frame`] and [`Frames`] have made the frame at least as long as the layout, and words of the layout
         // are inside. Only this thread uses the frame, through this pointer.
         unsafe { self.frame.get().add(i).read() }
     }
@@ -363,7 +380,7 @@ impl<'a> Machine<'a> {
     #[inline]
     pub(crate) fn effect(&self, make: impl FnOnce() -> Effect) -> bool {
         let mut effects = self.effects.borrow_mut();
-        let fits = effects.list.len() - self.first_effect < self.code.limits.effects;
+        let fits = effects.list.len() - self.first_effect.get() < self.code.limits.effects;
         if fits {
             effects.add(make);
         }
@@ -372,7 +389,7 @@ impl<'a> Machine<'a> {
 
     /// Drops the packet of a pass, or of a bucket.
     pub(crate) fn drop_packet(&self, reason: Dropped) {
-        self.sent.set(true);
+        self.set_word(word::SENT, 1);
         self.effects.borrow_mut().list.push(Effect::Drop(reason));
     }
 

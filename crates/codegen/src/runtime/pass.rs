@@ -5,7 +5,7 @@ use pipeline::interp::{Dropped, Limit};
 use pipeline::ir::{HeaderId, ParserId, Slot, StageId, TableId, VarId};
 
 use super::{Form, Machine};
-use crate::code::BoundVar;
+use crate::code::{BoundVar, Function};
 use crate::flow;
 use crate::layout::word;
 
@@ -51,7 +51,6 @@ pub(crate) struct About {
 /// A pass, besides what is in the frame.
 #[derive(Debug, Default)]
 pub(crate) struct Pass {
-    pub(crate) stage: u32,
     pub(crate) payload: Form,
     pub(crate) truncate: Option<u32>,
     /// The packet as its parser received it.
@@ -61,19 +60,12 @@ pub(crate) struct Pass {
     pub(crate) len: u32,
 }
 
-impl Pass {
-    pub(crate) fn stage(&self) -> StageId {
-        StageId(self.stage)
-    }
-}
-
 impl Machine<'_> {
     /// The pass of the received packet.
     pub(super) fn first_pass(&self) {
         let to = Form::received_len(&self.received.get());
         {
             let mut pass = self.scratch.pass.borrow_mut();
-            pass.stage = 0;
             pass.payload.set(&[], 0, to);
             pass.original.set(&[], 0, to);
             pass.truncate = None;
@@ -81,6 +73,7 @@ impl Machine<'_> {
             pass.len = to;
         }
         self.clear_data();
+        self.set_word(word::STAGE, 0);
         self.pass(true);
     }
 
@@ -93,25 +86,27 @@ impl Machine<'_> {
     }
 
     /// The same with what [`Machine::prepare`] has left in the frame.
+    #[inline]
     pub(super) fn resumed_pass(&self) {
         let Some(stage) = self.code.program.stages.first() else { return };
-        self.begin_only(stage);
+        let parsed = if self.code.reads_payload && stage.parser.is_some() { self.word(word::AT) } else { 0 };
+        self.begin_only(stage, parsed as u32);
         // The preparation may have set these; the statements that run now set them again.
         self.set_word(word::UNDECIDED, 0);
         self.set_word(word::UNKEYED, 0);
-        if stage.parser.is_some() {
-            self.take_parsed();
-        }
         self.go_through(stage);
     }
 
+    #[inline(always)]
     fn go_through(&self, stage: &pipeline::ir::Stage) {
-        if !self.code.sends_on {
-            return self.only_stages(stage);
-        }
         self.passes.set(1);
-        self.only_stages(stage);
-        self.other_passes();
+        match self.code.all_stages() {
+            Some(function) => self.end_pass(self.execute(function, std::ptr::null(), 0)),
+            None => self.only_stages(stage),
+        }
+        if self.code.sends_on {
+            self.other_passes();
+        }
     }
 
     /// The passes of packets that specialised code has sent to a stage.
@@ -124,8 +119,7 @@ impl Machine<'_> {
                 continue;
             }
             let must_parse = self.arrive(arrival);
-            let stage = self.scratch.pass.borrow().stage();
-            let Some(stage) = self.code.program.stages.get(stage.index()) else { continue };
+            let Some(stage) = self.code.program.stages.get(self.stage().index()) else { continue };
             self.first.set(None);
             self.begin_stage();
             self.enter(stage.parser, must_parse);
@@ -138,12 +132,15 @@ impl Machine<'_> {
     fn only_stages(&self, stage: &pipeline::ir::Stage) {
         let mut end = self.only_stage(stage);
         if let (flow::ON, Some(next)) = (end, self.code.program.stages.get(1)) {
+            self.set_word(word::STAGE, 1);
+            self.set_word(word::SENT, 0);
             end = self.only_stage(next);
         }
         self.end_pass(end);
     }
 
     /// Takes the packet through a stage of specialised code.
+    #[inline(always)]
     fn only_stage(&self, stage: &pipeline::ir::Stage) -> i64 {
         let end = self.unbounded(stage.control);
         match stage.finish {
@@ -154,44 +151,66 @@ impl Machine<'_> {
 
     /// Lays out the key of the first lookup; returns its table, if it follows from the packet alone. If code resumes
     /// then, the frame has all that the pass begins with.
+    #[inline]
     pub(super) fn prepare(&self, key: *mut u64) -> Option<TableId> {
-        let stage = self.code.program.stages.first()?;
-        match self.code.resumes {
-            true => self.enter_only(stage),
-            false => self.parse_ahead(stage),
-        }
-        let mut block = stage.control;
-        loop {
-            let end = self.execute(self.code.preparation(block)?, key.cast_const(), 0);
-            match flow::goto(end) {
-                Some(next) => block = next,
-                None => return flow::lookup(end),
+        let mut end = match self.code.arrival() {
+            Some(arrival) => self.begin_ahead(arrival, key),
+            None => {
+                let stage = self.code.program.stages.first()?;
+                self.parse_ahead(stage);
+                self.execute(self.code.preparation(stage.control)?, key.cast_const(), 0)
             }
+        };
+        while let Some(next) = flow::goto(end) {
+            end = self.execute(self.code.preparation(next)?, key.cast_const(), 0);
         }
+        flow::lookup(end)
     }
 
-    /// Sets variables and headers for what precedes the only pass. Of the pass itself, nothing is known then.
+    /// Runs the function that begins a pass.
+    #[inline(always)]
+    fn begin_ahead(&self, arrival: Function, key: *mut u64) -> i64 {
+        let code = self.code;
+        let received = self.received.get();
+        let len = Form::received_len(&received);
+        if code.reads_payload {
+            self.scratch.pass.borrow_mut().payload.set_received(len);
+        }
+        self.clear_stacks();
+        self.fill_first(len);
+        self.set_word(word::WINDOW, received.visible.as_ptr() as u64);
+        self.set_word(word::WINDOW_LEN, received.visible.len().min(code.limits.window) as u64);
+        self.execute(arrival, key.cast_const(), 0)
+    }
+
+    /// Sets variables and headers for what precedes the only pass. Of the pass itself, only the payload is known then.
     pub(super) fn parse_ahead(&self, stage: &pipeline::ir::Stage) {
         let code = self.code;
-        if code.reads_payload {
-            return self.enter_only(stage);
-        }
         let received = self.received.get();
-        self.clear_only(Form::received_len(&received));
+        let len = Form::received_len(&received);
+        if code.reads_payload {
+            self.scratch.pass.borrow_mut().payload.set_received(len);
+        }
+        self.clear_only(len);
         if let Some(parser) = stage.parser.and_then(|id| code.parser(id)) {
             self.set_word(word::FAULT, 0);
-            self.set_word(word::WINDOW, received.visible.as_ptr() as u64);
-            self.set_word(word::WINDOW_LEN, received.visible.len().min(code.limits.window) as u64);
-            self.execute(parser, std::ptr::null(), 0);
+            self.run_parser(parser, received.visible, 0);
         }
     }
 
-    /// Clears what the only pass begins with, and sets the variables that are bound to intrinsic metadata.
+    /// Clears what the only pass begins with, and sets variables.
+    #[inline]
     fn clear_only(&self, len: u32) {
-        let (code, layout) = (self.code, &self.code.layout);
         // Whether it is decided, the hits, then the data.
-        self.clear_words((word::UNDECIDED * 8) as i32, layout.stacks);
+        self.clear_words((word::UNDECIDED * 8) as i32, self.code.layout.stacks);
         self.clear_stacks();
+        self.fill_first(len);
+    }
+
+    /// Sets the variables that are bound to intrinsic metadata at the beginning of the only pass.
+    #[inline]
+    fn fill_first(&self, len: u32) {
+        let code = self.code;
         if !code.slots.is_empty() {
             let time = if code.has_time { self.env.borrow_mut().now() } else { 0 };
             self.fill_slots(&code.slots, &About::default(), len, time, Queue::default(), true);
@@ -201,7 +220,6 @@ impl Machine<'_> {
     /// Refills the variables that differ in the second stage.
     pub(super) fn enter_on(&self, about: &About, len: u32) {
         let code = self.code;
-        self.sent.set(false);
         if code.reads_hits {
             self.clear_words((word::HITS * 8) as i32, code.layout.data);
         }
@@ -220,7 +238,7 @@ impl Machine<'_> {
 
     /// Begins the only pass: its variables and headers.
     fn enter_only(&self, stage: &pipeline::ir::Stage) {
-        let len = self.begin_only(stage);
+        let len = self.begin_only(stage, 0);
         self.clear_only(len);
         if stage.parser.is_some() {
             self.set_word(word::FAULT, 0);
@@ -228,12 +246,16 @@ impl Machine<'_> {
         }
     }
 
-    /// Begins the only pass, without what is in the frame; returns the packet's length.
-    fn begin_only(&self, stage: &pipeline::ir::Stage) -> u32 {
+    /// Begins the only pass of a packet of which so many bytes have been parsed, without what is in the frame; returns the
+    /// packet's length.
+    #[inline]
+    fn begin_only(&self, stage: &pipeline::ir::Stage, parsed: u32) -> u32 {
         let len = Form::received_len(&self.received.get());
+        self.set_word(word::STAGE, 0);
+        self.set_word(word::SENT, 0);
         let mut pass = self.scratch.pass.borrow_mut();
-        pass.stage = 0;
         pass.payload.set_received(len);
+        pass.payload.from = parsed.min(len);
         pass.original.set_received(len);
         pass.truncate = None;
         pass.about = About { parser: stage.parser, ..About::default() };
@@ -242,6 +264,7 @@ impl Machine<'_> {
     }
 
     /// Runs a block of specialised code, and those that take its place.
+    #[inline]
     fn unbounded(&self, mut block: pipeline::ir::BlockId) -> i64 {
         loop {
             let Some(function) = self.code.block(block) else { return flow::NEXT };
@@ -261,8 +284,8 @@ impl Machine<'_> {
 
     /// Sets what a packet brings along; whether it is still to be parsed.
     fn arrive(&self, arrival: Arrival) -> bool {
+        self.set_word(word::STAGE, arrival.stage.0.into());
         let mut pass = self.scratch.pass.borrow_mut();
-        pass.stage = arrival.stage.0;
         pass.about = arrival.about;
         match arrival.content {
             Content::Bytes(form, carried) => {
@@ -312,7 +335,7 @@ impl Machine<'_> {
     pub(super) fn is_unchanged(&self, pass: &Pass) -> bool {
         self.code.is_unchanging
             || self.word(self.code.layout.changed() as usize / 8) == 0
-                && self.code.is_identity(pass.about.parser, pass.stage())
+                && self.code.is_identity(pass.about.parser, self.stage())
     }
 
     /// Takes the packet through its stage.
@@ -320,8 +343,7 @@ impl Machine<'_> {
         if !self.begin_pass() {
             return self.drop_packet(Dropped::Limit(Limit::Passes));
         }
-        let stage = self.scratch.pass.borrow().stage();
-        let Some(schema) = self.code.program.stages.get(stage.index()) else { return };
+        let Some(schema) = self.code.program.stages.get(self.stage().index()) else { return };
         self.begin_stage();
         self.enter(schema.parser, must_parse);
         let mut end = self.block(schema.control, 0);
@@ -341,7 +363,7 @@ impl Machine<'_> {
     /// Forgets what belongs to the pass before.
     fn begin_stage(&self) {
         self.origin.set(None);
-        self.sent.set(false);
+        self.set_word(word::SENT, 0);
         // The entries hit.
         self.clear_words((word::HITS * 8) as i32, self.code.layout.data);
         self.set_word(word::FAULT, 0);
@@ -352,7 +374,7 @@ impl Machine<'_> {
     fn end_pass(&self, end: i64) {
         match flow::dropped(end) {
             Some(reason) => self.drop_packet(reason),
-            None if !self.sent.get() => self.drop_packet(Dropped::NoDestination),
+            None if self.word(word::SENT) == 0 => self.drop_packet(Dropped::NoDestination),
             None => {}
         }
     }
@@ -415,10 +437,10 @@ impl Machine<'_> {
         let code = self.code;
         let parser = self.scratch.pass.borrow().about.parser;
         let Some(function) = parser.and_then(|id| code.parser(id)) else { return };
-        {
+        let seen = {
             let pass = self.scratch.pass.borrow();
             let tail = pass.payload.tail(&self.received.get());
-            let seen = if pass.payload.head.is_empty() {
+            if pass.payload.head.is_empty() {
                 tail
             } else {
                 let mut window = self.scratch.window.borrow_mut();
@@ -429,10 +451,17 @@ impl Machine<'_> {
                 let (at, len) = (window.as_ptr(), window.len());
                 // SAFETY: the buffer was just filled; only `parse` changes it, and a parser does not lead to another.
                 unsafe { std::slice::from_raw_parts(at, len) }
-            };
-            self.set_word(word::WINDOW, seen.as_ptr() as u64);
-            self.set_word(word::WINDOW_LEN, seen.len().min(code.limits.window) as u64);
-        }
+            }
+        };
+        self.run_parser(function, seen, depth);
+    }
+
+    /// Runs a parser on what it sees of the payload, and takes what was parsed off this.
+    #[inline]
+    fn run_parser(&self, function: Function, seen: &[u8], depth: u64) {
+        let code = self.code;
+        self.set_word(word::WINDOW, seen.as_ptr() as u64);
+        self.set_word(word::WINDOW_LEN, seen.len().min(code.limits.window) as u64);
         self.execute(function, std::ptr::null(), depth);
         let error = self.word(word::ERROR);
         self.set_word(word::FAULT, 0);
@@ -471,14 +500,14 @@ impl Machine<'_> {
     /// Makes the packet's bytes as they would leave now, in `scratch.form`.
     pub(super) fn deparse(&self, depth: u64) -> Result<(), Dropped> {
         let code = self.code;
-        let stage = {
+        let stage = self.stage();
+        {
             let pass = self.scratch.pass.borrow();
             if self.is_unchanged(&pass) {
                 self.scratch.form.borrow_mut().copy_from(&pass.original);
                 return Ok(());
             }
-            pass.stage()
-        };
+        }
         self.scratch.emitted.borrow_mut().clear();
         let deparser = code.program.stages.get(stage.index()).and_then(|stage| stage.deparser);
         match deparser.and_then(|block| code.block(block)) {

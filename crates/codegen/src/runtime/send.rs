@@ -6,6 +6,7 @@ use pipeline::ir::{Dest, Packet as Source, Send, StageId, Via};
 use super::pass::{About, Arrival, Content, Pass};
 use super::{Effect, Form, Machine, Packet};
 use crate::flow;
+use crate::layout::word;
 
 /// One destination of a packet that is sent.
 #[derive(Clone, Copy)]
@@ -59,10 +60,7 @@ impl Machine<'_> {
         to: u64,
         depth: u64,
     ) -> Result<(), Dropped> {
-        let (about, stage) = {
-            let pass = self.scratch.pass.borrow();
-            (pass.about, pass.stage())
-        };
+        let (about, stage) = (self.scratch.pass.borrow().about, self.stage());
         let number = u32::try_from(to).unwrap_or(u32::MAX);
         let about = about.sent_by(send, class, queue, limit);
         let mut way = Way {
@@ -103,8 +101,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Takes the packet, as it is, to the second stage of specialised code, on its way to a port. Behind packets that
-    /// wait it waits, too. Returns how the first stage ends.
+    /// Lets the packet, as it is, go on in the second stage of specialised code, on its way to a port. Behind packets
+    /// that wait it waits, too. Returns how the first stage ends.
     pub(super) fn enter_next(&self, send: &Send, class: u64, queue: u64, limit: u64, to: u64) -> i64 {
         if self.code.sends_on {
             if !self.scratch.waiting.borrow().is_empty() {
@@ -118,9 +116,10 @@ impl Machine<'_> {
         let port = u32::try_from(to).unwrap_or(u32::MAX);
         let (about, len) = {
             let mut pass = self.scratch.pass.borrow_mut();
-            pass.stage += 1;
-            let about = pass.about.sent_by(send, class, queue, limit);
-            pass.about = About { egress: Some(port), replica: 0, instance: send.instance, ..about };
+            if send.class.is_some() || send.queue.is_some() || send.limit.is_some() {
+                pass.about = pass.about.sent_by(send, class, queue, limit);
+            }
+            (pass.about.egress, pass.about.replica, pass.about.instance) = (Some(port), 0, send.instance);
             if self.code.measures {
                 pass.len = pass.payload.len().saturating_add(self.header_bytes());
             }
@@ -134,39 +133,44 @@ impl Machine<'_> {
     #[inline]
     pub(super) fn output(&self, port: u32, queue: Option<u16>, depth: u64) -> Result<(), Dropped> {
         let pass = self.scratch.pass.borrow();
-        let about = &pass.about;
-        let (to, class, queue) = (Exit::Port(port), about.class, queue.or(about.queue));
-        let limit = about.limit;
+        let (to, class, queue) = (Exit::Port(port), pass.about.class, queue.or(pass.about.queue));
+        let limit = pass.about.limit;
+        let written = if limit.is_none() { self.current(&pass) } else { None };
         drop(pass);
-        let packet = self.packet(Source::Current, limit, depth)?;
+        // Taken apart: loading it as a whole would stall until the stores of its parts have reached the cache.
+        let Packet { head, from, to: end } = match written {
+            Some(written) => written,
+            None => self.formed(Source::Current, limit, depth)?,
+        };
+        let packet = Packet { head: head.start..head.end, from, to: end };
         if !self.effect(|| Effect::Output { to, packet, class, queue }) {
             return Err(Dropped::Limit(Limit::Effects));
         }
-        self.sent.set(true);
+        self.set_word(word::SENT, 1);
         Ok(())
     }
 
     /// The packet as it leaves, cut to a limit.
     #[inline(always)]
     fn packet(&self, source: Source, limit: Option<u32>, depth: u64) -> Result<Packet, Dropped> {
-        if let (Source::Current, None) = (source, limit) {
-            let pass = self.scratch.pass.borrow();
-            match self.is_unchanged(&pass) {
-                true if pass.original.head.is_empty() => {
-                    let (from, to) = (pass.original.from, pass.original.to);
-                    return Ok(Packet { head: 0..0, from, to });
-                }
-                true => {}
-                false => {
-                    if let Some(packet) = self.write(&pass) {
-                        return Ok(packet);
-                    }
-                }
-            }
+        if let (Source::Current, None) = (source, limit)
+            && let Some(packet) = self.current(&self.scratch.pass.borrow())
+        {
+            return Ok(packet);
         }
         // Taken apart: loading it as a whole would stall until the stores of its parts have reached the cache.
         let Packet { head, from, to } = self.formed(source, limit, depth)?;
         Ok(Packet { head: head.start..head.end, from, to })
+    }
+
+    /// The packet as it leaves now, if it need not be put together from several parts.
+    #[inline(always)]
+    fn current(&self, pass: &Pass) -> Option<Packet> {
+        if !self.is_unchanged(pass) {
+            return self.write(pass);
+        }
+        let Form { head, from, to } = &pass.original;
+        head.is_empty().then_some(Packet { head: 0..0, from: *from, to: *to })
     }
 
     #[inline(never)]
@@ -180,7 +184,7 @@ impl Machine<'_> {
     /// payload.
     #[inline]
     fn write(&self, pass: &Pass) -> Option<Packet> {
-        let (function, most) = self.code.writer(pass.stage())?;
+        let (function, most) = self.code.writer(self.stage())?;
         let Form { head, from, to } = &pass.payload;
         if pass.truncate.is_some() || !head.is_empty() {
             return None;
@@ -197,7 +201,7 @@ impl Machine<'_> {
             Some(stage) => self.enter_stage(send, stage, copy, way)?,
             None => self.leave(send, copy, way)?,
         }
-        self.sent.set(true);
+        self.set_word(word::SENT, 1);
         Ok(())
     }
 
@@ -230,9 +234,10 @@ impl Machine<'_> {
 
     fn enter_stage(&self, send: &Send, stage: StageId, copy: Copy, way: &Way) -> Result<(), Dropped> {
         let code = self.code;
-        let (about, own, len) = {
+        let own = self.stage();
+        let (about, len) = {
             let pass = self.scratch.pass.borrow();
-            (pass.about, pass.stage(), pass.len)
+            (pass.about, pass.len)
         };
         let rounds = about.rounds + u32::from(stage <= own);
         if rounds > code.limits.rounds {

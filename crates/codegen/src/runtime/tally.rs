@@ -76,14 +76,18 @@ impl Tallies {
     /// Counts lookups, which hit an entry or not.
     #[inline]
     fn add_lookups(&mut self, table: usize, packets: u64, hit: bool) {
+        self.add_some(table, packets, if hit { packets } else { 0 });
+    }
+
+    /// Counts lookups, some of which hit an entry.
+    #[inline]
+    pub(super) fn add_some(&mut self, table: usize, lookups: u64, hits: u64) {
         let Some(tally) = self.tables.get_mut(table) else { return };
         if tally.lookups == 0 {
             self.used.push(table as u32);
         }
-        tally.lookups += packets;
-        if hit {
-            tally.hits += packets;
-        }
+        tally.lookups += lookups;
+        tally.hits += hits;
     }
 
     /// Counts hits of an entry. Its table's lookups are counted in the same batch.

@@ -146,7 +146,8 @@ impl Worker {
                         effects.fate()
                     }
                     (None, None) => {
-                        self.packet(remembered.view, env, &received, None, effects);
+                        let view = remembered.view;
+                        self.frame.packet(&self.scratch, (view, env), &received, None, effects);
                         effects.fate()
                     }
                 });
@@ -223,7 +224,7 @@ impl Worker {
         };
         // Whatever the first packet is, the machine is one of the specialised code.
         let any = Received { flags: special.flags, ..one };
-        let (machine, _) = self.machine(view, env, any, effects);
+        let (machine, _) = self.frame.machine(&self.scratch, (view, env), any, effects);
         machine.begin();
         for (received, lookup) in packets.zip(&mut ways.packets) {
             if received.flags != special.flags || lookup.has_front {
@@ -265,7 +266,8 @@ impl Worker {
         effects: &mut Effects,
     ) -> Option<Outcome> {
         self.scratch.walk.get_mut().clear();
-        let (machine, _) = self.machine(view, env, *received, effects);
+        let (mut machine, _) = self.frame.machine(&self.scratch, (view, env), *received, effects);
+        machine.walks = true;
         machine.begin();
         machine.only_pass();
         machine.outcome()
@@ -293,7 +295,7 @@ impl Machine<'_> {
             return None;
         }
         let effects = self.effects.borrow();
-        match effects.list.get(self.first_effect..) {
+        match effects.list.get(self.first_effect.get()..) {
             Some([Effect::Drop(reason @ (Dropped::Reason(_) | Dropped::NoDestination))]) => {
                 Some(Outcome::Drop(*reason))
             }

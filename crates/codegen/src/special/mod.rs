@@ -35,7 +35,7 @@ use std::sync::Arc;
 use pipeline::ir::{Action, ActionId, StageId, TableId};
 
 use crate::code::Code;
-use crate::compile::{Options, Unsupported, compile_residual};
+use crate::compile::{Options, Passage, Unsupported, compile_residual};
 use crate::keys::KeyLayout;
 
 pub(crate) use chain::has_residuals;
@@ -172,17 +172,16 @@ fn specialise(
     let identity = general.is_identity(parser, last);
     let Some(residual) = pruner.residual(identity) else { return Ok(None) };
     let looked_up = residual.tables.clone();
-    let (unchanging, measures, sends_on) = (residual.is_unchanging, residual.measures, pruner.sends_on());
-    let mut code = compile_residual(
+    let (is_unchanging, measures) = (residual.is_unchanging, residual.measures);
+    let code = compile_residual(
         general,
         residual.program,
         &residual.actions,
         (&residual.reads, &looked_up),
-        unchanging,
+        Passage { is_unchanging, measures, sends_on: pruner.sends_on() },
         options,
         slots,
     )?;
-    (code.measures, code.sends_on) = (measures, sends_on);
     let tables = facts.tables.iter().enumerate();
     let tables =
         tables.map(|(i, facts)| looked_up.contains(&TableId::at(i)).then(|| facts.clone())).collect();

@@ -79,7 +79,7 @@ impl Reads {
         }
     }
 
-    pub(super) fn expr(&mut self, program: &Program, expr: &Expr) {
+    pub(crate) fn expr(&mut self, program: &Program, expr: &Expr) {
         match expr {
             Expr::Var(id) => self.add_var(*id),
             Expr::Field(header, _) | Expr::Valid(header) | Expr::FieldLength(header, _) => {
@@ -133,7 +133,7 @@ impl Reads {
         send.carry.iter().for_each(|id| self.add_var(*id));
     }
 
-    pub(super) fn body(&mut self, program: &Program, body: &[Stmt]) {
+    pub(crate) fn body(&mut self, program: &Program, body: &[Stmt]) {
         body.iter().for_each(|stmt| self.stmt(program, stmt));
     }
 
