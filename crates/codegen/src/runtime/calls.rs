@@ -125,7 +125,7 @@ calls! {
         let (pass, mut list) = (m.scratch.pass.borrow(), m.scratch.list.borrow_mut());
         let head = &pass.payload.head;
         list.push_bits(head, 0, head.len() * 8);
-        let tail = pass.payload.tail(&m.received.get());
+        let tail = pass.payload.tail(m.received.get());
         list.push_bits(tail, 0, tail.len() * 8);
         0
     }

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use pipeline::env::Env;
 use pipeline::interp::Received;
 use pipeline::ir::TableId;
+use smallvec::SmallVec;
 
 use super::{Effects, Fate, Form, Machine, Scratch, Worker};
 use crate::code::Code;
@@ -104,12 +105,7 @@ impl Ahead {
     }
 
     /// The entry that all of so many packets hit, the first from `port`, and its shortcut, if all have the same key.
-    fn one_way<'a>(
-        &self,
-        first: &First<'a>,
-        count: usize,
-        port: u32,
-    ) -> Option<(&'a Record, Leaves)> {
+    fn one_way<'a>(&self, first: &First<'a>, count: usize, port: u32) -> Option<(&'a Record, Leaves)> {
         // Packets of other ports, or that the code is not for, have no key then.
         if !self.is_one || self.looked.count_ones() as usize != count {
             return None;
@@ -142,49 +138,49 @@ impl Worker {
         &mut self,
         (view, first): (&View, &First<'_>),
         env: &mut dyn Env,
-        mut packets: impl Iterator<Item = Received<'r>> + Clone,
+        mut packets: impl Iterator<Item = Received<'r>>,
         effects: &mut Effects,
         fates: &mut Vec<Fate>,
     ) {
         let most = if Frames::are_for(&first.special.code) { FRAMES } else { MOST };
+        let mut some: SmallVec<[_; MOST]> = SmallVec::new();
         loop {
-            let before = fates.len();
-            self.run_some((view, first), env, packets.clone().take(most), effects, fates);
-            let Some(last) = (fates.len() - before).checked_sub(1) else { break };
-            packets.nth(last);
+            some.clear();
+            some.extend(packets.by_ref().take(most));
+            let Some(one) = some.first() else { break };
+            self.run_some((view, first), env, (one, &some), effects, fates);
         }
     }
 
     /// The same for packets whose first lookups are done together.
-    fn run_some<'r>(
+    fn run_some(
         &mut self,
         (view, first): (&View, &First<'_>),
         env: &mut dyn Env,
-        packets: impl Iterator<Item = Received<'r>> + Clone,
+        (one, packets): (&Received<'_>, &[Received<'_>]),
         effects: &mut Effects,
         fates: &mut Vec<Fate>,
     ) {
-        let Some(one) = packets.clone().next() else { return };
         let Self { frame, frames, scratch, ahead, .. } = self;
         let code = &first.special.code;
         let now = if first.table.timed { env.now() } else { 0 };
         // Whatever the first packet is, the machine is one of the specialised code.
-        let any = Received { flags: first.special.flags, ..one };
-        let (machine, _) = frame.machine(scratch, (view, env), any, effects);
+        let any = Received { flags: first.special.flags, ..*one };
+        let (machine, _) = frame.machine(scratch, (view, env), &any, effects);
         let each = Frames::are_for(code).then(|| frames.of(code));
-        let count = machine.look_ahead(first, packets.clone(), each, ahead);
+        machine.look_ahead(first, packets, each, ahead);
         let ahead = &*ahead;
-        if let Some(all) = ahead.one_way(first, count, one.port) {
+        if let Some(all) = ahead.one_way(first, packets.len(), one.port) {
             return leave_together(scratch, first, all, packets, now, fates);
         }
         // The frame of each packet with a key has what the key was made of.
         let each = each.filter(|_| !ahead.is_one);
         let (mut lookups, mut hits) = (0, 0);
-        for (i, (received, handle)) in packets.zip(ahead.handles()).enumerate() {
+        for (i, (received, handle)) in packets.iter().zip(ahead.handles()).enumerate() {
             let record = handle.and_then(|handle| first.table.reader.records.get(handle));
             let leaves = record.and_then(|record| record.shortcut.get(code, received.port));
             if let (Some(record), Some(leaves)) = (record, leaves) {
-                fates.push(leave(scratch, first, (record, leaves), &received, now));
+                fates.push(leave(scratch, first, (record, leaves), received, now));
                 continue;
             }
             lookups += u64::from(handle.is_some());
@@ -197,7 +193,7 @@ impl Worker {
                 _ => {
                     let known = handle.map(|_| (first.id, record));
                     let (mut env, mut effects) = (machine.env.borrow_mut(), machine.effects.borrow_mut());
-                    frame.packet(scratch, (view, &mut **env), &received, known, &mut effects);
+                    frame.packet(scratch, (view, &mut **env), received, known, &mut effects);
                     effects.fate()
                 }
             });
@@ -209,21 +205,17 @@ impl Worker {
 }
 
 /// Packets that hit one entry meet its outcome.
-fn leave_together<'r>(
+fn leave_together(
     scratch: &Scratch,
     first: &First<'_>,
     (record, leaves): (&Record, Leaves),
-    packets: impl Iterator<Item = Received<'r>>,
+    packets: &[Received<'_>],
     now: u64,
     fates: &mut Vec<Fate>,
 ) {
-    let (mut count, mut bytes) = (0, 0);
-    for received in packets {
-        count += 1;
-        bytes += u64::from(Form::received_len(&received));
-        fates.push(Fate::Leaves(leaves));
-    }
-    hit(scratch, first, record, (count, bytes), now);
+    let bytes = packets.iter().map(|received| u64::from(Form::received_len(received))).sum();
+    fates.extend(packets.iter().map(|_| Fate::Leaves(leaves)));
+    hit(scratch, first, record, (packets.len() as u64, bytes), now);
 }
 
 /// A packet that hits an entry meets its outcome.
@@ -250,39 +242,40 @@ fn hit(scratch: &Scratch, first: &First<'_>, record: &Record, (packets, bytes): 
 }
 
 impl<'a> Machine<'a> {
-    /// Does the first lookups of packets; returns their number.
-    fn look_ahead<'r: 'a>(
+    /// Does the first lookups of packets.
+    fn look_ahead(
         &self,
         first: &First<'_>,
-        packets: impl Iterator<Item = Received<'r>>,
+        packets: &'a [Received<'a>],
         each: Option<Each>,
         ahead: &mut Ahead,
-    ) -> usize {
+    ) {
         let words = first.table.reader.narrow.words;
         ahead.keys.clear();
         (ahead.looked, ahead.is_one) = (0, false);
-        let (mut count, mut port) = (0, None);
+        let port = packets.first().map_or(0, |received| received.port);
         let mut key = [0; WIDEST];
         if each.is_none() {
             self.begin();
         }
-        for received in packets {
-            let bit = 1 << count;
+        for (i, received) in packets.iter().enumerate() {
             if let Some(each) = each {
-                self.frame.set(each.get(count));
+                self.frame.set(each.get(i));
                 self.begin();
             }
-            count += 1;
-            let is_alike = *port.get_or_insert(received.port) == received.port;
-            if received.flags != first.special.flags || ahead.is_one {
-                ahead.looked |= if received.flags == first.special.flags && is_alike { bit } else { 0 };
+            if received.flags != first.special.flags || ahead.is_one && received.port != port {
+                continue;
+            }
+            let bit = 1 << i;
+            if ahead.is_one {
+                ahead.looked |= bit;
                 continue;
             }
             self.received.set(received);
             if self.prepare(key.as_mut_ptr()) == Some(first.id) {
                 ahead.looked |= bit;
                 ahead.keys.extend_from_slice(key.get(..words).unwrap_or_default());
-                ahead.is_one = count == 1 && self.word(word::UNDECIDED) == 0;
+                ahead.is_one = i == 0 && self.word(word::UNDECIDED) == 0;
             }
         }
         let keys = if ahead.is_one { 1 } else { ahead.looked.count_ones() };
@@ -294,12 +287,17 @@ impl<'a> Machine<'a> {
             [found] => *found = reader.lookup.find_held(held, keys),
             found => reader.find_all(held, keys, found, noted),
         });
-        count
     }
 
     /// Runs a packet in the frame that has what its first lookup was made of, given the entry that this has hit.
     #[inline]
-    fn resume(&self, table: TableId, hit: Option<&'a Record>, received: Received<'a>, frame: *mut u64) -> Fate {
+    fn resume(
+        &self,
+        table: TableId,
+        hit: Option<&'a Record>,
+        received: &'a Received<'a>,
+        frame: *mut u64,
+    ) -> Fate {
         self.frame.set(frame);
         self.received.set(received);
         self.first_effect.set(self.effects.borrow().list.len());
@@ -319,7 +317,7 @@ impl<'a> Machine<'a> {
         let received = self.received.get();
         let effects = self.effects.borrow();
         let Some([effect]) = effects.list.get(self.first_effect.get()..) else { return };
-        let Some(leaves) = Leaves::of(effect, Form::received_len(&received)) else { return };
+        let Some(leaves) = Leaves::of(effect, Form::received_len(received)) else { return };
         let record = self.word(self.code.layout.hit(table) as usize / 8) as *const Record;
         // SAFETY: the word is 0 or the address of a record of the view, which outlives the packet (`lookup`).
         if let Some(record) = unsafe { record.as_ref() } {

@@ -107,7 +107,7 @@ pub(crate) struct Machine<'a> {
     pub(crate) view: &'a View,
     /// The view's code, or the specialised one.
     pub(crate) code: &'a Code,
-    pub(crate) received: Cell<Received<'a>>,
+    pub(crate) received: Cell<&'a Received<'a>>,
     pub(crate) env: RefCell<&'a mut dyn Env>,
     pub(crate) effects: RefCell<&'a mut Effects>,
     /// Effects of earlier packets in the list.
@@ -230,7 +230,7 @@ impl Frame {
         &mut self,
         scratch: &'a Scratch,
         (view, env): (&'a View, &'a mut dyn Env),
-        received: Received<'a>,
+        received: &'a Received<'a>,
         effects: &'a mut Effects,
     ) -> (Machine<'a>, bool) {
         let special = view.special.as_ref().filter(|special| special.flags == received.flags);
@@ -268,7 +268,7 @@ impl Frame {
         first: Option<Lookup<'_>>,
         effects: &mut Effects,
     ) {
-        let (machine, is_special) = self.machine(scratch, (view, env), *received, effects);
+        let (machine, is_special) = self.machine(scratch, (view, env), received, effects);
         machine.begin();
         if is_special {
             machine.first.set(first);

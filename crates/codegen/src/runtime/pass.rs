@@ -63,7 +63,7 @@ pub(crate) struct Pass {
 impl Machine<'_> {
     /// The pass of the received packet.
     pub(super) fn first_pass(&self) {
-        let to = Form::received_len(&self.received.get());
+        let to = Form::received_len(self.received.get());
         {
             let mut pass = self.scratch.pass.borrow_mut();
             pass.payload.set(&[], 0, to);
@@ -172,7 +172,7 @@ impl Machine<'_> {
     fn begin_ahead(&self, arrival: Function, key: *mut u64) -> i64 {
         let code = self.code;
         let received = self.received.get();
-        let len = Form::received_len(&received);
+        let len = Form::received_len(received);
         if code.reads_payload {
             self.scratch.pass.borrow_mut().payload.set_received(len);
         }
@@ -187,7 +187,7 @@ impl Machine<'_> {
     pub(super) fn parse_ahead(&self, stage: &pipeline::ir::Stage) {
         let code = self.code;
         let received = self.received.get();
-        let len = Form::received_len(&received);
+        let len = Form::received_len(received);
         if code.reads_payload {
             self.scratch.pass.borrow_mut().payload.set_received(len);
         }
@@ -250,7 +250,7 @@ impl Machine<'_> {
     /// packet's length.
     #[inline]
     fn begin_only(&self, stage: &pipeline::ir::Stage, parsed: u32) -> u32 {
-        let len = Form::received_len(&self.received.get());
+        let len = Form::received_len(self.received.get());
         self.set_word(word::STAGE, 0);
         self.set_word(word::SENT, 0);
         let mut pass = self.scratch.pass.borrow_mut();
@@ -439,7 +439,7 @@ impl Machine<'_> {
         let Some(function) = parser.and_then(|id| code.parser(id)) else { return };
         let seen = {
             let pass = self.scratch.pass.borrow();
-            let tail = pass.payload.tail(&self.received.get());
+            let tail = pass.payload.tail(self.received.get());
             if pass.payload.head.is_empty() {
                 tail
             } else {

@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering::Acquire;
 
 use pipeline::env::Env;
 use pipeline::interp::{Dropped, Received};
+use smallvec::SmallVec;
 
 use super::fronts::Fronts;
 use super::way_cache::{Key, Outcome, Place, Spared, WayCache};
@@ -224,9 +225,10 @@ impl Worker {
         };
         // Whatever the first packet is, the machine is one of the specialised code.
         let any = Received { flags: special.flags, ..one };
-        let (machine, _) = self.frame.machine(&self.scratch, (view, env), any, effects);
+        let packets: SmallVec<[_; MOST]> = packets.collect();
+        let (machine, _) = self.frame.machine(&self.scratch, (view, env), &any, effects);
         machine.begin();
-        for (received, lookup) in packets.zip(&mut ways.packets) {
+        for (received, lookup) in packets.iter().zip(&mut ways.packets) {
             if received.flags != special.flags || lookup.has_front {
                 continue;
             }
@@ -266,7 +268,7 @@ impl Worker {
         effects: &mut Effects,
     ) -> Option<Outcome> {
         self.scratch.walk.get_mut().clear();
-        let (mut machine, _) = self.frame.machine(&self.scratch, (view, env), *received, effects);
+        let (mut machine, _) = self.frame.machine(&self.scratch, (view, env), received, effects);
         machine.walks = true;
         machine.begin();
         machine.only_pass();
@@ -300,7 +302,7 @@ impl Machine<'_> {
                 Some(Outcome::Drop(*reason))
             }
             Some([effect]) if self.is_unchanged(&self.scratch.pass.borrow()) => {
-                Leaves::of(effect, Form::received_len(&self.received.get())).map(Outcome::Leaves)
+                Leaves::of(effect, Form::received_len(self.received.get())).map(Outcome::Leaves)
             }
             _ => None,
         }
