@@ -61,7 +61,7 @@ fn chained(body: [&str; 4], byte: u8) -> Vec<(u32, u32)> {
           block control {{ {control} }}
           block finish {{ {finish} }}
           block egress {{ {second} }}
-          block leave {{ send current port out direct; }}
+          block leave {{ if (h.a != 8w99) {{ send current port out direct; }} }}
           block deparse {{ emit g; emit h; }}
           stage one {{ parser p; control control; finish finish; next two; }}
           stage two {{ control egress; finish leave; deparser deparse; }}
@@ -122,6 +122,14 @@ fn a_second_stage_finds_its_own_metadata() {
         "if ((spec != 9w0) || (out != 9w511)) { invalid h; }",
     ];
     assert_eq!(chained(body, 3), [(511, 3)]);
+}
+
+#[test]
+fn a_second_stage_that_sends_nothing_drops_a_packet_of_which_the_first_has_sent_a_copy() {
+    let body = ["", "", "send current port 9w3; send current port 9w5;", ""];
+    let mut both = chained(body, 1);
+    both.sort_unstable();
+    assert_eq!((both, chained(body, 99)), (vec![(3, 3), (5, 3)], vec![]));
 }
 
 #[test]
