@@ -112,7 +112,7 @@ pub struct Code {
     pub(crate) limits: Limits,
     pub(crate) layout: Layout,
     /// Blocks, actions, parsers, selections of groups, selections of profiles, keys of tables, defined actions,
-    /// preparations, the flow key, writers, what is made of several of them.
+    /// preparations, the flow key, writers, the beginning of a pass, all stages.
     pub(crate) functions: Functions,
     /// Variables that the environment fills in.
     pub(crate) slots: Vec<BoundVar>,

@@ -126,7 +126,7 @@ pub(crate) struct Passage {
     pub(crate) sends_on: bool,
 }
 
-/// Compiles the residual of a program. `slots` gives each action its place among the addresses of actions.
+/// Compiles the residual of a program. `places` gives each action its place among the addresses of actions.
 pub(crate) fn compile_residual(
     general: &Code,
     program: Program,
@@ -294,15 +294,14 @@ fn functions(
         }
     }
     let (mut arrival, mut all_stages) = (None, None);
-    let body = prepares.first().and_then(|(id, _)| Some(&program.blocks.get(id.index())?.1[..]));
-    if let Some(body) = body.filter(|body| can_arrive(program, layout.stacks, body)) {
-        arrival = Some(compiler.offsets.len());
+    let bodies: Vec<_> =
+        prepares.iter().filter_map(|(id, _)| Some(&program.blocks.get(id.index())?.1[..])).collect();
+    if let Some(body) = bodies.first().filter(|_| can_arrive(program, layout.stacks, &bodies)) {
         let parser = program.stages.first().and_then(|stage| program.parsers.get(stage.parser?.index()));
-        compiler.function(&cx, &[], |e| e.arrival(parser, slots, body))?;
+        arrival = compiler.fused(&cx, |e| e.arrival(parser, slots, body));
     }
     if special && can_fuse(program, defined.values().map(|action| &action.body[..])) {
-        all_stages = Some(compiler.offsets.len());
-        compiler.function(&cx, &[], |e| e.stages(args(None), &program.stages))?;
+        all_stages = compiler.fused(&cx, |e| e.stages(args(None), &program.stages));
     }
     let operands = cx.constants.into_inner();
     let functions = compiler.finish(operands)?;
@@ -463,6 +462,8 @@ struct Compiler {
     code: Vec<u8>,
     offsets: Vec<usize>,
     largest_frame: u32,
+    /// The largest frame of functions that no others call.
+    outer_frame: u32,
     /// Offset of a function without statements.
     empty: Option<usize>,
     options: Options,
@@ -485,6 +486,7 @@ impl Compiler {
             code: vec![],
             offsets: vec![],
             largest_frame: 0,
+            outer_frame: 0,
             empty: None,
             options: *options,
         })
@@ -541,10 +543,31 @@ impl Compiler {
         Ok(())
     }
 
-    fn finish(self, operands: Vec<Arc<crate::code::Operand>>) -> Result<Functions, Unsupported> {
+    /// Compiles a function that only the runtime calls, if it fits; returns its index. Without it, packets run those
+    /// that it is made of.
+    fn fused<'a>(&mut self, cx: &'a Shared<'a>, emit: impl FnOnce(&mut Emit<'a, '_>)) -> Option<usize> {
+        let (code, index) = (self.code.len(), self.offsets.len());
+        let others = std::mem::take(&mut self.largest_frame);
+        let compiled = self.function(cx, &[], emit);
+        let own = std::mem::replace(&mut self.largest_frame, others).max(self.outer_frame);
+        if compiled.is_err() || self.stack(own) > self.options.stack {
+            self.code.truncate(code);
+            self.offsets.truncate(index);
+            return None;
+        }
+        self.outer_frame = own;
+        Some(index)
+    }
+
+    /// Stack that functions take at most, bytes, below one with this frame.
+    fn stack(&self, outer: u32) -> usize {
         // Each function of code is at least one level deeper than its caller.
         let depth = self.options.limits.depth as usize;
-        let found = depth.saturating_mul(self.largest_frame as usize + RUNTIME_FRAME);
+        depth.saturating_mul(self.largest_frame as usize + RUNTIME_FRAME).saturating_add(outer as usize)
+    }
+
+    fn finish(self, operands: Vec<Arc<crate::code::Operand>>) -> Result<Functions, Unsupported> {
+        let found = self.stack(self.outer_frame);
         if found > self.options.stack {
             return Err(Unsupported::Stack { found, limit: self.options.stack });
         }

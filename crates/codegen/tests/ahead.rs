@@ -40,6 +40,7 @@ fn pair(control: &str, counts: &str) -> Pair {
           }}
           block control {{ {control} }}
           block rest {{ kind = 8w4; apply t; }}
+          block behind {{ kind = bit<8>((remaining & 32w3)); apply t; }}
           block out {{ emit label[1]; emit head; if twice {{ emit head; }} emit label; emit either; }}
           stage s {{ parser p; control control; deparser out; }}
         }}"
@@ -85,6 +86,7 @@ fn packets_go_on_as_they_were_parsed() {
         ("kind = bit<8>((remaining & 32w3)); apply t;", true),
         // Another block takes the place of this one.
         ("kind = bit<8>(head.kind); if (head.number < 8w99) { goto rest; } apply t;", true),
+        ("kind = bit<8>(head.kind); goto behind;", true),
         // What precedes the lookup would be done twice.
         ("kind = (kind + 8w1); kind = (kind ^ bit<8>(head.kind)); apply t;", false),
         ("head.number = (head.number + 8w1); kind = (bit<8>(head.kind) & head.number); apply t;", false),

@@ -32,7 +32,7 @@ impl Run {
     /// and does nothing, if the form is new and the packet has pending offloads, whose metadata would have to be adjusted.
     #[inline]
     pub fn add_as(&mut self, batch: &mut Batch<'_>, v: VersionId, form: &Form<'_>, port: PortIndex) -> bool {
-        // New bytes that are the old ones are worth comparing only where new ones do not do.
+        // Without offloads, bytes that are the old ones are written again: that costs less than to compare them.
         let is_plain = batch.offload(v).is_none();
         let is_received =
             (form.head.is_empty() || !is_plain) && form.is_received(batch.header(v), batch.len(v));

@@ -1,8 +1,8 @@
-//! Functions that take the place of several, so that a packet passes from one to the next without the runtime: the beginning
-//! of a pass up to the key of its first lookup, and all stages of a pass.
+//! Functions that take the place of several, so that a packet passes from one to the next without the runtime: the
+//! beginning of a pass up to the key of its first lookup, and all stages of a pass.
 //!
-//! Invariant: they do what the runtime does with the functions that they are made of
-//! ([`crate::runtime`], `pass.rs`), for programs without `goto`.
+//! Invariant: they do what the runtime does with the functions that they are made of ([`crate::runtime`], `pass.rs`).
+//! Only the runtime calls them, at depth 0.
 
 use cranelift_codegen::ir::{BlockArg, InstBuilder, types};
 use pipeline::ir::{BlockId, Parser, Program, Slot, Stage, Stmt};
@@ -26,16 +26,16 @@ pub(crate) fn cleared(stacks: i32) -> std::ops::Range<usize> {
     word::UNDECIDED..stacks as usize / 8
 }
 
-/// Whether a pass can begin in one function: nothing in front of the first lookup reads the bytes behind the headers,
-/// which the runtime takes off after that.
-pub(crate) fn can_arrive(program: &Program, stacks: i32, body: &[Stmt]) -> bool {
+/// Whether a pass can begin in one function: none of these blocks, which prepare the first lookup, reads the payload,
+/// from which the runtime takes the parsed headers only later.
+pub(crate) fn can_arrive(program: &Program, stacks: i32, blocks: &[&[Stmt]]) -> bool {
     let mut reads = Reads::none(program);
-    reads.body(program, body);
+    blocks.iter().for_each(|body| reads.body(program, body));
     program.tables.iter().flat_map(|table| &table.keys).for_each(|key| reads.expr(program, &key.value));
     !reads.payload && cleared(stacks).len() <= MOST_CLEARED
 }
 
-/// Whether the stages of a program can be one function.
+/// Whether the stages of a program can be one function: no block takes the place of another one.
 pub(crate) fn can_fuse<'p>(program: &'p Program, defined: impl Iterator<Item = &'p [Stmt]>) -> bool {
     let deparsers: Vec<_> = program.stages.iter().filter_map(|stage| stage.deparser).collect();
     let blocks = program.blocks.iter().enumerate().filter(|(i, _)| !deparsers.contains(&BlockId::at(*i)));

@@ -456,7 +456,8 @@ impl Emit<'_, '_> {
         leaves && to_port && send.packet == pipeline::ir::Packet::Current && send.limit.is_none()
     }
 
-    /// Whether a packet that is sent goes on in the second stage, in the same pass. It is the last statement of the first.
+    /// Whether a packet that is sent goes on in the second stage, in the same pass. The send is the last statement of the
+    /// first stage then ([`crate::special`], `chain.rs`).
     fn enters_next(&self, send: &Send) -> bool {
         self.cx.is_special() && send.via == Via::Next && self.cx.program.stages.len() > 1
     }

@@ -355,7 +355,8 @@ calls! {
     }
 }
 
-/// What the first lookup, done with those of other packets, has found. It is counted there unless the table counts hits.
+/// What the first lookup, done with those of other packets, has found. It is counted there unless the table counts
+/// hits.
 #[inline(always)]
 fn first_found<'a>(m: &Machine<'a>, id: TableId, record: Option<&'a Record>, depth: u64) -> *const Call {
     let Some(table) = m.view.tables.get(id.index()) else { return std::ptr::null() };
@@ -426,8 +427,8 @@ fn time_hit(m: &Machine<'_>, table: &TableView, record: Option<&Record>) {
     }
 }
 
-/// Keeps what a lookup has found for the statements behind it; returns the address of the action call that is to run, or
-/// 0.
+/// Keeps what a lookup has found for the statements behind it; returns the address of the action call that is to run,
+/// or 0.
 #[inline(always)]
 fn outcome<'a>(
     m: &Machine<'a>,

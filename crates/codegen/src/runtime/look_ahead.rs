@@ -72,7 +72,8 @@ struct Each {
 impl Each {
     #[inline]
     fn get(self, i: usize) -> *mut u64 {
-        // SAFETY: there are so many frames.
+        // SAFETY: there are so many frames, whose memory stays until `Frames::of` is called for other code: a batch
+        // runs one.
         unsafe { self.first.add(i.min(FRAMES - 1) * self.stride) }
     }
 }
@@ -190,6 +191,8 @@ impl Worker {
                     frames.resumed += 1;
                     machine.resume(first.id, record, received, each.get(i))
                 }
+                // The other machine may move the one frame. This one has code in frames of their own, or none from
+                // here on.
                 _ => {
                     let known = handle.map(|_| (first.id, record));
                     let (mut env, mut effects) = (machine.env.borrow_mut(), machine.effects.borrow_mut());

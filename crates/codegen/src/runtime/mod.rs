@@ -223,8 +223,8 @@ impl Worker {
 }
 
 impl Frame {
-    /// The machine of a packet, and whether its code is specialised. Inline, so that it is made in its place: moving it costs
-    /// a stall, as for [`Effects::add`]. It must not be used once the frame has another machine.
+    /// The machine of a packet, and whether its code is specialised. Inline, so that it is made in its place: moving it
+    /// costs a stall, as for [`Effects::add`]. Once the frame has another machine, this one must run no code in it.
     #[inline(always)]
     fn machine<'a>(
         &mut self,
@@ -346,7 +346,7 @@ impl<'a> Machine<'a> {
         unsafe { std::slice::from_raw_parts(self.frame.get().cast::<u8>().add(from as usize), len) }
     }
 
-    /// Runs a function of generated code.
+    /// Runs a function of generated code: a block only if the checked program names it ([`Code::block`]).
     pub(crate) fn execute(&self, function: Function, args: *const u64, depth: u64) -> i64 {
         // SAFETY: the function is of `code` or of the view's actions, which live as long as the view; the frame has
         // their layout and names this machine; `args` are laid out for the function by whoever made the action call
