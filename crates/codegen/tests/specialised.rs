@@ -122,7 +122,7 @@ fn a_second_stage_finds_its_own_metadata() {
         "if ((spec != 9w0) || (out != 9w511)) { invalid h; }",
     ];
     assert_eq!(chained(body, 3), [(511, 3)]);
-    // Of a number that is wider than the variable, this has the low bits; of one that no port can have, all ones.
+    // The variable has the low bits of a wider number, and all ones for one that no port can have.
     assert_eq!(chained(["", "", "send current port 32w600;", ""], 3), [(88, 3)]);
     assert_eq!(chained(["", "", "send current port 64w4294967296;", ""], 3), [(511, 3)]);
 }

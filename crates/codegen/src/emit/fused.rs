@@ -70,10 +70,7 @@ impl Emit<'_, '_> {
             self.kind = Kind::Body;
             self.store_word(zero, word::FAULT);
             for bound in filled.iter().filter(|bound| bound.slot == Slot::ParserError) {
-                let number = self.and_const(error, bound.mask());
-                for (i, (at, _)) in bound.words(0).enumerate() {
-                    self.store_word(if i == 0 { number } else { zero }, at);
-                }
+                self.fill(*bound, error);
             }
         }
         self.preparation(body);

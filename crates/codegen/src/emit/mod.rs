@@ -402,6 +402,14 @@ impl<'a, 'f> Emit<'a, 'f> {
         }
     }
 
+    /// Sets a variable that is bound to intrinsic metadata.
+    fn fill(&mut self, bound: BoundVar, number: Value) {
+        let (number, rest) = (self.and_const(number, bound.mask()), self.zero());
+        for (i, (at, _)) in bound.words(0).enumerate() {
+            self.store_word(if i == 0 { number } else { rest }, at);
+        }
+    }
+
     /// Ends a function of stages.
     fn leave(&mut self, code: Value) {
         if let Kind::Stage { out, .. } = self.kind {

@@ -469,14 +469,11 @@ impl Emit<'_, '_> {
         let to = self.b.ins().umin(to, most);
         for bound in entered {
             let number = match bound.slot {
-                Slot::EgressPort => self.and_const(to, bound.mask()),
-                Slot::Instance => self.int(u64::from(instance) & bound.mask()),
+                Slot::EgressPort => to,
+                Slot::Instance => self.int(instance.into()),
                 _ => self.zero(),
             };
-            let rest = self.zero();
-            for (i, (at, _)) in bound.words(0).enumerate() {
-                self.store_word(if i == 0 { number } else { rest }, at);
-            }
+            self.fill(*bound, number);
         }
         self.exit(flow::ON);
     }

@@ -355,12 +355,11 @@ calls! {
     }
 }
 
-/// What the first lookup, done with those of other packets, has found. It is counted there unless the table counts
-/// hits.
+/// What the first lookup, done with those of other packets, has found.
 #[inline(always)]
 fn first_found<'a>(m: &Machine<'a>, id: TableId, record: Option<&'a Record>, depth: u64) -> *const Call {
     let Some(table) = m.view.tables.get(id.index()) else { return std::ptr::null() };
-    match table.counted || table.timed {
+    match table.counted || table.timed || !m.counts_together {
         true => first_noted(m, id, table, record, depth),
         false => outcome(m, id, table, record, depth),
     }
@@ -374,7 +373,7 @@ fn first_noted<'a>(
     record: Option<&'a Record>,
     depth: u64,
 ) -> *const Call {
-    if table.counted {
+    if table.counted || !m.counts_together {
         count_lookup(m, id, table, record);
     }
     time_hit(m, table, record);

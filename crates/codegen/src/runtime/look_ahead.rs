@@ -167,7 +167,8 @@ impl Worker {
         let now = if first.table.timed { env.now() } else { 0 };
         // Whatever the first packet is, the machine is one of the specialised code.
         let any = Received { flags: first.special.flags, ..*one };
-        let (machine, _) = frame.machine(scratch, (view, env), &any, effects);
+        let (mut machine, _) = frame.machine(scratch, (view, env), &any, effects);
+        machine.counts_together = true;
         let each = Frames::are_for(code).then(|| frames.of(code));
         machine.look_ahead(first, packets, each, ahead);
         let ahead = &*ahead;
@@ -184,11 +185,10 @@ impl Worker {
                 fates.push(leave(scratch, first, (record, leaves), received, now));
                 continue;
             }
-            lookups += u64::from(handle.is_some());
-            hits += u64::from(record.is_some());
             fates.push(match each {
                 Some(each) if handle.is_some() => {
-                    frames.resumed += 1;
+                    lookups += 1;
+                    hits += u64::from(record.is_some());
                     machine.resume(first.id, record, received, each.get(i))
                 }
                 // The other machine may move the one frame. This one has code in frames of their own, or none from
@@ -201,6 +201,7 @@ impl Worker {
                 }
             });
         }
+        frames.resumed += lookups;
         if lookups > 0 && !first.table.counted {
             scratch.tallies.borrow_mut().add_some(first.id.index(), lookups, hits);
         }

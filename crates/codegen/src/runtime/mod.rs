@@ -121,6 +121,8 @@ pub(crate) struct Machine<'a> {
     pub(crate) origin: Cell<Option<Lookup<'a>>>,
     /// The first lookup, if it was done with the batch's.
     pub(crate) first: Cell<Option<Lookup<'a>>>,
+    /// Whether the batch counts first lookups in tables that count no hits.
+    pub(crate) counts_together: bool,
     /// Whether the packet's lookups are kept in [`Scratch::walk`].
     pub(crate) walks: bool,
 }
@@ -254,6 +256,7 @@ impl Frame {
             guard: RefCell::new(None),
             origin: Cell::new(None),
             first: Cell::new(None),
+            counts_together: false,
             walks: false,
         };
         (machine, special.is_some())
