@@ -1,6 +1,7 @@
 //! Groups, and selections by hash.
 
 use pipeline::interp::Dropped;
+use pipeline::ir::ProfileId;
 use pipeline::state::{Bucket, GroupKind, LiveGroups};
 
 use super::Machine;
@@ -14,20 +15,14 @@ impl<'a> Machine<'a> {
     pub(super) fn resolve(&self, table: &TableView, record: &'a Record, depth: u64) -> Option<&'a Call> {
         match &record.outcome {
             Outcome::Call(call) => Some(call),
-            Outcome::Member(_) | Outcome::Group(_) => self.resolve_member(table, record, depth),
+            Outcome::Member(member) => self.view.profiles.get(table.profile?.index())?.members.get(member),
+            Outcome::Group(group) => self.resolve_group(table.profile?, *group, depth),
         }
     }
 
+    /// The call of the member that a group of a profile selects.
     #[inline(never)]
-    fn resolve_member(&self, table: &TableView, record: &'a Record, depth: u64) -> Option<&'a Call> {
-        let (group, profile) = match (&record.outcome, table.profile) {
-            (Outcome::Call(call), _) => return Some(call),
-            (Outcome::Member(member), Some(profile)) => {
-                return self.view.profiles.get(profile.index())?.members.get(member);
-            }
-            (Outcome::Group(group), Some(profile)) => (*group, profile),
-            (Outcome::Member(_) | Outcome::Group(_), None) => return None,
-        };
+    fn resolve_group(&self, profile: ProfileId, group: u32, depth: u64) -> Option<&'a Call> {
         self.code.program.profiles.get(profile.index())?.select.as_ref()?;
         let view: &'a crate::view::ProfileView = self.view.profiles.get(profile.index())?;
         let choices = view.groups.get(&group)?;
