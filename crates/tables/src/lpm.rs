@@ -307,34 +307,38 @@ impl<const N: usize> Lookup for LpmReader<N> {
     }
 }
 
-/// A node taken apart.
-#[derive(Default)]
-struct Node {
+/// The bitmaps of a node.
+#[derive(Clone, Copy)]
+struct Head {
     children: u64,
     prefixes: u64,
-    words: Vec<u64>,
 }
 
-impl Node {
+impl Head {
     fn read(space: &Space, at: Ref) -> Self {
-        let (children, prefixes) = (space.load(at), space.load(at + 1));
-        let len = (children.count_ones() + prefixes.count_ones()) as usize;
-        let words = space.words(at + 2, len).iter().map(|word| word.load(Ordering::Relaxed)).collect();
-        Self { children, prefixes, words }
+        Self { children: space.load(at), prefixes: space.load(at + 1) }
     }
 
-    fn len(&self) -> usize {
-        2 + self.words.len()
+    /// Words of the whole node.
+    fn len(self) -> usize {
+        2 + (self.children.count_ones() + self.prefixes.count_ones()) as usize
     }
 
-    /// Returns the place in `words` of a child.
-    fn child_at(&self, bit: u64) -> usize {
-        (self.children & (bit - 1)).count_ones() as usize
+    /// Returns the place of a child's reference in the node.
+    fn child_at(self, bit: u64) -> u32 {
+        2 + (self.children & (bit - 1)).count_ones()
     }
 
-    /// Returns the place in `words` of a prefix.
-    fn prefix_at(&self, bit: u64) -> usize {
-        (self.children.count_ones() + (self.prefixes & (bit - 1)).count_ones()) as usize
+    /// Returns the place of a prefix's handle in the node.
+    fn prefix_at(self, bit: u64) -> u32 {
+        2 + self.children.count_ones() + (self.prefixes & (bit - 1)).count_ones()
+    }
+
+    /// Returns the words of the node, to be changed: room for one more.
+    fn node(self, space: &Space, at: Ref) -> Vec<u64> {
+        let mut node = Vec::with_capacity(self.len() + 1);
+        node.extend(space.words(at, self.len()).iter().map(|word| word.load(Ordering::Relaxed)));
+        node
     }
 }
 
@@ -424,16 +428,19 @@ impl<const N: usize> Lpm<N> {
         }
         let word = self.arena.root().entry(prefix.first())?.load(Ordering::Relaxed);
         let (mut at, mut depth) = ((word >> 32) as Ref, DIRECT_BITS);
+        let space = self.arena.space();
         while at != 0 && depth <= prefix.len {
-            let node = Node::read(self.arena.space(), at);
+            let head = Head::read(space, at);
             let (value, len) = (stride(prefix.bits, depth), prefix.len - depth);
             if len < STRIDE {
                 let bit = prefix_bit(len, value);
-                let found = node.words.get(node.prefix_at(bit)).filter(|_| node.prefixes & bit != 0);
-                return found.map(|handle| *handle as u32);
+                return (head.prefixes & bit != 0).then(|| space.load(at + head.prefix_at(bit)) as u32);
             }
             let bit = 1 << value;
-            at = *node.words.get(node.child_at(bit)).filter(|_| node.children & bit != 0)? as Ref;
+            if head.children & bit == 0 {
+                return None;
+            }
+            at = space.load(at + head.child_at(bit)) as Ref;
             depth += STRIDE;
         }
         None
@@ -548,59 +555,54 @@ impl<const N: usize> Lpm<N> {
     ) -> Result<Changed, TableError> {
         let value = stride(prefix.bits, depth);
         let len = prefix.len - depth;
-        let mut node = Node::read(self.arena.space(), at);
-        let old_len = node.len();
-        let mut old = None;
-        if len < STRIDE {
+        let before = Head::read(self.arena.space(), at);
+        let mut head = before;
+        // What changes of the node: the place of a word that is new, or that goes.
+        let (place, added, old) = if len < STRIDE {
             let bit = prefix_bit(len, value);
-            let place = node.prefix_at(bit);
-            if node.prefixes & bit != 0 {
-                let word = at + 2 + place as u32;
-                old = Some(self.arena.space().load(word) as u32);
-                match handle {
-                    Some(handle) => {
-                        self.arena.space().store(word, u64::from(handle));
-                        return Ok(Changed { old, empty: false });
-                    }
-                    None => {
-                        node.prefixes &= !bit;
-                        node.words.remove(place);
-                    }
+            let place = before.prefix_at(bit);
+            let old = (before.prefixes & bit != 0).then(|| self.arena.space().load(at + place) as u32);
+            match handle {
+                Some(handle) if old.is_some() => {
+                    self.arena.space().store(at + place, u64::from(handle));
+                    return Ok(Changed { old, empty: false });
                 }
-            } else {
-                let Some(handle) = handle else { return Ok(Changed { old, empty: false }) };
-                node.prefixes |= bit;
-                node.words.insert(place, u64::from(handle));
+                None if old.is_none() => return Ok(Changed { old, empty: false }),
+                _ => {}
             }
+            head.prefixes ^= bit;
+            (place, handle.map(u64::from), old)
         } else {
             let bit = 1 << value;
-            let place = node.child_at(bit);
-            if node.children & bit != 0 {
-                let slot = at + 2 + place as u32;
-                let child = self.arena.space().load(slot) as Ref;
-                let link = |space: &Space, node: Ref| space.store(slot, u64::from(node));
+            let place = before.child_at(bit);
+            if before.children & bit != 0 {
+                let child = self.arena.space().load(at + place) as Ref;
+                let link = |space: &Space, node: Ref| space.store(at + place, u64::from(node));
                 let changed = self.change(child, prefix, depth + STRIDE, handle, &link)?;
                 if !changed.empty {
                     return Ok(changed);
                 }
-                old = changed.old;
-                node.children &= !bit;
-                node.words.remove(place);
+                head.children ^= bit;
+                (place, None, changed.old)
             } else {
-                let Some(handle) = handle else { return Ok(Changed { old, empty: false }) };
+                let Some(handle) = handle else { return Ok(Changed { old: None, empty: false }) };
                 let child = self.branch(prefix, depth + STRIDE, handle)?;
-                node.children |= bit;
-                node.words.insert(place, u64::from(child));
+                head.children ^= bit;
+                (place, Some(u64::from(child)), None)
             }
+        };
+        let mut node = before.node(self.arena.space(), at);
+        match added {
+            Some(word) => node.insert(place as usize, word),
+            None => drop(node.remove(place as usize)),
         }
-        let empty = node.words.is_empty();
+        node.iter_mut().zip([head.children, head.prefixes]).for_each(|(to, bitmap)| *to = bitmap);
+        let empty = head.len() == 2;
         if !empty {
-            let mut content = vec![node.children, node.prefixes];
-            content.append(&mut node.words);
-            let new = self.arena.write(&content)?;
+            let new = self.arena.write(&node)?;
             link(self.arena.space(), new);
         }
-        self.arena.retire(at, old_len);
+        self.arena.retire(at, before.len());
         Ok(Changed { old, empty })
     }
 }
