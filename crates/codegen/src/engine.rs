@@ -235,6 +235,8 @@ impl Engine {
         {
             return Ok(());
         }
+        // Tables use again what only views before had.
+        self.free();
         let mut view = self.view.copy();
         let mut calls = Calls {
             options: &self.options,
@@ -514,8 +516,10 @@ impl Engine {
         self.free();
     }
 
-    /// Frees what no worker can use any more. Every change does it; after the last change it may be called again.
+    /// Frees what no worker can use any more, and what is kept for the next change if there has been none since this was
+    /// called last. Every change does the former; after the last change this may be called again.
     pub fn reclaim(&mut self) {
+        self.tables.iter_mut().for_each(Writer::tidy);
         if !self.pending.is_empty() {
             return self.publish();
         }

@@ -159,6 +159,54 @@ fn a_worker_may_hold_a_view_longer_than_the_engine_lives() {
     assert!(matches!(effects.list(), [Effect::Output { to: Exit::Port(3), .. }]), "{:?}", effects.list());
 }
 
+#[test]
+fn a_view_stays_as_it_was_for_as_long_as_it_is_held_however_many_bundles_follow() {
+    let condition = |kind, key: u32| match kind {
+        "exact" => format!("entry {{ a: 32w{key}; }}"),
+        "lpm" => format!("entry {{ a: 32w{key}/{}; }}", 31 + key % 2),
+        _ => format!("entry priority 1 {{ a: 32w{key} &&& 32w{}; }}", 0xff - (key + 1) % 2),
+    };
+    for (kind, form) in [("exact", Form::Exact), ("lpm", Form::Prefix), ("ternary", Form::Classifier)] {
+        let program = TERNARY.replace("ternary = ", &format!("{kind} = "));
+        let program = text::parse(&program).unwrap_or_else(|error| panic!("{error}"));
+        let mut state = State::new(Checked::new(program).unwrap());
+        let keys = (3..63).step_by(3);
+        let versions = |state: &State, n: u32, update: fn(TableId, pipeline::ir::Entry) -> Update| {
+            let of = |key| format!("{} -> to(32w{});", condition(kind, key), key + 1000 * n);
+            keys.clone().map(|key| update(TableId(0), entry(state, 0, &of(key)))).collect::<Vec<_>>()
+        };
+        let updates = versions(&state, 0, Update::Insert);
+        state.apply(updates, 0).unwrap();
+        let mut engine = Engine::new(&state, Options::default()).unwrap();
+        assert_eq!(engine.table(TableId(0)).unwrap().form, form);
+        let (views, mut worker, mut held) = (engine.views(), Worker::new(), vec![]);
+        for n in 1..30u32 {
+            held.push((views.load(), n - 1));
+            // Some are held for one bundle, others for several.
+            held.retain(|(_, version)| n - version <= version % 4 + 1);
+            let updates = versions(&state, n, Update::Modify);
+            let bundle = state.apply(updates, 0).unwrap();
+            engine.follow(&state, &bundle).unwrap();
+            for (view, version) in &held {
+                for key in keys.clone() {
+                    let (bytes, mut effects) = (key.to_be_bytes(), Effects::default());
+                    worker.run(
+                        view,
+                        &mut World { now: 0, seed: 1 },
+                        &Received::whole(&bytes, 1),
+                        &mut effects,
+                    );
+                    let port = key + 1000 * version;
+                    let found = effects.list();
+                    let is_it =
+                        matches!(found, [Effect::Output { to: Exit::Port(found), .. }] if *found == port);
+                    assert!(is_it, "{kind}, version {version} after {n}: {found:?} instead of {port}");
+                }
+            }
+        }
+    }
+}
+
 /// The second table's actions say which ran; a hit without one leaves by port 0.
 const ACTIONS: &str = "program actions {
   header h_t { a: bit<32>; }

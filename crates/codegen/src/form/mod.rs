@@ -14,13 +14,15 @@
 //! - `scan.rs`: the list; `structure.rs`: the structures of crate `tables` under one interface;
 //! - `mixed.rs`: one of these with a few entries beside it;
 //! - `slab.rs`: records by handle; `order.rs`: precedence of entries as numbers;
-//! - `writer.rs`: the control side of a table; `rebuild.rs`: its structure built anew while it changes.
+//! - `writer.rs`: the control side of a table; `rebuild.rs`: its structure built anew while it changes; `spare.rs`: the
+//!   structure that packets read before, for the next bundle.
 
 mod mixed;
 mod order;
 mod rebuild;
 mod scan;
 mod slab;
+mod spare;
 mod structure;
 mod writer;
 

@@ -27,7 +27,7 @@ pub(super) enum Step {
 }
 
 impl Step {
-    fn apply(&self, structure: &mut dyn Structure) -> Result<(), Misfit> {
+    pub(super) fn apply(&self, structure: &mut dyn Structure) -> Result<(), Misfit> {
         match self {
             Self::Insert(ternary, order, handle) => structure.insert(ternary, *order, *handle),
             Self::Replace(ternary, order, handle) => structure.replace(ternary, *order, *handle),

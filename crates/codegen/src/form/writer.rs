@@ -17,6 +17,7 @@ use super::order::{Order, rank};
 use super::rebuild::{Log, Rebuild, Step};
 use super::scan::Scan;
 use super::slab::Slab;
+use super::spare::Spare;
 use super::structure::{self, Misfit, Structure};
 use super::{FEW, Form, LARGE, Reader, WIDEST};
 use crate::keys::{KeyLayout, Narrow, Placed, Ternaries, Ternary, Words, matches_all};
@@ -34,6 +35,21 @@ struct Built {
     structure: Box<dyn Structure>,
     order: Order,
     is_ordered: bool,
+}
+
+/// What notes changes of the structure, to repeat them.
+struct Notes<'a> {
+    log: &'a mut Log,
+    spare: &'a mut Option<Spare>,
+}
+
+impl Notes<'_> {
+    fn note(&mut self, step: impl Fn() -> Step) {
+        self.log.note(&step);
+        if self.spare.as_mut().is_some_and(|spare| !spare.note(step())) {
+            *self.spare = None;
+        }
+    }
 }
 
 /// Fewest prefixes that make a trie with other entries beside it.
@@ -70,6 +86,8 @@ pub(crate) struct Writer {
     structure: Option<Box<dyn Structure>>,
     /// Changes that a copy of the structure has to repeat.
     log: Log,
+    /// The structure before the last fork.
+    spare: Option<Spare>,
     order: Order,
     lookup: Arc<dyn Lookup>,
     /// Whether the last reader is of a large table.
@@ -138,6 +156,7 @@ impl Writer {
             is_ordered: false,
             structure: None,
             log: Log::default(),
+            spare: None,
             order: Order::default(),
             lookup,
             is_large: false,
@@ -229,10 +248,10 @@ impl Writer {
             self.count_action(installed, true);
         }
         let order = self.order.get(rank(installed)).unwrap_or(0);
-        if let Some((structure, log)) = self.writable(ternaries.as_deref().map_or(0, <[_]>::len)) {
+        if let Some((structure, mut notes)) = self.writable(ternaries.as_deref().map_or(0, <[_]>::len)) {
             let mut all = ternaries.iter().flatten();
             let done = all.try_for_each(|ternary| {
-                log.note(|| Step::Replace(ternary.clone(), order, handle));
+                notes.note(|| Step::Replace(ternary.clone(), order, handle));
                 structure.replace(ternary, order, handle)
             });
             self.stale |= done.is_err();
@@ -265,6 +284,12 @@ impl Writer {
     /// Frees a handle and its record, which no reader can use any more.
     pub(crate) fn release(&mut self, handle: u32) {
         self.slab.release(handle);
+    }
+
+    /// Frees what bundles need if there has been none since this was called last.
+    pub(crate) fn tidy(&mut self) {
+        let idle = |spare: &mut Spare| std::mem::replace(&mut spare.is_idle, true);
+        self.spare.take_if(idle);
     }
 
     fn count_keys(&mut self, installed: &Installed, added: bool) {
@@ -365,7 +390,7 @@ impl Writer {
         self.log.end();
         let Some(structure) = rebuild.finish() else { return Ok(None) };
         self.lookup = structure.reader();
-        self.structure = Some(structure);
+        (self.structure, self.spare) = (Some(structure), None);
         Ok(Some(self.reader()))
     }
 
@@ -376,8 +401,8 @@ impl Writer {
         Reader { lookup, records, narrow, is_large, form: self.form }
     }
 
-    /// The structure, in a fork if packets must not see the change yet.
-    fn writable(&mut self, pieces: usize) -> Option<(&mut Box<dyn Structure>, &mut Log)> {
+    /// The structure, in a fork if packets must not see the change yet, and the notes that the change goes into.
+    fn writable(&mut self, pieces: usize) -> Option<(&mut Box<dyn Structure>, Notes<'_>)> {
         self.changes += 1;
         if self.stale || self.misplaced {
             return None;
@@ -387,11 +412,14 @@ impl Writer {
             && !self.forked
             && let Some(structure) = &mut self.structure
         {
-            let fork = structure.fork();
-            *structure = fork;
+            let spare = self.spare.take().and_then(Spare::caught_up);
+            let fork = spare.unwrap_or_else(|| structure.fork());
+            let before = std::mem::replace(structure, fork);
+            self.spare = Some(Spare::new(before, self.lookup.clone(), self.entries.len()));
             self.forked = true;
         }
-        self.structure.as_mut().zip(Some(&mut self.log))
+        let notes = Notes { log: &mut self.log, spare: &mut self.spare };
+        self.structure.as_mut().map(|structure| (structure, notes))
     }
 
     fn insert(
@@ -406,9 +434,9 @@ impl Writer {
             false => 0,
         };
         let writable = self.writable(ternaries.map_or(0, <[_]>::len));
-        let Some((structure, log)) = writable else { return Ok(()) };
+        let Some((structure, mut notes)) = writable else { return Ok(()) };
         ternaries.ok_or(Misfit)?.iter().try_for_each(|ternary| {
-            log.note(|| Step::Insert(ternary.clone(), order, handle));
+            notes.note(|| Step::Insert(ternary.clone(), order, handle));
             structure.insert(ternary, order, handle)
         })
     }
@@ -418,9 +446,9 @@ impl Writer {
         let order = self.order.get(rank).unwrap_or(0);
         self.order.remove(rank);
         let writable = self.writable(ternaries.map_or(0, <[_]>::len));
-        let Some((structure, log)) = writable else { return Ok(()) };
+        let Some((structure, mut notes)) = writable else { return Ok(()) };
         ternaries.ok_or(Misfit)?.iter().try_for_each(|ternary| {
-            log.note(|| Step::Remove(ternary.clone(), order));
+            notes.note(|| Step::Remove(ternary.clone(), order));
             structure.remove(ternary, order)
         })
     }
@@ -480,7 +508,7 @@ impl Writer {
     fn build(&mut self, wanted: Form) {
         (self.stale, self.forked, self.is_ordered) = (false, false, false);
         self.order = Order::default();
-        self.structure = None;
+        (self.structure, self.spare) = (None, None);
         self.log.end();
         self.form = Form::Scan;
         if wanted == Form::Scan {
@@ -535,6 +563,6 @@ impl Writer {
         self.forked = false;
         self.lookup = built.structure.reader();
         (self.form, self.order, self.is_ordered) = (built.form, built.order, built.is_ordered);
-        self.structure = Some(built.structure);
+        (self.structure, self.spare) = (Some(built.structure), None);
     }
 }

@@ -364,6 +364,8 @@ impl State {
         check(&self.program, schema, &entry, |id| self.action(id))?;
         let table = self.tables.get_mut(id.index()).ok_or(UpdateProblem::NoObject)?;
         let before = table.find(&entry.matches, entry.priority).cloned().ok_or(UpdateProblem::NotFound)?;
+        // The same conditions in one place: to find the entry reads no others.
+        let entry = Entry { matches: before.entry.matches.clone(), ..entry };
         let after = Arc::new(Installed { entry, stats: before.stats.clone(), ..*before });
         table.put(after.clone());
         Ok((Undo::Entry(id, before.id, Some(before.clone())), Some(Change::Modified(id, before, after))))
