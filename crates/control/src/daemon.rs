@@ -22,7 +22,6 @@ use tokio::time::MissedTickBehavior;
 use tokio_stream::wrappers::UnixListenerStream;
 use tokio_stream::{Stream, StreamExt};
 
-use crate::allocator;
 use crate::author::Author;
 use crate::desired::Desired;
 use crate::limits::{self, LimitError};
@@ -119,7 +118,6 @@ pub fn run_with(
     file: Option<PathBuf>,
     source: Option<Source>,
 ) -> Result<(), DaemonError> {
-    allocator::configure();
     limits::raise_for(config)?;
     let path = settings.socket();
     // Kept until this function returns, which removes the socket's file.

@@ -28,7 +28,6 @@
 //! The configuration file and the command line share these functions, so the same mistake gets the same message.
 
 pub mod accounting;
-mod allocator;
 pub mod author;
 pub mod capture;
 pub mod check;

@@ -28,6 +28,8 @@ mod usage;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use allocator as _;
+
 fn main() -> ExitCode {
     // First, before any file is open and any thread runs.
     let mut args = std::env::args_os().skip(1).peekable();

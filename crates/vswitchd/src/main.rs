@@ -54,6 +54,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use allocator as _;
 use control::model::{Config, DaemonConfig};
 use tokio::sync::Notify;
 use unixctl::{Pidfile, Server};
