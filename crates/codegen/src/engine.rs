@@ -235,7 +235,7 @@ impl Engine {
         {
             return Ok(());
         }
-        // Tables use again what only views before had.
+        // Tables can then change the structures that only old views read.
         self.free();
         let mut view = self.view.copy();
         let mut calls = Calls {
@@ -516,8 +516,8 @@ impl Engine {
         self.free();
     }
 
-    /// Frees what no worker can use any more, and what is kept for the next change if there has been none since this was
-    /// called last. Every change does the former; after the last change this may be called again.
+    /// Frees what no worker can use any more, and what tables keep for the next bundle if none has come since the last
+    /// call. Every change does the former; after the last change this may be called again.
     pub fn reclaim(&mut self) {
         self.tables.iter_mut().for_each(Writer::tidy);
         if !self.pending.is_empty() {

@@ -5,6 +5,7 @@
 
 mod support;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use codegen::{Effect, Effects, Engine, Form, Options, Worker};
@@ -159,50 +160,118 @@ fn a_worker_may_hold_a_view_longer_than_the_engine_lives() {
     assert!(matches!(effects.list(), [Effect::Output { to: Exit::Port(3), .. }]), "{:?}", effects.list());
 }
 
-#[test]
-fn a_view_stays_as_it_was_for_as_long_as_it_is_held_however_many_bundles_follow() {
-    let condition = |kind, key: u32| match kind {
-        "exact" => format!("entry {{ a: 32w{key}; }}"),
-        "lpm" => format!("entry {{ a: 32w{key}/{}; }}", 31 + key % 2),
-        _ => format!("entry priority 1 {{ a: 32w{key} &&& 32w{}; }}", 0xff - (key + 1) % 2),
-    };
-    for (kind, form) in [("exact", Form::Exact), ("lpm", Form::Prefix), ("ternary", Form::Classifier)] {
-        let program = TERNARY.replace("ternary = ", &format!("{kind} = "));
+/// A table of a form, as a controller changes it: ports by key, and what is in the table.
+struct Changing {
+    kind: &'static str,
+    state: State,
+    engine: Engine,
+    ports: BTreeMap<u32, u32>,
+    worker: Worker,
+}
+
+impl Changing {
+    fn new(kind: &'static str, form: Form, keys: &[u32]) -> Self {
+        let matched = match kind {
+            "numbers" | "exact" => "exact",
+            "lpm" => "lpm",
+            _ => "ternary",
+        };
+        let program = TERNARY.replace("ternary = ", &format!("{matched} = "));
         let program = text::parse(&program).unwrap_or_else(|error| panic!("{error}"));
         let mut state = State::new(Checked::new(program).unwrap());
-        let keys = (3..63).step_by(3);
-        let versions = |state: &State, n: u32, update: fn(TableId, pipeline::ir::Entry) -> Update| {
-            let of = |key| format!("{} -> to(32w{});", condition(kind, key), key + 1000 * n);
-            keys.clone().map(|key| update(TableId(0), entry(state, 0, &of(key)))).collect::<Vec<_>>()
+        if kind == "mixed" {
+            // All other keys.
+            let miss = entry(&state, 0, "entry priority 1 { } -> to(32w5);");
+            state.apply(vec![Update::Insert(TableId(0), miss)], 0).unwrap();
+        }
+        let engine = Engine::new(&state, Options::default()).unwrap();
+        let mut changing = Self { kind, state, engine, ports: BTreeMap::new(), worker: Worker::new() };
+        changing.change(keys, Update::Insert, 0);
+        let table = changing.engine.table(TableId(0)).unwrap();
+        assert_eq!((table.form, table.others), (form, usize::from(kind == "mixed")), "{kind}");
+        changing
+    }
+
+    fn entry(&self, key: u32, port: u32) -> pipeline::ir::Entry {
+        let condition = match self.kind {
+            "numbers" | "exact" => format!("entry {{ a: 32w{key}; }}"),
+            "lpm" => format!("entry {{ a: 32w{key}/{}; }}", 31 + key % 2),
+            "mixed" => format!("entry priority 2 {{ a: 32w{key} &&& 32w{}; }}", u32::MAX),
+            _ => format!("entry priority 1 {{ a: 32w{key} &&& 32w{}; }}", 0x00ff_ffff - (key + 1) % 2),
         };
-        let updates = versions(&state, 0, Update::Insert);
-        state.apply(updates, 0).unwrap();
-        let mut engine = Engine::new(&state, Options::default()).unwrap();
-        assert_eq!(engine.table(TableId(0)).unwrap().form, form);
-        let (views, mut worker, mut held) = (engine.views(), Worker::new(), vec![]);
-        for n in 1..30u32 {
-            held.push((views.load(), n - 1));
-            // Some are held for one bundle, others for several.
-            held.retain(|(_, version)| n - version <= version % 4 + 1);
-            let updates = versions(&state, n, Update::Modify);
-            let bundle = state.apply(updates, 0).unwrap();
-            engine.follow(&state, &bundle).unwrap();
-            for (view, version) in &held {
-                for key in keys.clone() {
-                    let (bytes, mut effects) = (key.to_be_bytes(), Effects::default());
-                    worker.run(
-                        view,
-                        &mut World { now: 0, seed: 1 },
-                        &Received::whole(&bytes, 1),
-                        &mut effects,
-                    );
-                    let port = key + 1000 * version;
-                    let found = effects.list();
-                    let is_it =
-                        matches!(found, [Effect::Output { to: Exit::Port(found), .. }] if *found == port);
-                    assert!(is_it, "{kind}, version {version} after {n}: {found:?} instead of {port}");
-                }
+        entry(&self.state, 0, &format!("{condition} -> to(32w{port});"))
+    }
+
+    /// Inserts or modifies entries in one bundle, all with ports of this version.
+    fn change(&mut self, keys: &[u32], update: fn(TableId, pipeline::ir::Entry) -> Update, version: u32) {
+        let changed: Vec<_> = keys.iter().map(|key| (*key, key + 1000 * version)).collect();
+        let updates = changed.iter().map(|(key, port)| update(TableId(0), self.entry(*key, *port)));
+        self.apply(updates.collect());
+        self.ports.extend(changed);
+    }
+
+    fn delete(&mut self, keys: &[u32]) {
+        let of = |key: &u32| {
+            let entry = self.entry(*key, 0);
+            Update::DeleteMatch(TableId(0), entry.matches, entry.priority)
+        };
+        self.apply(keys.iter().map(of).collect());
+        keys.iter().for_each(|key| _ = self.ports.remove(key));
+    }
+
+    fn apply(&mut self, updates: Vec<Update>) {
+        let bundle = self.state.apply(updates, 0).unwrap();
+        self.engine.follow(&self.state, &bundle).unwrap();
+    }
+
+    /// Compares the ports that a view leads to with those that it should.
+    fn check(&mut self, view: &codegen::View, ports: &BTreeMap<u32, u32>, keys: &[u32], when: &str) {
+        for key in keys {
+            let (bytes, mut effects) = (key.to_be_bytes(), Effects::default());
+            self.worker.run(view, &mut World { now: 0, seed: 1 }, &Received::whole(&bytes, 1), &mut effects);
+            let found = match effects.list() {
+                [Effect::Output { to: Exit::Port(port), .. }] => Some(*port),
+                _ => None,
+            };
+            let expected = ports.get(key).copied().or((self.kind == "mixed").then_some(5));
+            assert_eq!(found, expected, "{}, key {key}, {when}", self.kind);
+        }
+    }
+}
+
+#[test]
+fn a_view_stays_as_it_was_for_as_long_as_it_is_held_however_many_bundles_follow() {
+    for (kind, form, step) in [
+        ("numbers", Form::Exact, 3),
+        ("exact", Form::Exact, 99_999),
+        ("lpm", Form::Prefix, 3),
+        ("ternary", Form::Classifier, 3),
+        ("mixed", Form::Exact, 99_999),
+    ] {
+        let keys: Vec<u32> = (1..41).map(|i| i * step).collect();
+        let mut table = Changing::new(kind, form, &keys);
+        let (views, mut held) = (table.engine.views(), vec![]);
+        for n in 5..65u32 {
+            // Some bundles come while nothing is held, others while one or several views are.
+            if n % 6 < 2 {
+                held.push((views.load(), table.ports.clone(), n + n % 4));
             }
+            held.retain(|(.., until)| *until >= n);
+            match n % 5 {
+                0 => table.delete(&keys[..5]),
+                1 => table.change(&keys[..5], Update::Insert, n),
+                2 => {
+                    // A single change may be met under older views, too.
+                    held.clear();
+                    table.change(&keys[7..8], Update::Modify, n);
+                }
+                _ => table.change(&keys[5 + n as usize % 7..15], Update::Modify, n),
+            }
+            for (view, ports, until) in &held {
+                table.check(view, ports, &keys, &format!("held until {until}, after {n}"));
+            }
+            let ports = table.ports.clone();
+            table.check(&views.load(), &ports, &keys, &format!("after {n}"));
         }
     }
 }

@@ -218,6 +218,11 @@ impl<R: Clone> Arena<R> {
         }
     }
 
+    /// Makes the arena private, as a fork is: no reader may have it.
+    pub(crate) fn prepare(&mut self) {
+        self.private = true;
+    }
+
     /// Ends the privacy of a fork.
     pub(crate) fn commit(&mut self) {
         self.private = false;

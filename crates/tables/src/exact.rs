@@ -470,6 +470,11 @@ impl<const N: usize> Exact<N> {
         }
     }
 
+    /// Makes later changes invisible until [`Exact::commit`], for a table that no reader has.
+    pub fn prepare(&mut self) {
+        self.deferred = true;
+    }
+
     /// Makes the changes since [`Exact::fork`] visible to this writer's own readers; later ones are visible at once.
     pub fn commit(&mut self) {
         self.deferred = false;

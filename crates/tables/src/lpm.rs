@@ -338,6 +338,7 @@ impl Head {
     fn node(self, space: &Space, at: Ref) -> Vec<u64> {
         let mut node = Vec::with_capacity(self.len() + 1);
         node.extend(space.words(at, self.len()).iter().map(|word| word.load(Ordering::Relaxed)));
+        debug_assert_eq!(node.len(), self.len(), "a node is in one chunk");
         node
     }
 }
@@ -477,6 +478,11 @@ impl<const N: usize> Lpm<N> {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         Self { arena: self.arena.fork(Arc::new(direct)), short: self.short.clone(), ..*self }
+    }
+
+    /// Begins to prepare a table that no reader has, as a fork is.
+    pub fn prepare(&mut self) {
+        self.arena.prepare();
     }
 
     /// Ends a fork's preparation: its readers may be handed out.

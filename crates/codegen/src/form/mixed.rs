@@ -409,6 +409,14 @@ impl<const N: usize> Structure for Mixed<N> {
         })
     }
 
+    fn prepare(&mut self) {
+        match &mut self.main {
+            Main::Hash { table, .. } => table.prepare(),
+            Main::Short { table, .. } => table.prepare(),
+            Main::Long { table, .. } => table.prepare(),
+        }
+    }
+
     fn commit(&mut self) {
         match &mut self.main {
             Main::Hash { table, .. } => table.commit(),

@@ -1,8 +1,12 @@
 //! The structure that packets read before a bundle, kept for the next one.
 //!
-//! A copy for each bundle would take as long as the table is large. So two structures take turns: packets read one, and
-//! the other repeats the changes that it has missed once no view leads to it. Each change is made twice, which is cheaper
-//! as long as there are few for each entry.
+//! A copy for each bundle would take as long as the table is large. So two structures take turns: packets read one. Once
+//! no view leads to the other, it repeats the changes that it has missed, and the next bundle changes it. Each change is
+//! made twice, which takes less time than a copy as long as there are few for each entry.
+//!
+//! # Invariant
+//! A spare is used only if nothing but itself has the last reader that views had of it. The engine frees views oldest
+//! first, so earlier readers are gone by then.
 
 use std::sync::Arc;
 
@@ -11,39 +15,37 @@ use tables::Lookup;
 use super::rebuild::Step;
 use super::structure::Structure;
 
-/// A copy is cheaper than to repeat a change for every so many entries.
-const ENTRIES: usize = 4;
-/// Changes that are worth repeating however small the table is.
-const FEWEST: usize = 256;
-
 /// A structure that was read before, with the changes that it lacks.
 pub(super) struct Spare {
     structure: Box<dyn Structure>,
-    /// What the last views look up by. Views are freed in their order: earlier readers are gone before this one is.
+    /// The last reader that views have of it.
     lookup: Arc<dyn Lookup>,
     missed: Vec<Step>,
-    /// Changes at most.
+    /// The most changes that it may lack.
     most: usize,
-    /// Whether it has been of no use for a while.
+    /// Whether [`super::Writer::tidy`] has been called since it was kept.
     pub(super) is_idle: bool,
 }
 
 impl Spare {
     /// Keeps the structure of a table of so many entries, which `lookup` and its clones read.
     pub(super) fn new(structure: Box<dyn Structure>, lookup: Arc<dyn Lookup>, entries: usize) -> Self {
-        Self { structure, lookup, missed: vec![], most: FEWEST.max(entries / ENTRIES), is_idle: false }
+        let most = structure.worth_repeating(entries);
+        Self { structure, lookup, missed: vec![], most, is_idle: false }
     }
 
-    /// Notes a change; whether it is still cheaper to repeat all of them than to copy the structure.
+    /// Notes a change; whether to repeat all of them still takes less time than to copy the structure.
     pub(super) fn note(&mut self, step: Step) -> bool {
         self.missed.push(step);
         self.missed.len() <= self.most
     }
 
-    /// The structure with all changes; `None` if packets may still read it, or if it has no room for them.
+    /// The structure with all changes, to be committed; `None` if packets may still read it, or if it has no room for
+    /// the changes.
     pub(super) fn caught_up(mut self) -> Option<Box<dyn Structure>> {
         // Acquires the last reader's release.
         Arc::get_mut(&mut self.lookup)?;
+        self.structure.prepare();
         let mut missed = self.missed.iter();
         missed.try_for_each(|step| step.apply(&mut *self.structure)).ok()?;
         Some(self.structure)
@@ -81,7 +83,9 @@ mod tests {
         for form in [Form::Exact, Form::Prefix, Form::Classifier] {
             let (spare, lookup) = spare(form);
             drop(lookup);
-            let reader = spare.caught_up().unwrap().reader();
+            let mut structure = spare.caught_up().unwrap();
+            structure.commit();
+            let reader = structure.reader();
             let found = [1, 2, 3, 4].map(|key| reader.find(&[key]));
             assert_eq!(found, [11, MISS, 3, 14], "{form:?}");
         }
@@ -98,7 +102,7 @@ mod tests {
     fn many_changes_are_not_worth_repeating() {
         let (mut spare, _) = spare(Form::Exact);
         let more = (0..).take_while(|i| spare.note(Step::Replace(of(1), 9, *i))).count();
-        assert_eq!(more, FEWEST - 3);
+        assert_eq!(more, 256 - 3);
         let (structure, lookup) = (spare.structure, spare.lookup);
         assert_eq!(Spare::new(structure, lookup, 1 << 20).most, 1 << 18);
     }

@@ -1,8 +1,8 @@
 //! The control side of a table: its entries, its form, and changes of both.
 //!
 //! Changes arrive between [`Writer::begin`] and [`Writer::finish`], which returns the reader for the next view. A
-//! bundle of one change writes to the structure that packets read: one store makes it visible. Others write to a fork,
-//! or to a new structure, which packets meet with their next view.
+//! bundle of one change writes to the structure that packets read: one store makes it visible. Others write to one that no
+//! packet reads, a spare one, a fork or a new one, which packets meet with their next view.
 
 use std::sync::Arc;
 
@@ -86,7 +86,7 @@ pub(crate) struct Writer {
     structure: Option<Box<dyn Structure>>,
     /// Changes that a copy of the structure has to repeat.
     log: Log,
-    /// The structure before the last fork.
+    /// The structure that packets read before the last bundle.
     spare: Option<Spare>,
     order: Order,
     lookup: Arc<dyn Lookup>,
@@ -95,6 +95,8 @@ pub(crate) struct Writer {
     /// Changes since it was considered which form suits the entries, and after how many it is again.
     changes: usize,
     settled: usize,
+    /// Whether the bundle has one change in all.
+    single: bool,
     in_place: bool,
     forked: bool,
     /// Whether the structure has to be built anew.
@@ -162,6 +164,7 @@ impl Writer {
             is_large: false,
             changes: 0,
             settled: 0,
+            single: false,
             in_place: false,
             forked: false,
             stale: false,
@@ -219,7 +222,7 @@ impl Writer {
 
     /// Begins a bundle; `single` if it has one change in all.
     pub(crate) fn begin(&mut self, single: bool) {
-        (self.in_place, self.forked) = (single, false);
+        (self.single, self.in_place, self.forked) = (single, single, false);
     }
 
     /// Adds an entry.
@@ -286,7 +289,7 @@ impl Writer {
         self.slab.release(handle);
     }
 
-    /// Frees what bundles need if there has been none since this was called last.
+    /// Frees what is kept for the next bundle if none has come since the last call.
     pub(crate) fn tidy(&mut self) {
         let idle = |spare: &mut Spare| std::mem::replace(&mut spare.is_idle, true);
         self.spare.take_if(idle);
@@ -412,10 +415,15 @@ impl Writer {
             && !self.forked
             && let Some(structure) = &mut self.structure
         {
-            let spare = self.spare.take().and_then(Spare::caught_up);
-            let fork = spare.unwrap_or_else(|| structure.fork());
-            let before = std::mem::replace(structure, fork);
-            self.spare = Some(Spare::new(before, self.lookup.clone(), self.entries.len()));
+            if self.single {
+                // Most follow in place, which would have a spare repeat them for nothing.
+                *structure = structure.fork();
+            } else {
+                let spare = self.spare.take().and_then(Spare::caught_up);
+                let fork = spare.unwrap_or_else(|| structure.fork());
+                let before = std::mem::replace(structure, fork);
+                self.spare = Some(Spare::new(before, self.lookup.clone(), self.entries.len()));
+            }
             self.forked = true;
         }
         let notes = Notes { log: &mut self.log, spare: &mut self.spare };

@@ -204,6 +204,11 @@ impl<const N: usize> Classifier<N> {
         Self { arena: self.arena.fork(Self::ROOT), rules: self.rules.clone(), stale: self.stale }
     }
 
+    /// Begins to prepare a table that no reader has, as a fork is.
+    pub fn prepare(&mut self) {
+        self.arena.prepare();
+    }
+
     /// Ends a fork's preparation: its readers may be handed out.
     pub fn commit(&mut self) {
         self.arena.commit();
