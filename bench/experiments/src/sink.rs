@@ -4,7 +4,6 @@
 //! mSwitch paper (section 4.3) measures many destinations that way. Buffers are used in turn, so a port has the working
 //! set of a ring that a receiver drains.
 
-use std::os::fd::RawFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -114,6 +113,8 @@ unsafe impl RingBacking for Sink {
     type Own = ();
     type Entry = ();
 
+    const SIGNALS: bool = false;
+
     fn size(&self) -> u32 {
         self.shape.entries
     }
@@ -147,10 +148,6 @@ unsafe impl RingBacking for Sink {
             self.check(audit, seq);
         }
         self.published.store(seq, Ordering::Release);
-    }
-
-    fn notify(&self) -> Option<RawFd> {
-        None
     }
 
     fn faulted(&self) -> bool {

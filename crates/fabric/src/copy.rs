@@ -50,24 +50,26 @@ pub(crate) unsafe fn payload(src: *const u8, dst: *mut u8, n: usize) {
 #[inline(always)]
 pub(crate) unsafe fn bytes(src: *const u8, dst: *mut u8, n: usize) {
     #[inline(always)]
-    unsafe fn ends<const N: usize>(src: *const u8, dst: *mut u8, n: usize) {
-        // SAFETY: N <= n, so the first and the last N bytes are within the caller's n.
+    unsafe fn ends<T: Copy>(src: *const u8, dst: *mut u8, n: usize) {
+        // SAFETY: T has at most n bytes, so the first and the last of them are within the caller's n; all of its bit
+        // patterns are valid.
         unsafe {
-            let first = src.cast::<[u8; N]>().read_unaligned();
-            let last = src.add(n - N).cast::<[u8; N]>().read_unaligned();
-            dst.cast::<[u8; N]>().write_unaligned(first);
-            dst.add(n - N).cast::<[u8; N]>().write_unaligned(last);
+            let at_end = n - size_of::<T>();
+            let first = src.cast::<T>().read_unaligned();
+            let last = src.add(at_end).cast::<T>().read_unaligned();
+            dst.cast::<T>().write_unaligned(first);
+            dst.add(at_end).cast::<T>().write_unaligned(last);
         }
     }
-    // SAFETY: each arm moves N <= n bytes at either end, or exactly n.
+    // SAFETY: each arm moves no more than n bytes at either end, or exactly n.
     unsafe {
         match n {
-            64 => dst.cast::<[u8; 64]>().write_unaligned(src.cast::<[u8; 64]>().read_unaligned()),
-            65..=128 => ends::<64>(src, dst, n),
-            32..=63 => ends::<32>(src, dst, n),
-            16..=31 => ends::<16>(src, dst, n),
-            8..=15 => ends::<8>(src, dst, n),
-            4..=7 => ends::<4>(src, dst, n),
+            64 => dst.cast::<Bytes64>().write_unaligned(src.cast::<Bytes64>().read_unaligned()),
+            65..=128 => ends::<Bytes64>(src, dst, n),
+            32..=63 => ends::<Bytes32>(src, dst, n),
+            16..=31 => ends::<Bytes16>(src, dst, n),
+            8..=15 => ends::<u64>(src, dst, n),
+            4..=7 => ends::<u32>(src, dst, n),
             0..=3 => {
                 for i in 0..n {
                     dst.add(i).write(src.add(i).read());
@@ -78,6 +80,16 @@ pub(crate) unsafe fn bytes(src: *const u8, dst: *mut u8, n: usize) {
         }
     }
 }
+
+/// So many bytes, as values that the compiler keeps in registers; arrays of bytes it would keep in memory.
+#[cfg(target_arch = "x86_64")]
+use core::arch::x86_64::{__m128i as Bytes16, __m256i as Bytes32, __m512i as Bytes64};
+#[cfg(not(target_arch = "x86_64"))]
+type Bytes16 = u128;
+#[cfg(not(target_arch = "x86_64"))]
+type Bytes32 = [u128; 2];
+#[cfg(not(target_arch = "x86_64"))]
+type Bytes64 = [u128; 4];
 
 /// Copies a few bytes that were written a moment ago, word by word. The moves do not overlap: a load that spans two
 /// stores waits until both have left the store buffer.

@@ -197,11 +197,17 @@ impl QueueCounters {
         *drops = Drops::default();
     }
 
-    /// Counts one packet dropped on its way to this queue: for what is too rare to be tallied.
+    /// Counts one packet dropped on its way to this queue.
     #[cold]
     pub(crate) fn add_drop(&self, reason: DropReason) {
+        self.add_dropped(reason, 1);
+    }
+
+    /// Counts packets dropped on their way to this queue, for one reason: for what is too rare to be tallied.
+    #[cold]
+    pub(crate) fn add_dropped(&self, reason: DropReason, packets: u32) {
         if let Some(counter) = self.drops.get(reason as usize) {
-            counter.fetch_add(1, Relaxed);
+            counter.fetch_add(packets.into(), Relaxed);
         }
     }
 

@@ -3,7 +3,7 @@
 
 use crate::bridge::port::PortIndex;
 use crate::bridge::state::{BridgeState, PortEntry};
-use crate::counters::{DropReason, Drops, QueueCounters};
+use crate::counters::{DropReason, QueueCounters};
 use crate::decide::batch::Batch;
 use crate::deliver::tools::Tools;
 use crate::lists::output::OutputList;
@@ -100,8 +100,6 @@ pub(crate) fn deliver(batch: &RxBatch, pad: &mut Scratchpad, tools: &mut Tools, 
 /// Drops packets for a client in quarantine.
 #[cold]
 fn refuse(list: &mut OutputList<'_>, counters: &QueueCounters) {
-    let mut drops = Drops::default();
-    drops.add(DropReason::RingFull, list.len() as u32);
+    counters.add_dropped(DropReason::RingFull, list.len() as u32);
     list.refuse_rest(DropReason::RingFull);
-    counters.add_drops(&mut drops);
 }

@@ -65,10 +65,10 @@ impl Reservation {
     /// Reserves all slots up to `end`. `None` when too many runs are unfinished.
     #[inline]
     pub fn reserve_to(&mut self, end: u32) -> Option<Ticket> {
-        if self.next.wrapping_sub(self.oldest) as usize >= MAX_IN_FLIGHT {
+        if self.is_full() {
             return None;
         }
-        if self.next == self.oldest {
+        if self.is_idle() {
             // One worker alone uses one run, and so one cache line.
             (self.oldest, self.next) = (0, 0);
             self.alone = self.alone.saturating_add(1);
@@ -86,12 +86,24 @@ impl Reservation {
     /// meanwhile. Does nothing and returns false while a run is unfinished.
     #[inline]
     pub fn pass(&mut self, end: u32) -> bool {
-        let is_idle = self.next == self.oldest;
+        let is_idle = self.is_idle();
         if is_idle {
             self.alone = self.alone.saturating_add(1);
             (self.reserved, self.published) = (end, end);
         }
         is_idle
+    }
+
+    /// Whether too many runs are unfinished for one more.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.next.wrapping_sub(self.oldest) as usize >= MAX_IN_FLIGHT
+    }
+
+    /// Whether no run is unfinished.
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        self.next == self.oldest
     }
 
     /// Whether one worker at a time has reserved of late: the next run is most likely the same one's.

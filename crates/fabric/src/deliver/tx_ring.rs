@@ -18,7 +18,7 @@ use crate::deliver::tools::Tools;
 use crate::fault::Fault;
 use crate::lists::output::{Output, OutputList};
 use crate::rx::{HEADER_COPY, RxBatch};
-use crate::sync::{AtomicBool, Ordering, SpinLock, UnsafeCell};
+use crate::sync::{AtomicBool, AtomicU32, Ordering, SpinLock, UnsafeCell};
 
 /// A checked buffer of the receiver: `capacity` writable bytes.
 #[derive(Debug, Clone, Copy)]
@@ -52,6 +52,9 @@ pub unsafe trait RingBacking: Send + Sync {
 
     /// Whether entries are handed over one by one ([`RingBacking::hand_over`]) before [`RingBacking::publish`].
     const ONE_BY_ONE: bool = false;
+
+    /// Whether the receiver may ask for signals ([`RingBacking::notify`]).
+    const SIGNALS: bool = true;
 
     /// Whether entries are read into a private view. A ring in the switch's own memory needs none: its
     /// [`RingBacking::own_buffer`] is asked each time, and `Entry` has no bytes.
@@ -131,8 +134,10 @@ pub unsafe trait RingBacking: Send + Sync {
     fn close(&self, _own: &mut Self::Own) {}
 
     /// The descriptor to signal, if the receiver asked for notification. Called after [`RingBacking::publish`]; if it
-    /// returns `None`, once more after a full fence.
-    fn notify(&self) -> Option<RawFd>;
+    /// returns `None`, once more after a full fence. Not called unless the receiver may ask ([`RingBacking::SIGNALS`]).
+    fn notify(&self) -> Option<RawFd> {
+        None
+    }
 
     /// Whether the memory behind the ring is gone.
     fn faulted(&self) -> bool;
@@ -186,12 +191,35 @@ struct Slot<E> {
     entry: E,
 }
 
+/// Where the entries of the private view are kept. Valid while the caller has reserved entries, or has the lock and keeps
+/// [`TxRing::front`].
+struct View<'a, E> {
+    slots: &'a [UnsafeCell<Slot<E>>],
+    front: u32,
+    mask: u32,
+}
+
+impl<E> View<'_, E> {
+    /// Entry `seq`, for reading and writing; only of rings that have a view.
+    ///
+    /// The caller has reserved the entry and not completed it; or it holds the lock, and the entry is not reserved or
+    /// its run is complete. While that holds, no other thread accesses the entry: see `Sync`.
+    #[inline(always)]
+    fn slot(&self, seq: u32) -> *mut Slot<E> {
+        let position = seq.wrapping_sub(self.front) & self.mask;
+        // `mask` is `slots.len() - 1`. The model checker takes the whole access to be here.
+        self.slots[position as usize].with_mut(|slot| slot)
+    }
+}
+
 /// A transmit queue over a ring. See the module.
 // In this order, a delivery begins with two neighbouring cache lines.
 #[repr(C, align(128))]
 pub struct TxRing<B: RingBacking> {
     view: Box<[UnsafeCell<Slot<B::Entry>>]>,
     mask: u32,
+    /// The entry that is kept first in the view. It changes under `state`'s lock, while the view has no entry.
+    front: AtomicU32,
     level: Level,
     /// Set while no thread may wait for the lock: see [`Egress::quarantine`].
     quarantined: AtomicBool,
@@ -228,6 +256,7 @@ impl<B: RingBacking> TxRing<B> {
                 .map(|_| UnsafeCell::new(Slot { first: none, entry: B::Entry::default() }))
                 .collect(),
             mask: size - 1,
+            front: AtomicU32::new(start),
             level: Level::detected(),
             quarantined: AtomicBool::new(false),
             backing,
@@ -239,24 +268,20 @@ impl<B: RingBacking> TxRing<B> {
         &self.backing
     }
 
-    /// The view's entry `seq`, for reading and writing; only of rings that have a view.
-    ///
-    /// The caller has reserved the entry and not completed it; or it holds the lock, and the entry is not reserved or
-    /// its run is complete. While that holds, no other thread accesses the entry: see `Sync`.
+    /// The private view as it is now.
     #[inline(always)]
-    fn slot(&self, seq: u32) -> *mut Slot<B::Entry> {
-        // `mask` is `view.len() - 1`. The model checker takes the whole access to be here.
-        self.view[(seq & self.mask) as usize].with_mut(|slot| slot)
+    fn view(&self) -> View<'_, B::Entry> {
+        View { slots: &self.view, front: self.front.load(Ordering::Relaxed), mask: self.mask }
     }
 
     /// The first buffer of entry `seq`, which the caller reserved, and the entry's state beside it.
     #[inline(always)]
-    fn buffer_and_entry(&self, seq: u32) -> (Buffer, *mut B::Entry) {
+    fn buffer_and_entry(&self, view: &View<'_, B::Entry>, seq: u32) -> (Buffer, *mut B::Entry) {
         if !B::VIEWED {
             // The state has no bytes.
             return (self.backing.own_buffer(seq), NonNull::dangling().as_ptr());
         }
-        let slot = self.slot(seq);
+        let slot = view.slot(seq);
         // SAFETY: the caller reserved the entry.
         unsafe { ((*slot).first, &raw mut (*slot).entry) }
     }
@@ -282,12 +307,17 @@ impl<B: RingBacking> TxRing<B> {
         }
         if state.viewed == state.reservation.next_free() {
             state.min_capacity = u32::MAX;
+            // The view is used from its beginning: those lines are in the caches.
+            if state.reservation.is_idle() {
+                self.front.store(state.viewed, Ordering::Relaxed);
+            }
         }
+        let view = self.view();
         let (mut viewed, mut min_capacity) = (state.viewed, state.min_capacity);
         let mut read = Ok(());
         for _ in 0..n {
             // SAFETY: under the lock, and the entry is not reserved.
-            let slot = unsafe { &mut *self.slot(viewed) };
+            let slot = unsafe { &mut *view.slot(viewed) };
             slot.first = match self.backing.buffer(&mut state.own, viewed, &mut slot.entry) {
                 Ok(buffer) => buffer,
                 Err(fault) => {
@@ -306,8 +336,6 @@ impl<B: RingBacking> TxRing<B> {
         (state.viewed, state.min_capacity) = (viewed, min_capacity);
         read?;
         // The entries after these are next, perhaps after so many other destinations that they have left the caches.
-        // The first of them may be another worker's still; a prefetch is no access.
-        copy::prefetch_write(std::ptr::from_ref(&self.view[(viewed & self.mask) as usize]).cast());
         self.backing.prefetch(viewed);
         Ok(n > 0)
     }
@@ -333,17 +361,17 @@ impl<B: RingBacking> TxRing<B> {
 
     #[inline(always)]
     fn fill_each_unloaded(&self, list: &OutputList<'_>, mut seq: u32) -> u64 {
-        let mut bytes = 0;
+        let (view, mut bytes) = (self.view(), 0);
         for output in list.iter() {
             bytes += u64::from(output.len());
-            seq = self.fill::<UNLOADED>(seq, &output);
+            seq = self.fill::<UNLOADED>(&view, seq, &output);
         }
         bytes
     }
 
     #[inline(always)]
     fn fill_all(&self, list: &OutputList<'_>, mut seq: u32) -> u64 {
-        let mut bytes = 0;
+        let (view, mut bytes) = (self.view(), 0);
         if list.longest() <= HEADER_COPY as u32 {
             if list.is_unloaded() {
                 return self.fill_unloaded(list, seq);
@@ -352,7 +380,7 @@ impl<B: RingBacking> TxRing<B> {
             for output in list.iter() {
                 debug_assert_eq!(output.payload_len(), 0);
                 bytes += u64::from(output.len());
-                seq = self.fill::<HEADER>(seq, &output);
+                seq = self.fill::<HEADER>(&view, seq, &output);
             }
             return bytes;
         }
@@ -364,10 +392,10 @@ impl<B: RingBacking> TxRing<B> {
             if let Some(next) = &next
                 && next.payload_len() > 0
             {
-                self.fetch(seq.wrapping_add(1), next);
+                self.fetch(&view, seq.wrapping_add(1), next);
             }
             bytes += u64::from(output.len());
-            seq = self.fill::<WITH_PAYLOAD>(seq, &output);
+            seq = self.fill::<WITH_PAYLOAD>(&view, seq, &output);
         }
         bytes
     }
@@ -375,10 +403,10 @@ impl<B: RingBacking> TxRing<B> {
     /// Copies one packet of a form into the entries from `seq` on, all reserved by the caller; returns the entry after its
     /// last.
     #[inline(always)]
-    fn fill<const FORM: u8>(&self, seq: u32, output: &Output<'_>) -> u32 {
+    fn fill<const FORM: u8>(&self, view: &View<'_, B::Entry>, seq: u32, output: &Output<'_>) -> u32 {
         let header = if FORM == UNLOADED { output.in_one_piece() } else { output.header() };
         let len = if FORM == WITH_PAYLOAD { output.len() } else { header.len() as u32 } + B::PREFIX as u32;
-        let (first, entry) = self.buffer_and_entry(seq);
+        let (first, entry) = self.buffer_and_entry(view, seq);
         if len > first.capacity {
             return self.fill_pieces(seq, output.batch(), output.version());
         }
@@ -409,9 +437,9 @@ impl<B: RingBacking> TxRing<B> {
     /// Prefetches the memory that a packet will soon be copied from, and that of entry `seq`, which the caller reserved
     /// and which is most likely the target. Both are in the caches of their last users, far from here.
     #[inline(always)]
-    fn fetch(&self, seq: u32, output: &Output<'_>) {
+    fn fetch(&self, view: &View<'_, B::Entry>, seq: u32, output: &Output<'_>) {
         output.for_each_payload(copy::fetch_to_read);
-        let to = self.first(seq);
+        let (to, _) = self.buffer_and_entry(view, seq);
         copy::fetch_to_write(to.at.as_ptr(), output.len().min(to.capacity) as usize);
     }
 
@@ -436,7 +464,7 @@ impl<B: RingBacking> TxRing<B> {
                     used = 0;
                     nth += 1;
                     // SAFETY: the caller reserved the entries of this packet.
-                    let entry = unsafe { &mut *self.buffer_and_entry(seq).1 };
+                    let entry = unsafe { &mut *self.buffer_and_entry(&self.view(), seq).1 };
                     let next = if B::CHAINED { self.backing.next_buffer(entry, nth) } else { None };
                     if next.is_none() {
                         self.backing.fill(seq, entry, before, true);
@@ -470,7 +498,12 @@ impl<B: RingBacking> TxRing<B> {
         output.for_each_payload(|from, n| put(from, n, true));
         debug_assert_eq!(left, 0);
         // SAFETY: as above.
-        self.backing.fill(seq, unsafe { &mut *self.buffer_and_entry(seq).1 }, before + used, false);
+        self.backing.fill(
+            seq,
+            unsafe { &mut *self.buffer_and_entry(&self.view(), seq).1 },
+            before + used,
+            false,
+        );
         seq.wrapping_add(1)
     }
 
@@ -488,7 +521,7 @@ impl<B: RingBacking> TxRing<B> {
     /// The first buffer of entry `seq`, which the caller reserved.
     #[inline(always)]
     fn first(&self, seq: u32) -> Buffer {
-        self.buffer_and_entry(seq).0
+        self.buffer_and_entry(&self.view(), seq).0
     }
 
     /// Capacity of entry `seq`; the caller has reserved it, or holds the lock and the entry is not reserved.
@@ -498,7 +531,7 @@ impl<B: RingBacking> TxRing<B> {
             return self.first(seq).capacity;
         }
         // SAFETY: by the caller's guarantee.
-        self.room(unsafe { &*self.slot(seq) })
+        self.room(unsafe { &*self.view().slot(seq) })
     }
 
     #[inline(always)]
@@ -524,15 +557,17 @@ impl<B: RingBacking> TxRing<B> {
         }
     }
 
-    /// Reserves entries packet by packet; refuses packets that do not fit.
+    /// Reserves entries packet by packet; refuses and counts packets that do not fit. Returns the end of the entries and the
+    /// number of refused packets. Counts none if the ring is broken.
     #[cold]
     fn reserve_each(
         &self,
         state: &mut State<B::Own>,
         list: &mut OutputList<'_>,
-        drops: &mut Drops,
-    ) -> Result<u32, Broken> {
+        counters: &QueueCounters,
+    ) -> Result<(u32, u32), Broken> {
         let spans = self.backing.spans_entries();
+        let mut drops = Drops::default();
         let (mut end, mut reserved) = (state.reservation.next_free(), Ok(()));
         list.retain(|output| {
             let (len, mut room, first) = (output.len() + B::PREFIX as u32, 0u32, end);
@@ -560,7 +595,10 @@ impl<B: RingBacking> TxRing<B> {
             }
             Ok(())
         });
-        reserved.map(|()| end)
+        reserved?;
+        let refused = drops.total();
+        counters.add_drops(&mut drops);
+        Ok((end, refused))
     }
 
     /// Reserves entries for outputs from the front of a list, as far as there are entries, if that is for `least` outputs
@@ -624,7 +662,7 @@ impl<B: RingBacking> TxRing<B> {
         while B::ONE_BY_ONE && from != end {
             let own = &mut state.own;
             // SAFETY: under the lock, and the entry's run is complete.
-            let slot = unsafe { &mut *self.slot(from) };
+            let slot = unsafe { &mut *self.view().slot(from) };
             self.backing.hand_over(own, &slot.first, &mut slot.entry);
             from = from.wrapping_add(1);
         }
@@ -634,10 +672,21 @@ impl<B: RingBacking> TxRing<B> {
 
 /// A delivery while the packets are copied without the lock, and what is left of it afterwards.
 enum Progress {
-    /// The run is reserved: its first entry, its packets, its ticket.
-    Reserved(u32, u32, Ticket),
+    /// The run is reserved.
+    Reserved(Reserved),
     /// Short packets: all are copied and published already.
     Done(Completed),
+}
+
+/// A run that is to be filled.
+struct Reserved {
+    /// Its first entry.
+    start: u32,
+    /// Packets that it holds: those not yet refused,
+    delivered: u32,
+    /// but for so many at the end of the list, for which there is no room.
+    missed: u32,
+    ticket: Ticket,
 }
 
 /// [`Progress`] of a delivery from the front of a list.
@@ -682,23 +731,24 @@ impl<B: RingBacking> TxRing<B> {
         state: &mut State<B::Own>,
         list: &mut OutputList<'_>,
         counters: &QueueCounters,
-        drops: &mut Drops,
     ) -> Result<Option<Progress>, Broken> {
         if state.dead {
             return Ok(None);
         }
         let (start, wanted) = (state.reservation.next_free(), list.len() as u32);
-        let (end, packets) = match self.reserve_uniform(state, list)? {
-            Some(end) => (end, end.wrapping_sub(start)),
-            None => (self.reserve_each(state, list, drops)?, wanted),
+        let (end, delivered, missed) = match self.reserve_uniform(state, list)? {
+            Some(end) => (end, end.wrapping_sub(start), wanted - end.wrapping_sub(start)),
+            // Nothing is counted of a list that cannot be reserved.
+            None if state.reservation.is_full() => return Ok(None),
+            None => {
+                let (end, refused) = self.reserve_each(state, list, counters)?;
+                (end, wanted - refused, 0)
+            }
         };
-        if wanted <= FEW
-            && packets == wanted
-            && list.longest() <= HEADER_COPY as u32
-            && state.reservation.pass(end)
+        if wanted <= FEW && missed == 0 && list.longest() <= HEADER_COPY as u32 && state.reservation.pass(end)
         {
-            let bytes = self.fill_list(list, start);
-            let (delivered, end) = (wanted - drops.total(), (end != start).then_some(end));
+            let bytes = self.fill_all(list, start);
+            let end = (end != start).then_some(end);
             return Ok(Some(Progress::Done(self.conclude(
                 state,
                 (start, end),
@@ -710,7 +760,7 @@ impl<B: RingBacking> TxRing<B> {
         }
         let Some(ticket) = state.reservation.reserve_to(end) else { return Ok(None) };
         self.backing.expect_publish(&mut state.own, end.wrapping_sub(start));
-        Ok(Some(Progress::Reserved(start, packets, ticket)))
+        Ok(Some(Progress::Reserved(Reserved { start, delivered, missed, ticket })))
     }
 
     /// Publishes completed runs, in order, after this one is filled; counts its packets.
@@ -762,7 +812,7 @@ impl<B: RingBacking> TxRing<B> {
     /// Has the receiver of a completed run signalled, and reports a fault of the ring.
     #[inline(always)]
     fn announce(&self, completed: Completed, tools: &mut Tools) -> Result<(), Fault> {
-        if completed.published {
+        if B::SIGNALS && completed.published {
             // A receiver that sleeps already is collected now, whatever holds this thread up later in the batch. Whether
             // one is just falling asleep shows behind a fence.
             match self.backing.notify() {
@@ -786,43 +836,33 @@ impl<B: RingBacking> Egress for TxRing<B> {
         counters: &QueueCounters,
         tools: &mut Tools,
     ) -> Result<(), Fault> {
-        let mut drops = Drops::default();
         let wanted = list.len() as u32;
         tools.smallest_ring = tools.smallest_ring.min(self.mask.saturating_add(1));
-        let progress = self
-            .state
-            .with_unless(&self.quarantined, |state| self.reserve(state, list, counters, &mut drops));
+        let progress = self.state.with_unless(&self.quarantined, |state| self.reserve(state, list, counters));
         let completed = match progress.unwrap_or(Ok(None)) {
             Ok(Some(Progress::Done(completed))) => completed,
-            Ok(Some(Progress::Reserved(start, packets, ticket))) => {
-                if packets < wanted {
-                    list.truncate(packets, B::FULL);
-                    drops.add(B::FULL, wanted - packets);
+            Ok(Some(Progress::Reserved(Reserved { start, delivered, missed, ticket }))) => {
+                if missed > 0 {
+                    list.truncate(delivered, B::FULL);
+                    counters.add_dropped(B::FULL, missed);
                 }
                 // Copy, without the lock.
                 let bytes = self.fill_list(list, start);
-                let delivered = wanted - drops.total();
                 let completed = self.state.with_unless(&self.quarantined, |state| {
                     self.complete(state, ticket, wanted, counters, delivered, bytes)
                 });
                 match completed {
                     Some(completed) => completed,
                     // The holder of the lock is stuck: the packets are never published, nor any after them.
-                    None => {
-                        counters.add_drops(&mut drops);
-                        return Err(Fault::Stalled);
-                    }
+                    None => return Err(Fault::Stalled),
                 }
             }
             refused => {
                 list.refuse_rest(DropReason::PortDown);
-                let mut drops = Drops::default();
-                drops.add(DropReason::PortDown, wanted);
-                counters.add_drops(&mut drops);
+                counters.add_dropped(DropReason::PortDown, wanted);
                 return refused.map_or_else(|Broken| Err(self.fault()), |_| Ok(()));
             }
         };
-        counters.add_drops(&mut drops);
         self.announce(completed, tools)
     }
 
@@ -846,9 +886,7 @@ impl<B: RingBacking> Egress for TxRing<B> {
             }
             Some(Err(Broken)) => return Err(self.fault()),
             Some(Ok(Front::Dead)) | None => {
-                let mut drops = Drops::default();
-                drops.add(DropReason::PortDown, list.len() as u32);
-                counters.add_drops(&mut drops);
+                counters.add_dropped(DropReason::PortDown, list.len() as u32);
                 list.refuse_rest(DropReason::PortDown);
                 return Ok(list.len() as u32);
             }

@@ -80,6 +80,12 @@ impl RunPool {
         self.put(Run { next, first: version, count: 1, refused: None })
     }
 
+    /// Adds a run of `count` versions, which ends its list.
+    #[inline]
+    pub(crate) fn add_last(&mut self, first: u16, count: u16) -> Option<u32> {
+        self.put(Run { next: NIL, first, count, refused: None })
+    }
+
     fn put(&mut self, run: Run) -> Option<u32> {
         let at = self.runs.len();
         if at == self.runs.capacity() {
@@ -232,7 +238,7 @@ impl<'a> OutputList<'a> {
     pub(crate) fn of_all(batch: &'a RxBatch, runs: &'a mut RunPool, packets: usize) -> Self {
         runs.clear();
         let count = packets as u16;
-        let head = runs.put(Run { next: NIL, first: 0, count, refused: None }).unwrap_or(NIL);
+        let head = runs.add_last(0, count).unwrap_or(NIL);
         Self { batch, runs, head, count: count.into() }
     }
 

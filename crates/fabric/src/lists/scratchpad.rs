@@ -207,14 +207,7 @@ impl Scratchpad {
             let v = first.saturating_add(start as u16);
             let len = (!(mask >> start)).trailing_zeros();
             mask &= u64::MAX.checked_shl(start + len).unwrap_or(0);
-            if fits
-                && let Some(run) = self.run_for(lane, v)
-                && let Some(run) = self.runs.get_mut(run)
-            {
-                run.count += len as u16 - 1;
-                self.outputs += len as usize;
-                self.count(lane, len, u32::from(v) + len);
-            } else {
+            if !fits || self.add(lane, v, len as u16).is_none() {
                 (v..v.saturating_add(len as u16)).for_each(|v| self.append(lane, v));
             }
         }
@@ -225,10 +218,10 @@ impl Scratchpad {
     fn append_elsewhere(&mut self, lane: u32, v: u16) {
         self.count_open();
         if self.outputs < OUTPUTS
-            && let Some(run) = self.run_for(lane, v)
+            && let Some(run) = self.add(lane, v, 1)
         {
-            let v = u32::from(v);
-            self.open = Open { lane, run, next: v + 1, uncounted: v };
+            let next = u32::from(v) + 1;
+            self.open = Open { lane, run, next, uncounted: next };
         } else {
             self.refuse(lane, v);
         }
@@ -249,46 +242,46 @@ impl Scratchpad {
         self.open = CLOSED;
     }
 
-    /// Counts the outputs of the open run, which the caller replaces.
+    /// Counts the outputs that have extended the open run, which the caller replaces.
     #[inline(always)]
     fn count_open(&mut self) {
         let Open { lane, next, uncounted, .. } = self.open;
-        self.outputs += (next - uncounted) as usize;
-        self.count(lane, next - uncounted, next);
-    }
-
-    /// Counts outputs on a list, the last of which is before version `end`.
-    #[inline(always)]
-    fn count(&mut self, lane: u32, outputs: u32, end: u32) {
-        if let Some(list) = self.lists.get_mut(lane as usize) {
-            list.count += outputs;
-            list.end = end;
+        if next != uncounted
+            && let Some(list) = self.lists.get_mut(lane as usize)
+        {
+            list.count += next - uncounted;
+            list.end = next;
+            self.outputs += (next - uncounted) as usize;
         }
     }
 
-    /// Adds version `v` to the list, and returns the run that ends with it. All outputs are counted, and the
-    /// caller replaces the open run.
+    /// Adds `len` versions from `v` on to the list and counts them; returns the run that ends with them. All outputs
+    /// before are counted, and the caller replaces the open run.
     #[inline(always)]
-    fn run_for(&mut self, lane: u32, v: u16) -> Option<u32> {
+    fn add(&mut self, lane: u32, v: u16, len: u16) -> Option<u32> {
         let list = self.lists.get_mut(lane as usize)?;
         // The runs of a rehearsal tell the order of its outputs.
         if list.end == u32::from(v) && !self.rehearsal {
-            self.runs.get_mut(list.tail)?.count += 1;
-            return Some(list.tail);
-        }
-        // `begin` made room for each lane once.
-        if list.tail == NIL && self.active.len() == self.active.capacity() {
-            return None;
-        }
-        let run = self.runs.add(v, NIL)?;
-        if let Some(tail) = self.runs.get_mut(list.tail) {
-            tail.next = run;
+            self.runs.get_mut(list.tail)?.count += len;
         } else {
-            list.head = run;
-            self.active.push(lane);
+            let run = self.runs.add_last(v, len)?;
+            match self.runs.get_mut(list.tail) {
+                Some(tail) => tail.next = run,
+                None => {
+                    // `begin` made room for each lane once.
+                    if self.active.len() == self.active.capacity() {
+                        return None;
+                    }
+                    self.active.push(lane);
+                    list.head = run;
+                }
+            }
+            list.tail = run;
         }
-        list.tail = run;
-        Some(run)
+        list.count += u32::from(len);
+        list.end = u32::from(v) + u32::from(len);
+        self.outputs += usize::from(len);
+        Some(list.tail)
     }
 
     /// Outputs of the batch so far.

@@ -9,7 +9,6 @@
 //! reader. `published` is stored after the data that it publishes and loaded before they are read, `taken` the other
 //! way round.
 
-use std::os::fd::RawFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -378,6 +377,8 @@ unsafe impl RingBacking for Filling {
 
     const FULL: DropReason = DropReason::QueueFull;
     const VIEWED: bool = false;
+    /// The drain's doorbell is rung once after the batch.
+    const SIGNALS: bool = false;
 
     fn size(&self) -> u32 {
         self.retained.size()
@@ -415,12 +416,6 @@ unsafe impl RingBacking for Filling {
     #[inline]
     fn publish(&self, (): &mut (), seq: u32) {
         self.retained.published.0.store(seq, Ordering::Release);
-    }
-
-    /// The doorbell of the drain is rung once after the batch.
-    #[inline]
-    fn notify(&self) -> Option<RawFd> {
-        None
     }
 
     fn faulted(&self) -> bool {
@@ -463,7 +458,6 @@ impl ClassQueue {
         let counters = QueueCounters::default();
         let wanted = list.len() as u32;
         self.ring.deliver(list, &counters, tools)?;
-        tools.published = false;
         // A list has at most as many outputs as a batch may have.
         Ok(wanted.saturating_sub(counters.packets() as u32))
     }

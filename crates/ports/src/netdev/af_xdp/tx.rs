@@ -4,7 +4,6 @@
 //! a free one when it comes into the private view of [`TxRing`]. After publishing, one thread at a time calls the
 //! kernel, for all.
 
-use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
@@ -165,6 +164,9 @@ unsafe impl RingBacking for Backing {
     /// The frame.
     type Entry = u64;
 
+    /// [`XdpTx::deliver`] calls the kernel.
+    const SIGNALS: bool = false;
+
     #[inline(always)]
     fn size(&self) -> u32 {
         self.tx.size()
@@ -204,11 +206,6 @@ unsafe impl RingBacking for Backing {
     /// Frames are taken when they have been sent.
     fn waiting(&self, _own: &mut Own, published: u32) -> Result<u32, Fault> {
         Ok(published.wrapping_sub(self.completion.end()))
-    }
-
-    /// [`XdpTx::deliver`] calls the kernel.
-    fn notify(&self) -> Option<RawFd> {
-        None
     }
 
     fn faulted(&self) -> bool {
