@@ -58,6 +58,24 @@ impl SwitchLogic for RingByRing {
     }
 }
 
+/// Sends packets to a port if all of a batch are for one UDP or TCP port number, read where IPv4 without options has it.
+/// A logic that looks at packets can hardly do less.
+pub struct PortNumber {
+    /// The port number.
+    pub number: u16,
+    /// The port.
+    pub to: PortIndex,
+}
+
+impl SwitchLogic for PortNumber {
+    fn forward(&self, batch: &mut Batch<'_>) {
+        let number = Some(self.number.to_be_bytes());
+        if batch.packets().all(|v| batch.header(v).get(36..38).and_then(|it| it.try_into().ok()) == number) {
+            batch.send_all(self.to);
+        }
+    }
+}
+
 /// [`Addressed`] in the order of VALE's fabric: each port of the switch, idle or not, goes through the whole batch for its
 /// packets (the mSwitch paper, section 3.3). Lists are formed as well, since the fabric delivers them; that costs a
 /// packet what it costs with [`Addressed`].

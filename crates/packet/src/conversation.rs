@@ -46,12 +46,13 @@ impl Conversation {
 }
 
 /// Fields at fixed offsets, for comparing neighbouring packets: most packets have IPv4 without options, fragments and
-/// VLAN tags.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// VLAN tags (RFC 791 §3.1). They are kept as they lie in the frame: a comparison needs no numbers.
+#[derive(Clone, Copy, Debug)]
 pub struct Front {
-    /// EtherType, version and header length; whether the IPv4 total length excludes the ports; flags except "don't
-    /// fragment", and fragment offset; protocol (RFC 791 §3.1).
-    kind: u64,
+    /// EtherType, version and header length, type of service, total length, identification.
+    start: u64,
+    /// Flags and fragment offset, time to live, protocol.
+    rest: u32,
     /// Source and destination address.
     addresses: u64,
     /// Source and destination port.
@@ -61,44 +62,60 @@ pub struct Front {
 /// Length of Ethernet and IPv4 headers and the ports.
 const FRONT_LEN: usize = 38;
 
-/// Bits of bytes 12 to 20 of a frame that count: EtherType, version and header length.
-const TYPE: u64 = 0xffff_ff00_0000_0000;
-/// Bits of bytes 20 to 24 that count: all but "don't fragment" and the time to live.
-const REST: u32 = 0xbfff_00ff;
-/// An IPv4 packet too short for ports.
-const IS_SHORT: u64 = 1 << 32;
-/// IPv4 without options and fragments, before the protocol is added.
-const PLAIN: u64 = 0x0800_4500_0000_0000;
+/// Bits of [`Front::start`] that count: EtherType, version and header length.
+const START: u64 = u64::from_ne_bytes([0xff, 0xff, 0xff, 0, 0, 0, 0, 0]);
+/// IPv4 without options.
+const PLAIN: u64 = u64::from_ne_bytes([0x08, 0x00, 0x45, 0, 0, 0, 0, 0]);
+/// Bits of [`Front::rest`] that count: all but "don't fragment" and the time to live.
+const REST: u32 = u32::from_ne_bytes([0xbf, 0xff, 0, 0xff]);
 
 impl Front {
     /// Returns the front of a frame that is long enough.
     #[inline(always)]
     pub fn of(frame: &[u8]) -> Option<Self> {
         let front = frame.first_chunk::<FRONT_LEN>()?;
-        let (start, rest) = (word(front, 12)?, u32::from_be_bytes(*chunk(front, 20)?));
-        let is_short = ((start >> 16) as u16) < (FRONT_LEN - 14) as u16;
         Some(Self {
-            kind: (start & TYPE) | (u64::from(is_short) * IS_SHORT) | u64::from(rest & REST),
-            addresses: word(front, 26)?,
-            ports: u32::from_be_bytes(*chunk(front, 34)?),
+            start: u64::from_ne_bytes(*chunk(front, 12)?),
+            rest: u32::from_ne_bytes(*chunk(front, 20)?),
+            addresses: u64::from_ne_bytes(*chunk(front, 26)?),
+            ports: u32::from_ne_bytes(*chunk(front, 34)?),
         })
     }
 
     /// Returns its conversation; `None` if the fields may be at other offsets.
     #[inline(always)]
     pub fn conversation(self) -> Option<Conversation> {
-        let protocol = self.kind as u8;
-        let is_plain = self.kind == (PLAIN | u64::from(protocol));
+        let [.., protocol] = self.rest.to_ne_bytes();
+        let is_fragment = self.rest & REST != u32::from_ne_bytes([0, 0, 0, protocol]);
+        let is_plain = self.start & START == PLAIN && !is_fragment && self.has_ports();
         if !is_plain || !matches!(protocol, protocol::TCP | protocol::UDP) {
             return None;
         }
+        let (addresses, ports) = (u64::from_be(self.addresses), u32::from_be(self.ports));
         Some(Conversation {
             protocol,
             fragment: false,
-            source: (self.ports >> 16) as u16,
-            destination: self.ports as u16,
-            addresses: (self.addresses >> 32, self.addresses & 0xffff_ffff),
+            source: (ports >> 16) as u16,
+            destination: ports as u16,
+            addresses: (addresses >> 32, addresses & 0xffff_ffff),
         })
+    }
+
+    /// Whether the packet has the [conversation](Front::conversation) and the direction of another packet, which has one at
+    /// these offsets.
+    #[inline(always)]
+    pub fn continues(&self, other: &Self) -> bool {
+        let start = (self.start ^ other.start) & START;
+        let rest = (self.rest ^ other.rest) & REST;
+        let differs = start | u64::from(rest) | (self.addresses ^ other.addresses);
+        differs == 0 && self.ports == other.ports && self.has_ports()
+    }
+
+    /// Whether the ports lie in the packet, by its total length.
+    #[inline(always)]
+    fn has_ports(&self) -> bool {
+        let [_, _, _, _, high, low, ..] = self.start.to_ne_bytes();
+        u16::from_be_bytes([high, low]) >= (FRONT_LEN - 14) as u16
     }
 }
 
@@ -161,6 +178,23 @@ mod tests {
         frame
     }
 
+    prop_compose! {
+        /// Packets of few conversations, and packets that differ from these in one field.
+        fn near_packet()(
+            from in prop::sample::select(vec![([10, 0, 0, 1], 1), ([10, 0, 0, 2], 1), ([10, 0, 0, 1], 2)]),
+            protocol in prop::sample::select(vec![1u8, 6, 17]),
+            fragmentation in prop::sample::select(vec![0u16, 0x4000, 0x2000, 0x0003]),
+            total in prop::sample::select(vec![28u16, 28, 24, 23, 60_000]),
+            at in prop::sample::select(vec![15usize, 18, 22, 24, 38, 12, 14]),
+            value in prop::sample::select(vec![8u8, 0x45, 0x46]),
+        ) -> Vec<u8> {
+            let mut frame = v4(protocol, from, ([10, 0, 0, 9], 9), fragmentation);
+            frame[16..18].copy_from_slice(&total.to_be_bytes());
+            frame[at] = value;
+            frame
+        }
+    }
+
     fn hash(frame: &[u8]) -> u32 {
         Conversation::of(frame).unwrap().hash()
     }
@@ -191,6 +225,17 @@ mod tests {
             frame[16..18].copy_from_slice(&total.to_be_bytes());
             frame.truncate(length);
             prop_assert_eq!(Conversation::of(&frame), of_layers(&frame, &Layers::parse(&frame)));
+        }
+
+        /// Packets continue each other exactly if they are of one conversation and direction, at fixed offsets.
+        #[test]
+        fn what_continues_is_the_same_conversation(
+            first in near_packet(), second in near_packet(),
+        ) {
+            let (Some(one), Some(other)) = (Front::of(&first), Front::of(&second)) else { return Ok(()) };
+            if let Some(known) = one.conversation() {
+                prop_assert_eq!(other.continues(&one), other.conversation() == Some(known));
+            }
         }
 
         #[test]

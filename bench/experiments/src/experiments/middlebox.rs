@@ -8,7 +8,7 @@ use logic::{Learning, Middlebox, StaticPairs};
 use packet::Conversation;
 
 use super::{Experiment, Options, Point, as_egress, cycle};
-use crate::logics::{Scanning, address, teach};
+use crate::logics::{PortNumber, Scanning, address, teach};
 use crate::plots::{Horizontal, Measure, Plot};
 use crate::replay::Packets;
 use crate::rig::{Result, Rig, Sender, Source, Subject};
@@ -56,9 +56,12 @@ const FIRST: u16 = 5000;
 /// Senders' port numbers, each a conversation with each function.
 const CONVERSATIONS: usize = 64;
 
+const ONE_PORT: [&str; 6] =
+    ["static", "port number alone", "middlebox", "middlebox, one function", "learning", "VALE's scan"];
+
 fn run(options: &Options, show: &mut dyn FnMut(Point)) -> Result<()> {
     for (active, names) in [
-        (1, &["static", "middlebox", "middlebox, one function", "learning", "VALE's scan"][..]),
+        (1, &ONE_PORT[..]),
         (PORTS, &["VALE's scan", "middlebox", "middlebox, one function", "learning"][..]),
     ] {
         for size in SIZES {
@@ -91,6 +94,7 @@ fn rig(options: &Options, name: &str, active: usize, len: usize) -> Result<Rig> 
     };
     match name {
         "static" => start(Arc::new(StaticPairs::new(&[("from0".into(), "to0".into())])?)),
+        "port number alone" => start(Arc::new(PortNumber { number: FIRST, to: PortIndex(0) })),
         "middlebox" => start(Arc::new(Middlebox::new(&(0..PORTS).map(list).collect::<Vec<_>>())?)),
         "middlebox, one function" => {
             let all = format!("dst:{FIRST}-{}/udp", usize::from(FIRST) + PORTS - 1);

@@ -409,40 +409,45 @@ impl Middlebox {
     #[inline(never)]
     fn switch_plain(&self, batch: &mut Batch<'_>, came_from: Option<Slot>) {
         let (back, unmatched) = (self.ports.back().or(self.ports.default()), self.unmatched(batch));
-        // The packets `first..end` go to `port` and are not sent yet; `last` is the front of packet `end - 1`, whose
-        // verdict is `found`. Without such packets, no packet has the number `end`.
+        // The packets `first..end` go to `port` by the verdict `found`, and are not sent yet. Without such packets, no
+        // packet has the number `end`.
         const NO_PACKET: u16 = u16::MAX;
-        let (mut last, mut found) = (None, Verdict::Unmatched);
-        let (mut first, mut end, mut port) = (NO_PACKET, NO_PACKET, PortIndex::NONE);
+        let (mut found, mut port) = (Verdict::Unmatched, PortIndex::NONE);
+        let (mut first, mut end) = (NO_PACKET, NO_PACKET);
         let mut counts = Counts::default();
-        for v in batch.packets() {
+        let mut packets = batch.packets();
+        let mut next = packets.next();
+        while let Some(v) = next {
+            next = packets.next();
             let (number, front) = (v.number() as u16, Front::of(batch.header(v)));
-            if number == end && front.is_some() && front == last {
-                end += 1;
-                continue;
-            }
             let plain = front.and_then(Front::conversation);
             let packet = plain.or_else(|| Conversation::of(batch.header(v)));
             let verdict = self.judge(batch, packet.as_ref(), came_from);
-            // Other packets can be of one conversation although their fronts differ, and the reverse.
-            let front = plain.and(front);
-            let to = self.destination(verdict, back, unmatched);
-            if to == Destination::Port(port) && number == end && verdict == found {
-                (last, end) = (front, end + 1);
-                continue;
-            }
-            counts.add(found, end - first);
-            send(batch, first, end, port);
-            match to {
-                Destination::Port(to) => {
-                    (last, found, first, end, port) = (front, verdict, number, number + 1, to);
+            let to = match self.destination(verdict, back, unmatched) {
+                Destination::Port(to) => to,
+                nowhere => {
+                    if nowhere == Destination::Drop {
+                        batch.discard(v, DropReason::Logic);
+                    }
+                    counts.add(verdict, 1);
                     continue;
                 }
-                Destination::Drop => batch.discard(v, DropReason::Logic),
-                Destination::Open => {}
+            };
+            if to != port || number != end || verdict != found {
+                counts.add(found, end - first);
+                send(batch, first, end, port);
+                (found, first, port) = (verdict, number, to);
             }
-            counts.add(verdict, 1);
-            (first, end) = (NO_PACKET, NO_PACKET);
+            end = number + 1;
+            // Other packets can be of one conversation although their fronts differ, and the reverse.
+            let Some(front) = plain.and(front) else { continue };
+            while let Some(v) = next
+                && v.number() == usize::from(end)
+                && Front::of(batch.header(v)).is_some_and(|it| it.continues(&front))
+            {
+                end += 1;
+                next = packets.next();
+            }
         }
         counts.add(found, end - first);
         send(batch, first, end, port);
