@@ -2,10 +2,11 @@
 # http.sh: two HTTP servers on one address at once, the host's nginx and examples/http-server with a TCP stack of its own
 # on a reserved port (logic `three-tuple`), loaded in turns by wrk behind the uplink.
 #
-#   bench/http.sh [--rounds N] [--seconds S] [--connections N,N...] [--bytes N,N...] [--out FILE]
+#   bench/http.sh [--port memif|vhost-user] [--rounds N] [--seconds S] [--connections N,N...] [--bytes N,N...]
+#                 [--out FILE]
 #
 # The uplink and the host's port are TAP interfaces with an MTU of 1,500 and all offloads (checksum, TSO); the user-level
-# server is at a memif port without offloads. The switch has one thread, on CPU 0; wrk has one, and it and the servers run
+# server is at a memif or vhost-user port without offloads. The switch has one thread, on CPU 0; wrk has one, and it and the servers run
 # wherever the kernel puts them. Bodies of 0 bytes stand for short answers (a status line and a few headers).
 #
 # Output for each load and server: requests and bytes of bodies per second; CPU time per request of the server's process
@@ -17,11 +18,12 @@ set -euo pipefail
 # shellcheck source=bench/testbed.sh
 . "$(dirname "$0")/testbed.sh"
 server=${HTTP_SERVER:-$(dirname "$mswitch")/mswitch-http-server}
-rounds=5 seconds=3 connections=1,64,256 bodies=0,65536 out=''
+port=memif rounds=5 seconds=3 connections=1,64,256 bodies=0,65536 out=''
 
 while [ $# -gt 0 ]; do
   [ $# -ge 2 ] || usage
   case $1 in
+    --port) port=$2 ;;
     --rounds) rounds=$2 ;;
     --seconds) seconds=$2 ;;
     --connections) connections=$2 ;;
@@ -31,6 +33,7 @@ while [ $# -gt 0 ]; do
   esac
   shift 2
 done
+case $port in memif | vhost-user) ;; *) fail "--port is memif or vhost-user, not $port" ;; esac
 [ "$(id -u)" = 0 ] || fail "needs root: namespaces and TAP interfaces"
 [ -x "$mswitch" ] || fail "$mswitch is missing: cargo build --release -p mswitch"
 [ -x "$server" ] || fail "$server is missing: cargo build --release -p mswitch-http-server"
@@ -79,8 +82,8 @@ netns = "$host"
 addresses = ["10.79.0.1/24"]
 [[bridge.port]]
 name = "stack"
-type = "memif"
-path = "$dir/memif"
+type = "$port"
+path = "$dir/port"
 CONFIG
 export MSWITCH_SOCKET=$dir/ctl
 # started PID LOG CONDITION...: waits until the condition holds; fails if the process ends before.
@@ -120,7 +123,8 @@ master=$! worker=''
 pids+=("$master")
 has_worker() { worker=$(pgrep -P "$master" nginx); }
 started "$master" "$dir/nginx.log" has_worker
-"$server" --memif "$dir/memif" --reserve "$dir/reserve" --port stack --address 10.79.0.1/24 --connections 1024 >"$dir/serving" 2>"$dir/serving.log" &
+"$server" "--$port" "$dir/port" --reserve "$dir/reserve" --port stack --address 10.79.0.1/24 --connections 1024 \
+  >"$dir/serving" 2>"$dir/serving.log" &
 own=$!
 pids+=("$own")
 started "$own" "$dir/serving.log" grep -q serving "$dir/serving"
@@ -132,11 +136,11 @@ cpu() {
 
 # load NAME CONNECTIONS BYTES: loads a server and prints an object.
 load() {
-  local port=80 pid=$own
-  if [ "$1" = nginx ]; then port=8080 pid=$worker; fi
+  local number=80 pid=$own
+  if [ "$1" = nginx ]; then number=8080 pid=$worker; fi
   local before switch_before
   before=$(cpu "$pid") switch_before=$(cpu "$daemon")
-  ip netns exec "$outside" wrk -t 1 -c "$2" -d "${seconds}s" --latency "http://10.79.0.1:$port/$3" >"$dir/wrk"
+  ip netns exec "$outside" wrk -t 1 -c "$2" -d "${seconds}s" --latency "http://10.79.0.1:$number/$3" >"$dir/wrk"
   if grep -q "Socket errors\|Non-2xx" "$dir/wrk"; then fail "$1, $2 connections, $3 bytes: $(cat "$dir/wrk")"; fi
   awk -v name="$1" -v connections="$2" -v bytes="$3" -v cpu="$(cpu "$pid")" -v before="$before" \
     -v switch="$(cpu "$daemon")" -v switch_before="$switch_before" '

@@ -305,12 +305,14 @@ fn rules_decide_about_clients_and_death_releases() {
     rig.host.enter(|| UdpSocket::bind((HOST, 7000)).unwrap()).unwrap();
 }
 
-/// The example in Rust, at a memif port.
-fn http_server(rig: &Rig, port: &str) -> Running {
+/// The example in Rust listens on a TCP port, on a port of the switch: its option names the kind, `socket` its socket.
+fn http_server(rig: &Rig, option: &str, socket: &str, port: &str) -> Running {
     let mut command = Command::new(binary("mswitch-http-server", "MSWITCH_HTTP_SERVER_BIN").unwrap());
-    command.args(["--memif", &rig.daemon.path("memif"), "--reserve", &rig.daemon.path("reserve")]);
+    command.args([option, &rig.daemon.path(socket), "--reserve", &rig.daemon.path("reserve")]);
     command.args(["--port", "stack1", "--address", "192.0.2.1/24", "--listen", port, "--connections", "48"]);
-    Running::start(command.stdin(Stdio::null()).stdout(Stdio::null())).unwrap()
+    let server = Running::start(command.stdin(Stdio::null()).stdout(Stdio::null())).unwrap();
+    until("the reservation", LIMIT, || Ok((!rig.table("reservations").is_empty()).then_some(()))).unwrap();
+    server
 }
 
 /// Asks for `length` bytes; returns the number that came.
@@ -334,8 +336,55 @@ fn fetch(stream: &mut TcpStream, length: usize) -> usize {
 #[test]
 fn a_user_level_http_server_serves_beside_the_hosts() {
     let rig = Rig::with_stack(|_| config::memif("stack1", 0, ""));
-    let mut server = http_server(&rig, "8080");
-    until("the reservation", LIMIT, || Ok((!rig.table("reservations").is_empty()).then_some(()))).unwrap();
+    serves_beside_the_hosts(&rig, "--memif", "memif");
+}
+
+#[test]
+fn a_user_level_http_server_serves_at_a_vhost_user_port() {
+    let rig = Rig::with_stack(|_| config::vhost_user("stack1", ""));
+    serves_beside_the_hosts(&rig, "--vhost-user", "stack1.sock");
+}
+
+#[test]
+fn ten_thousand_connections_cost_their_server_nothing() {
+    let rig = Rig::with_stack(|_| config::memif("stack1", 0, ""));
+    let server = http_server(&rig, "--memif", "memif", "8080");
+    let memory = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim_end_matches(" kB").trim().parse::<u64>().unwrap()
+    };
+    let connect = || rig.outside.enter(|| TcpStream::connect((HOST, 8080))).unwrap();
+    let mut first = connect().unwrap();
+    first.set_read_timeout(Some(LIMIT)).unwrap();
+    assert_eq!(fetch(&mut first, 65_536), 65_536);
+    let of_host = serve(rig.host.enter(|| TcpListener::bind((HOST, 8081)).unwrap()).unwrap(), b"host!");
+    let mut host = rig.outside.enter(|| TcpStream::connect((HOST, 8081)).unwrap()).unwrap();
+    host.read_exact(&mut [0; 5]).unwrap();
+
+    let (mut open, mut refused) = (Vec::new(), 0);
+    for _ in 0..10_000 {
+        match connect() {
+            Ok(stream) => open.push(stream),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{error}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(open.len() < 48 && refused > 9_900, "{} open, {refused} refused", open.len());
+    // 48 connections with 136 KiB of buffers each.
+    assert!(memory() < 24 << 10, "{} KiB", memory());
+    assert_eq!(fetch(&mut first, 1000), 1000);
+    exchange(&mut host);
+    // Those that go make room.
+    drop((open, host));
+    of_host.join().unwrap();
+    until("a new connection", LIMIT, || Ok(connect().ok())).unwrap();
+}
+
+fn serves_beside_the_hosts(rig: &Rig, option: &str, socket: &str) {
+    let mut server = http_server(rig, option, socket, "8080");
     let of_host = serve(rig.host.enter(|| TcpListener::bind((HOST, 8081)).unwrap()).unwrap(), b"host!");
     let connect = |port: u16| {
         let stream = rig.outside.enter(|| TcpStream::connect((HOST, port)).unwrap()).unwrap();

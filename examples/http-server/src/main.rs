@@ -2,7 +2,7 @@
 //!
 //! It shows what a stack at a port of the logic `three-tuple` needs, in this order:
 //!
-//! 1. a connection to its port ([`device`]), here a memif port with the stack smoltcp on it;
+//! 1. a connection to its port ([`device`]), here a memif or vhost-user port with the stack smoltcp on it;
 //! 2. a reservation of its endpoint, and the host's MAC address, through the bridge's socket;
 //! 3. the stack with the host's addresses. It asks for neighbours itself; the host answers those who ask for it.
 //!
@@ -24,8 +24,6 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Parser;
-use memif::client::{Client, ClientConfig};
-use memif::socket::Address;
 use reservation::{Protocol, Reservations};
 use smoltcp::iface::{Config, Interface, PollIngressSingleResult, PollResult};
 use smoltcp::time::Instant;
@@ -42,11 +40,14 @@ const NAP: Duration = Duration::from_millis(500);
 #[derive(Parser)]
 struct Options {
     /// Socket of the memif port.
-    #[arg(long)]
-    memif: String,
+    #[arg(long, required_unless_present = "vhost_user")]
+    memif: Option<String>,
     /// Number of the memif interface.
     #[arg(long, default_value_t = 0)]
     id: u32,
+    /// Socket of the vhost-user port.
+    #[arg(long, conflicts_with_all = ["memif", "id"])]
+    vhost_user: Option<PathBuf>,
     /// Socket where the bridge takes reservations.
     #[arg(long)]
     reserve: PathBuf,
@@ -84,9 +85,10 @@ fn main() -> ExitCode {
 
 /// Serves until the connection to the switch ends.
 fn serve(options: &Options) -> Result<(), Error> {
-    let mut config = ClientConfig::new(Address::new(&options.memif), options.id);
-    config.name = "mswitch-http-server".into();
-    let mut port = Port::new(Client::connect(&config)?);
+    let mut port = match (&options.memif, &options.vhost_user) {
+        (_, Some(socket)) => Port::vhost_user(socket)?,
+        (memif, None) => Port::memif(memif.as_deref().unwrap_or_default(), options.id)?,
+    };
 
     // The port has its client now; a reservation made before would end if that client went.
     let mut reservations = Reservations::connect(&options.reserve)?;
@@ -121,7 +123,7 @@ fn serve(options: &Options) -> Result<(), Error> {
         while interface.poll_egress(now, &mut port, listener.sockets()) == PollResult::SocketStateChanged {
             moved = true;
         }
-        port.flush();
+        port.flush()?;
         if moved {
             continue;
         }
