@@ -5,9 +5,10 @@
 #   bench/http.sh [--port memif|vhost-user] [--rounds N] [--seconds S] [--connections N,N...] [--bytes N,N...]
 #                 [--out FILE]
 #
-# The uplink and the host's port are TAP interfaces with an MTU of 1,500 and all offloads (checksum, TSO); the user-level
-# server is at a memif or vhost-user port without offloads. The switch has one thread, on CPU 0; wrk has one, and it and the servers run
-# wherever the kernel puts them. Bodies of 0 bytes stand for short answers (a status line and a few headers).
+# The uplink and the host's port are TAP interfaces with an MTU of 1,500 and all offloads (checksum, TSO); the server in
+# user space is at a memif or vhost-user port without offloads. The switch has one thread, on CPU 0; wrk has one, and it
+# and the servers run wherever the kernel puts them. Bodies of 0 bytes stand for short answers (a status line and a few
+# headers).
 #
 # Output for each load and server: requests and bytes of bodies per second; CPU time per request of the server's process
 # and of the switch's; medians (lowest to highest), and the ratios of the user-level server to nginx within a round.
@@ -138,18 +139,18 @@ cpu() {
 load() {
   local number=80 pid=$own
   if [ "$1" = nginx ]; then number=8080 pid=$worker; fi
-  local before switch_before
-  before=$(cpu "$pid") switch_before=$(cpu "$daemon")
+  local before daemon_before
+  before=$(cpu "$pid") daemon_before=$(cpu "$daemon")
   ip netns exec "$outside" wrk -t 1 -c "$2" -d "${seconds}s" --latency "http://10.79.0.1:$number/$3" >"$dir/wrk"
   if grep -q "Socket errors\|Non-2xx" "$dir/wrk"; then fail "$1, $2 connections, $3 bytes: $(cat "$dir/wrk")"; fi
   awk -v name="$1" -v connections="$2" -v bytes="$3" -v cpu="$(cpu "$pid")" -v before="$before" \
-    -v switch="$(cpu "$daemon")" -v switch_before="$switch_before" '
+    -v daemon="$(cpu "$daemon")" -v daemon_before="$daemon_before" '
     / requests in / { requests = $1 }
     /^Requests\/sec/ { rate = $2 }
     END {
       if (!requests) exit 1
       printf "{\"server\": \"%s\", \"connections\": %d, \"bytes\": %d, \"rate\": %s, \"cpu\": %.9f, \"switch\": %.9f}\n",
-        name, connections, bytes, rate, (cpu - before) / requests, (switch - switch_before) / requests
+        name, connections, bytes, rate, (cpu - before) / requests, (daemon - daemon_before) / requests
     }' "$dir/wrk"
 }
 

@@ -115,10 +115,10 @@ measure() {
     arrived=$(jq -r '.end.sum | "\(.bits_per_second * (100 - .lost_percent) / 1e8 | round)"' "$dir/flood.json" 2>/dev/null || echo '-')
   fi
   sed -n 's/.*time=\([0-9.]*\) ms/\1/p' "$dir/probes" | sort -n >"$dir/times"
-  awk -v switch="$1" -v load="$2" -v arrived="$arrived" \
+  awk -v name="$1" -v load="$2" -v arrived="$arrived" \
     -v lost="$(sed -n 's/^\([0-9]*\) packets transmitted, \([0-9]*\) received.*/\1 \2/p' "$dir/probes" | awk '{ print $1 - $2 }')" '
     { v[NR] = $1 * 1000 }
-    END { printf "%s\t%s\t%d\t%d\t%.0f\t%.0f\t%s\n", switch, load, NR, lost, v[int(NR / 2) + 1], v[int(NR * 0.99) + 1], arrived }' \
+    END { printf "%s\t%s\t%d\t%d\t%.0f\t%.0f\t%s\n", name, load, NR, lost, v[int(NR / 2) + 1], v[int(NR * 0.99) + 1], arrived }' \
     "$dir/times" | tee -a "$dir/results" >&2
 }
 

@@ -58,8 +58,8 @@ impl SwitchLogic for RingByRing {
     }
 }
 
-/// Sends packets to a port if all of a batch are for one UDP or TCP port number, read where IPv4 without options has it.
-/// A logic that looks at packets can hardly do less.
+/// Sends packets to a port if all of a batch are for one UDP or TCP port number, read where IPv4 without options has
+/// it. A logic that looks at packets can hardly do less.
 pub struct PortNumber {
     /// The port number.
     pub number: u16,

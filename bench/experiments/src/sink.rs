@@ -4,6 +4,7 @@
 //! mSwitch paper (section 4.3) measures many destinations that way. Buffers are used in turn, so a port has the working
 //! set of a ring that a receiver drains.
 
+use std::os::fd::RawFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -148,6 +149,10 @@ unsafe impl RingBacking for Sink {
             self.check(audit, seq);
         }
         self.published.store(seq, Ordering::Release);
+    }
+
+    fn notify(&self) -> Option<RawFd> {
+        None
     }
 
     fn faulted(&self) -> bool {

@@ -81,15 +81,18 @@ pub(crate) unsafe fn bytes(src: *const u8, dst: *mut u8, n: usize) {
     }
 }
 
-/// So many bytes, as values that the compiler keeps in registers; arrays of bytes it would keep in memory.
+/// So many bytes as values that the compiler keeps in registers; it would keep arrays of bytes in memory.
 #[cfg(target_arch = "x86_64")]
-use core::arch::x86_64::{__m128i as Bytes16, __m256i as Bytes32, __m512i as Bytes64};
+mod registers {
+    pub(super) use core::arch::x86_64::{__m128i as Bytes16, __m256i as Bytes32, __m512i as Bytes64};
+}
 #[cfg(not(target_arch = "x86_64"))]
-type Bytes16 = u128;
-#[cfg(not(target_arch = "x86_64"))]
-type Bytes32 = [u128; 2];
-#[cfg(not(target_arch = "x86_64"))]
-type Bytes64 = [u128; 4];
+mod registers {
+    pub(super) type Bytes16 = u128;
+    pub(super) type Bytes32 = [u128; 2];
+    pub(super) type Bytes64 = [u128; 4];
+}
+use registers::{Bytes16, Bytes32, Bytes64};
 
 /// Copies a few bytes that were written a moment ago, word by word. The moves do not overlap: a load that spans two
 /// stores waits until both have left the store buffer.

@@ -203,7 +203,7 @@ impl QueueCounters {
         self.add_dropped(reason, 1);
     }
 
-    /// Counts packets dropped on their way to this queue, for one reason: for what is too rare to be tallied.
+    /// Counts packets dropped on their way to this queue, all for one reason.
     #[cold]
     pub(crate) fn add_dropped(&self, reason: DropReason, packets: u32) {
         if let Some(counter) = self.drops.get(reason as usize) {

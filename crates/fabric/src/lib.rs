@@ -96,6 +96,7 @@ pub use counters::{DropReason, QueueCounters};
 pub use decide::batch::{Batch, VersionId};
 pub use decide::chained::{Packets, Rest};
 pub use decide::logic::SwitchLogic;
+pub use decide::pattern::Pattern;
 pub use decide::{batch, logic};
 pub use deliver::client::SharedMemory;
 pub use deliver::crossing::Inlet;

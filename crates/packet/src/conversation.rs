@@ -48,74 +48,77 @@ impl Conversation {
 /// Fields at fixed offsets, for comparing neighbouring packets: most packets have IPv4 without options, fragments and
 /// VLAN tags (RFC 791 §3.1). They are kept as they lie in the frame: a comparison needs no numbers.
 #[derive(Clone, Copy, Debug)]
-pub struct Front {
-    /// EtherType, version and header length, type of service, total length, identification.
-    start: u64,
-    /// Flags and fragment offset, time to live, protocol.
-    rest: u32,
-    /// Source and destination address.
-    addresses: u64,
-    /// Source and destination port.
-    ports: u32,
-}
+pub struct Front([u8; Front::LEN]);
 
 /// Length of Ethernet and IPv4 headers and the ports.
 const FRONT_LEN: usize = 38;
-
-/// Bits of [`Front::start`] that count: EtherType, version and header length.
-const START: u64 = u64::from_ne_bytes([0xff, 0xff, 0xff, 0, 0, 0, 0, 0]);
-/// IPv4 without options.
-const PLAIN: u64 = u64::from_ne_bytes([0x08, 0x00, 0x45, 0, 0, 0, 0, 0]);
-/// Bits of [`Front::rest`] that count: all but "don't fragment" and the time to live.
-const REST: u32 = u32::from_ne_bytes([0xbf, 0xff, 0, 0xff]);
+/// Bytes before the front, whose length is a power of two so.
+const SKIPPED: usize = FRONT_LEN - Front::LEN;
 
 impl Front {
+    /// Length of a front, bytes.
+    pub const LEN: usize = 32;
+
+    /// The bits of a front that tell conversations and directions apart.
+    pub const CONVERSATION: [u8; Self::LEN] = Self::bits(0);
+
+    /// These bits, and the total length.
+    pub const CONVERSATION_AND_LENGTH: [u8; Self::LEN] = Self::bits(0xff);
+
+    /// EtherType, version and header length; flags except "don't fragment", and fragment offset; protocol; addresses and
+    /// ports; and these bits of both bytes of the total length.
+    const fn bits(length: u8) -> [u8; Self::LEN] {
+        let mut bits = [0; Self::LEN];
+        let mut at = SKIPPED;
+        while at < FRONT_LEN {
+            bits[at - SKIPPED] = match at {
+                12..=14 | 21 | 23 | 26.. => 0xff,
+                16 | 17 => length,
+                20 => 0xbf,
+                _ => 0,
+            };
+            at += 1;
+        }
+        bits
+    }
+
     /// Returns the front of a frame that is long enough.
     #[inline(always)]
     pub fn of(frame: &[u8]) -> Option<Self> {
-        let front = frame.first_chunk::<FRONT_LEN>()?;
-        Some(Self {
-            start: u64::from_ne_bytes(*chunk(front, 12)?),
-            rest: u32::from_ne_bytes(*chunk(front, 20)?),
-            addresses: u64::from_ne_bytes(*chunk(front, 26)?),
-            ports: u32::from_ne_bytes(*chunk(front, 34)?),
-        })
+        frame.first_chunk::<FRONT_LEN>()?.last_chunk().copied().map(Self)
+    }
+
+    /// Returns its bytes.
+    #[inline(always)]
+    pub fn bytes(&self) -> &[u8; Self::LEN] {
+        &self.0
     }
 
     /// Returns its conversation; `None` if the fields may be at other offsets.
     #[inline(always)]
     pub fn conversation(self) -> Option<Conversation> {
-        let [.., protocol] = self.rest.to_ne_bytes();
-        let is_fragment = self.rest & REST != u32::from_ne_bytes([0, 0, 0, protocol]);
-        let is_plain = self.start & START == PLAIN && !is_fragment && self.has_ports();
+        let [[high], [low], [protocol]] = [20, 21, 23].map(|at| self.field::<1>(at));
+        let is_fragment = high & 0xbf != 0 || low != 0;
+        let is_plain = self.field(12) == [0x08, 0x00, 0x45] && !is_fragment && self.has_ports();
         if !is_plain || !matches!(protocol, protocol::TCP | protocol::UDP) {
             return None;
         }
-        let (addresses, ports) = (u64::from_be(self.addresses), u32::from_be(self.ports));
-        Some(Conversation {
-            protocol,
-            fragment: false,
-            source: (ports >> 16) as u16,
-            destination: ports as u16,
-            addresses: (addresses >> 32, addresses & 0xffff_ffff),
-        })
+        let [from, to] = [26, 30].map(|at| u32::from_be_bytes(self.field(at)).into());
+        let [source, destination] = [34, 36].map(|at| u16::from_be_bytes(self.field(at)));
+        Some(Conversation { protocol, fragment: false, source, destination, addresses: (from, to) })
     }
 
-    /// Whether the packet has the [conversation](Front::conversation) and the direction of another packet, which has one at
-    /// these offsets.
+    /// Whether the ports lie in the packet, by its total length. If it has the same
+    /// [bits](Front::CONVERSATION) as a packet with a conversation at these offsets, it has the same conversation then.
     #[inline(always)]
-    pub fn continues(&self, other: &Self) -> bool {
-        let start = (self.start ^ other.start) & START;
-        let rest = (self.rest ^ other.rest) & REST;
-        let differs = start | u64::from(rest) | (self.addresses ^ other.addresses);
-        differs == 0 && self.ports == other.ports && self.has_ports()
+    pub fn has_ports(&self) -> bool {
+        u16::from_be_bytes(self.field(16)) >= (FRONT_LEN - 14) as u16
     }
 
-    /// Whether the ports lie in the packet, by its total length.
+    /// The bytes of the frame from `at` on.
     #[inline(always)]
-    fn has_ports(&self) -> bool {
-        let [_, _, _, _, high, low, ..] = self.start.to_ne_bytes();
-        u16::from_be_bytes([high, low]) >= (FRONT_LEN - 14) as u16
+    fn field<const N: usize>(&self, at: usize) -> [u8; N] {
+        chunk(&self.0, at - SKIPPED).copied().unwrap_or([0; N])
     }
 }
 
@@ -178,17 +181,21 @@ mod tests {
         frame
     }
 
+    fn end() -> impl Strategy<Value = End<[u8; 4]>> {
+        prop::sample::select(vec![([10, 0, 0, 1], 1), ([10, 0, 0, 2], 1), ([10, 0, 0, 1], 2)])
+    }
+
     prop_compose! {
         /// Packets of few conversations, and packets that differ from these in one field.
         fn near_packet()(
-            from in prop::sample::select(vec![([10, 0, 0, 1], 1), ([10, 0, 0, 2], 1), ([10, 0, 0, 1], 2)]),
+            from in end(), to in end(),
             protocol in prop::sample::select(vec![1u8, 6, 17]),
             fragmentation in prop::sample::select(vec![0u16, 0x4000, 0x2000, 0x0003]),
             total in prop::sample::select(vec![28u16, 28, 24, 23, 60_000]),
             at in prop::sample::select(vec![15usize, 18, 22, 24, 38, 12, 14]),
             value in prop::sample::select(vec![8u8, 0x45, 0x46]),
         ) -> Vec<u8> {
-            let mut frame = v4(protocol, from, ([10, 0, 0, 9], 9), fragmentation);
+            let mut frame = v4(protocol, from, to, fragmentation);
             frame[16..18].copy_from_slice(&total.to_be_bytes());
             frame[at] = value;
             frame
@@ -227,14 +234,19 @@ mod tests {
             prop_assert_eq!(Conversation::of(&frame), of_layers(&frame, &Layers::parse(&frame)));
         }
 
-        /// Packets continue each other exactly if they are of one conversation and direction, at fixed offsets.
+        /// Exactly the packets of one conversation and direction have the same bits, and their ports.
         #[test]
-        fn what_continues_is_the_same_conversation(
+        fn equal_bits_are_the_same_conversation(
             first in near_packet(), second in near_packet(),
         ) {
             let (Some(one), Some(other)) = (Front::of(&first), Front::of(&second)) else { return Ok(()) };
             if let Some(known) = one.conversation() {
-                prop_assert_eq!(other.continues(&one), other.conversation() == Some(known));
+                let same = |bits: &[u8; Front::LEN]| {
+                    one.bytes().iter().zip(other.bytes()).zip(bits).all(|((a, b), bits)| (a ^ b) & bits == 0)
+                };
+                let is_same = other.conversation() == Some(known);
+                prop_assert_eq!(same(&Front::CONVERSATION) && other.has_ports(), is_same);
+                prop_assert!(!same(&Front::CONVERSATION_AND_LENGTH) || is_same);
             }
         }
 

@@ -11,6 +11,8 @@
 //!     --address 192.0.2.1/24 --listen 80
 //! ```
 //!
+//! `--vhost-user SOCKET` replaces `--memif SOCKET` at a vhost-user port.
+//!
 //! `GET /` answers with a line, `GET /65536` with so many bytes. Ending the process ends the reservation.
 #![forbid(unsafe_code)]
 

@@ -71,6 +71,16 @@ impl<'a> Packets<'a> {
             Some(runs) => Self { at: 0, end: 0, runs },
         }
     }
+
+    /// Skips the next packets, one number after the other, as long as their headers are `alike`. Returns their number.
+    #[inline(always)]
+    pub fn pass_alike(&mut self, batch: &Batch<'_>, alike: impl Fn(&[u8]) -> bool) -> u16 {
+        let headers = batch.rx.headers(self.at.into(), self.end.into());
+        // A batch has fewer packets than that.
+        let skipped = headers.take_while(|header| alike(header)).count() as u16;
+        self.at += skipped;
+        skipped
+    }
 }
 
 impl Iterator for Packets<'_> {

@@ -5,6 +5,7 @@
 //! - `chained.rs`: several logics in a row over one batch;
 //! - `forward.rs`: the path of a batch through a bridge, with rate limits before the logic and delivery after it;
 //! - `detour.rs`: the same through a bridge that is mirrored or observed;
+//! - `pattern.rs`: comparison of many headers with one;
 //! - `steps.rs`: the steps that both paths share.
 
 pub mod batch;
@@ -12,4 +13,5 @@ pub(crate) mod chained;
 pub(crate) mod detour;
 pub(crate) mod forward;
 pub mod logic;
+pub(crate) mod pattern;
 pub(crate) mod steps;

@@ -53,7 +53,7 @@ pub unsafe trait RingBacking: Send + Sync {
     /// Whether entries are handed over one by one ([`RingBacking::hand_over`]) before [`RingBacking::publish`].
     const ONE_BY_ONE: bool = false;
 
-    /// Whether the receiver may ask for signals ([`RingBacking::notify`]).
+    /// Whether [`RingBacking::notify`] has anything to do: the receiver may ask for signals.
     const SIGNALS: bool = true;
 
     /// Whether entries are read into a private view. A ring in the switch's own memory needs none: its
@@ -134,10 +134,8 @@ pub unsafe trait RingBacking: Send + Sync {
     fn close(&self, _own: &mut Self::Own) {}
 
     /// The descriptor to signal, if the receiver asked for notification. Called after [`RingBacking::publish`]; if it
-    /// returns `None`, once more after a full fence. Not called unless the receiver may ask ([`RingBacking::SIGNALS`]).
-    fn notify(&self) -> Option<RawFd> {
-        None
-    }
+    /// returns `None`, once more after a full fence. Not called without [`RingBacking::SIGNALS`].
+    fn notify(&self) -> Option<RawFd>;
 
     /// Whether the memory behind the ring is gone.
     fn faulted(&self) -> bool;
@@ -191,8 +189,8 @@ struct Slot<E> {
     entry: E,
 }
 
-/// Where the entries of the private view are kept. Valid while the caller has reserved entries, or has the lock and keeps
-/// [`TxRing::front`].
+/// Places of entries in the private view. They hold while the caller has an unfinished run, or has the lock and leaves
+/// `front` as it is.
 struct View<'a, E> {
     slots: &'a [UnsafeCell<Slot<E>>],
     front: u32,
@@ -218,7 +216,8 @@ impl<E> View<'_, E> {
 pub struct TxRing<B: RingBacking> {
     view: Box<[UnsafeCell<Slot<B::Entry>>]>,
     mask: u32,
-    /// The entry that is kept first in the view. It changes under `state`'s lock, while the view has no entry.
+    /// The entry that is kept first in the view. It changes under `state`'s lock, while the view has no entry and no run
+    /// is unfinished.
     front: AtomicU32,
     level: Level,
     /// Set while no thread may wait for the lock: see [`Egress::quarantine`].
@@ -228,8 +227,8 @@ pub struct TxRing<B: RingBacking> {
 }
 
 // SAFETY: a view entry is accessed under `state`'s lock, while it is not reserved or its run is complete, or else by
-// the worker that reserved it; the two ranges are disjoint modulo the ring's size because `posted` bounds `viewed` by
-// `published + size`. Buffers are plain addresses of memory that the backing keeps.
+// the worker that reserved it; the two ranges have different places because `posted` bounds `viewed` by
+// `published + size`, and places count from one `front` until all runs are complete. Buffers are plain addresses of memory that the backing keeps.
 unsafe impl<B: RingBacking> Sync for TxRing<B> {}
 // SAFETY: as above; nothing is tied to a thread.
 unsafe impl<B: RingBacking> Send for TxRing<B> {}
@@ -308,7 +307,7 @@ impl<B: RingBacking> TxRing<B> {
         if state.viewed == state.reservation.next_free() {
             state.min_capacity = u32::MAX;
             // The view is used from its beginning: those lines are in the caches.
-            if state.reservation.is_idle() {
+            if n > 0 && state.reservation.is_idle() {
                 self.front.store(state.viewed, Ordering::Relaxed);
             }
         }
@@ -557,8 +556,8 @@ impl<B: RingBacking> TxRing<B> {
         }
     }
 
-    /// Reserves entries packet by packet; refuses and counts packets that do not fit. Returns the end of the entries and the
-    /// number of refused packets. Counts none if the ring is broken.
+    /// Reserves entries packet by packet; refuses and counts packets that do not fit. Returns the end of the entries, and
+    /// the number of refused packets. Counts none if the ring is broken.
     #[cold]
     fn reserve_each(
         &self,
@@ -682,9 +681,9 @@ enum Progress {
 struct Reserved {
     /// Its first entry.
     start: u32,
-    /// Packets that it holds: those not yet refused,
+    /// Packets that it will hold.
     delivered: u32,
-    /// but for so many at the end of the list, for which there is no room.
+    /// Packets at the end of the list for which there is no room.
     missed: u32,
     ticket: Ticket,
 }

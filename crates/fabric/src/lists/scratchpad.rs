@@ -268,7 +268,7 @@ impl Scratchpad {
             match self.runs.get_mut(list.tail) {
                 Some(tail) => tail.next = run,
                 None => {
-                    // `begin` made room for each lane once.
+                    // `begin` made room for each lane once. Without room the run stays in the pool, on no list.
                     if self.active.len() == self.active.capacity() {
                         return None;
                     }

@@ -9,6 +9,7 @@
 //! reader. `published` is stored after the data that it publishes and loaded before they are read, `taken` the other
 //! way round.
 
+use std::os::fd::RawFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -416,6 +417,10 @@ unsafe impl RingBacking for Filling {
     #[inline]
     fn publish(&self, (): &mut (), seq: u32) {
         self.retained.published.0.store(seq, Ordering::Release);
+    }
+
+    fn notify(&self) -> Option<RawFd> {
+        None
     }
 
     fn faulted(&self) -> bool {

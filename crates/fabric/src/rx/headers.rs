@@ -88,6 +88,13 @@ impl RxBatch {
         self.header_of(v, &self.records[v])
     }
 
+    /// The private header bytes of versions `first..end`, as far as there are so many.
+    #[inline(always)]
+    pub(crate) fn headers(&self, first: usize, end: usize) -> impl Iterator<Item = &[u8]> {
+        let records = self.records.get(first..end).unwrap_or_default();
+        records.iter().zip(first..).map(|(record, v)| self.header_of(v, record))
+    }
+
     /// The private header bytes of version `v`, which this is the record of.
     #[inline(always)]
     pub(crate) fn header_of(&self, v: usize, record: &Record) -> &[u8] {

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fabric::worker::{PerThread, Threads};
-use fabric::{Batch, DropReason, PortIndex, PortSettings, SwitchLogic, Value};
+use fabric::{Batch, DropReason, Pattern, PortIndex, PortSettings, SwitchLogic, Value};
 use packet::conversation::{Conversation, Front};
 use packet::ether;
 
@@ -416,9 +416,7 @@ impl Middlebox {
         let (mut first, mut end) = (NO_PACKET, NO_PACKET);
         let mut counts = Counts::default();
         let mut packets = batch.packets();
-        let mut next = packets.next();
-        while let Some(v) = next {
-            next = packets.next();
+        while let Some(v) = packets.next() {
             let (number, front) = (v.number() as u16, Front::of(batch.header(v)));
             let plain = front.and_then(Front::conversation);
             let packet = plain.or_else(|| Conversation::of(batch.header(v)));
@@ -440,13 +438,13 @@ impl Middlebox {
             }
             end = number + 1;
             // Other packets can be of one conversation although their fronts differ, and the reverse.
-            let Some(front) = plain.and(front) else { continue };
-            while let Some(v) = next
-                && v.number() == usize::from(end)
-                && Front::of(batch.header(v)).is_some_and(|it| it.continues(&front))
-            {
-                end += 1;
-                next = packets.next();
+            if let Some(front) = plain.and(front) {
+                let [same, of_any_length] = [Front::CONVERSATION_AND_LENGTH, Front::CONVERSATION]
+                    .map(|bits| Pattern::new(*front.bytes(), bits));
+                end += packets.pass_alike(batch, |header| {
+                    let Some(next) = Front::of(header) else { return false };
+                    same.fits(next.bytes()) || next.has_ports() && of_any_length.fits(next.bytes())
+                });
             }
         }
         counts.add(found, end - first);

@@ -64,6 +64,50 @@ fn packets_go_by_port_number() {
     assert_eq!([uplink.take(), dns.take()].concat(), Vec::<Vec<u8>>::new());
 }
 
+/// Neighbouring packets are decided together if they are of one conversation: batches give what each packet by itself
+/// gives, whichever field tells it from the one before.
+#[test]
+fn neighbours_are_decided_as_each_by_itself() {
+    let start = || {
+        let logic =
+            make("middlebox", &[("p1", "80/tcp"), ("p2", "53"), ("p3", "src:5001/tcp"), ("default", "p4")]);
+        (Rig::new(1, logic.clone()), logic)
+    };
+    let ((together, one), (apart, other)) = (start(), start());
+    let (together, apart) = (together.plain_ports::<5>(), apart.plain_ports::<5>());
+    let mut state = 1u32;
+    let mut random = |n: u32| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 16) % n
+    };
+    // EtherType, header length, total length, fragmentation, protocol, addresses, ports.
+    let places = [12, 14, 17, 20, 21, 23, 28, 32, 35, 37];
+    for _ in 0..200 {
+        let mut frame =
+            packet(if random(2) == 0 { 6 } else { 17 }, 1, [80, 53, 7][random(3) as usize], false);
+        let batch: Vec<_> = (0..40)
+            .map(|_| {
+                if random(3) == 0 {
+                    frame[places[random(10) as usize]] =
+                        [8, 0x45, 80, 0, 0x40, 23, 6, 17, 53][random(9) as usize];
+                }
+                if random(4) == 0 {
+                    frame = packet(6, random(2) as u16, 80, false);
+                }
+                frame.clone()
+            })
+            .collect();
+        batch.iter().for_each(|frame| apart[0].send_and_settle([frame.clone()]));
+        together[0].send_and_settle(batch);
+        for (place, (together, apart)) in together.iter().zip(&apart).enumerate() {
+            assert_eq!(together.take(), apart.take(), "p{place}");
+        }
+    }
+    let counts = |logic: &Arc<dyn Logic>| logic.counters().into_iter().map(|it| it.value).collect::<Vec<_>>();
+    assert_eq!(counts(&one), counts(&other));
+    assert!(counts(&one)[..2].iter().all(|packets| *packets > 1000), "{:?}", counts(&one));
+}
+
 #[test]
 fn the_way_back_is_a_port_of_its_own() {
     let logic = make("middlebox", &[("p1", "80"), ("default", "p2"), ("return", "p0")]);

@@ -14,9 +14,10 @@ use super::Rings;
 /// Descriptors of each ring, and buffers.
 const RING: u16 = 256;
 
-/// The only queue pair, and the number of its receive ring.
+/// The only queue pair, and the numbers of its rings.
 const PAIR: usize = 0;
 const RECEIVE: usize = 0;
+const SEND: usize = 1;
 
 /// Header in front of a packet without offloads (virtio 1.2 §5.1.6).
 const NO_OFFLOADS: [u8; HEADER_LEN] = [0; HEADER_LEN];
@@ -34,12 +35,14 @@ impl VhostUser {
             DeviceConfig { size: RING, send_buffers: RING, receive_buffers: RING, ..DeviceConfig::default() };
         let connection = Connection::dial(socket)?;
         let mut port = Self { device: NetDevice::start(connection, config).map_err(failed)?, waiting: 0 };
-        port.interrupts(false);
+        port.interrupts(RECEIVE, false);
+        // Sent packets are taken back when there is no room.
+        port.interrupts(SEND, false);
         Ok(port)
     }
 
-    fn interrupts(&mut self, on: bool) {
-        if let Some(queue) = self.device.queue(RECEIVE) {
+    fn interrupts(&mut self, ring: usize, on: bool) {
+        if let Some(queue) = self.device.queue(ring) {
             queue.set_calls(on);
         }
     }
@@ -73,14 +76,14 @@ impl Rings for VhostUser {
         if self.device.connection().is_closed() {
             return Err(io::Error::other("the switch closed the port"));
         }
-        // As with memif.
-        self.interrupts(true);
+        // Interrupts come on before the last look at the ring, so that none is missed.
+        self.interrupts(RECEIVE, true);
         if !self.device.has_packets(PAIR)
             && let Some(call) = self.device.call(RECEIVE)
         {
             wait(call, limit)?;
         }
-        self.interrupts(false);
+        self.interrupts(RECEIVE, false);
         Ok(())
     }
 }

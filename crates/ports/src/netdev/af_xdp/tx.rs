@@ -4,6 +4,7 @@
 //! a free one when it comes into the private view of [`TxRing`]. After publishing, one thread at a time calls the
 //! kernel, for all.
 
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
@@ -206,6 +207,10 @@ unsafe impl RingBacking for Backing {
     /// Frames are taken when they have been sent.
     fn waiting(&self, _own: &mut Own, published: u32) -> Result<u32, Fault> {
         Ok(published.wrapping_sub(self.completion.end()))
+    }
+
+    fn notify(&self) -> Option<RawFd> {
+        None
     }
 
     fn faulted(&self) -> bool {
