@@ -25,7 +25,7 @@ use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{ArgGroup, Parser};
 use reservation::{Protocol, Reservations};
 use smoltcp::iface::{Config, Interface, PollIngressSingleResult, PollResult};
 use smoltcp::time::Instant;
@@ -40,15 +40,16 @@ type Error = Box<dyn std::error::Error>;
 const NAP: Duration = Duration::from_millis(500);
 
 #[derive(Parser)]
+#[command(group(ArgGroup::new("socket").required(true).args(["memif", "vhost_user"])))]
 struct Options {
     /// Socket of the memif port.
-    #[arg(long, required_unless_present = "vhost_user")]
+    #[arg(long)]
     memif: Option<String>,
     /// Number of the memif interface.
     #[arg(long, default_value_t = 0)]
     id: u32,
     /// Socket of the vhost-user port.
-    #[arg(long, conflicts_with_all = ["memif", "id"])]
+    #[arg(long, conflicts_with = "id")]
     vhost_user: Option<PathBuf>,
     /// Socket where the bridge takes reservations.
     #[arg(long)]

@@ -56,6 +56,7 @@ const FIRST: u16 = 5000;
 /// Senders' port numbers, each a conversation with each function.
 const CONVERSATIONS: usize = 64;
 
+/// What is compared at one port; the first is the base.
 const ONE_PORT: [&str; 6] =
     ["static", "port number alone", "middlebox", "middlebox, one function", "learning", "VALE's scan"];
 

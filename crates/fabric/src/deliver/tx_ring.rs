@@ -228,7 +228,8 @@ pub struct TxRing<B: RingBacking> {
 
 // SAFETY: a view entry is accessed under `state`'s lock, while it is not reserved or its run is complete, or else by
 // the worker that reserved it; the two ranges have different places because `posted` bounds `viewed` by
-// `published + size`, and places count from one `front` until all runs are complete. Buffers are plain addresses of memory that the backing keeps.
+// `published + size`, and places count from one `front` until all runs are complete. Buffers are plain addresses of
+// memory that the backing keeps.
 unsafe impl<B: RingBacking> Sync for TxRing<B> {}
 // SAFETY: as above; nothing is tied to a thread.
 unsafe impl<B: RingBacking> Send for TxRing<B> {}

@@ -33,7 +33,9 @@ impl VhostUser {
     pub(super) fn connect(socket: &Path) -> io::Result<Self> {
         let config =
             DeviceConfig { size: RING, send_buffers: RING, receive_buffers: RING, ..DeviceConfig::default() };
-        let connection = Connection::dial(socket)?;
+        let connection = Connection::dial(socket).map_err(|error| {
+            io::Error::new(error.kind(), format!("cannot connect to {}: {error}", socket.display()))
+        })?;
         let mut port = Self { device: NetDevice::start(connection, config).map_err(failed)?, waiting: 0 };
         port.interrupts(RECEIVE, false);
         // Sent packets are taken back when there is no room.
